@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh clone: `make study` and `make test`. Each sets up what it needs first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/ready
+
+.PHONY: help setup check test study bench clean
+help:
+	@echo "make study   run the demonstration and write its figure to out/"
+	@echo "make test    run the tests"
+	@echo "make check   format, lint, types, direction of imports"
+	@echo "make bench   measure speed, as ratios"
+	@echo "make setup   create $(VENV) and install everything (the others do this by themselves)"
+	@echo "make clean   remove what was built, compiled or written"
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "undertow needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+study: $(READY)
+	$(BIN)/python examples/first_look.py
+
+bench: $(READY)
+	$(BIN)/python benchmarks/sampling.py
+
+clean:
+	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,120 @@
+"""Checks of arguments: each returns the checked value or raises an error that names the argument and the remedy."""
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow.errors import InvalidInputError
+
+FloatArray = npt.NDArray[np.float64]
+
+_SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
+_POSITIVITY = 1e-12
+
+
+def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
+    """Return a read-only float64 copy with the wanted shape, whose letters stand for any length."""
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind not in "biufO":
+            raise TypeError
+        result = np.array(given, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name}: expected real numbers of shape {_spell(shape)}, got {value!r:.80}") from error
+    fits = result.ndim == len(shape) and all(
+        isinstance(want, str) or got == want for got, want in zip(result.shape, shape, strict=True)
+    )
+    if not fits:
+        raise InvalidInputError(f"{name}: expected shape {_spell(shape)}, got {_spell(result.shape)}")
+    finite = np.isfinite(result) | (np.isnan(result) if missing else False)
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        wanted = "finite numbers, or NaN where an entry is missing" if missing else "finite numbers"
+        raise InvalidInputError(f"{name}: expected {wanted}, got {result[where]} at index {_spell(where)}")
+    result.setflags(write=False)
+    return result
+
+
+def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = False) -> FloatArray:
+    """Return a symmetric positive semi-definite (or definite) matrix, exactly symmetric and read-only."""
+    matrix = array(name, value, (size, size))
+    scale = np.abs(matrix).max(initial=0.0)
+    asymmetry = np.abs(matrix - matrix.T).max(initial=0.0)
+    if asymmetry > _SYMMETRY * scale:
+        raise InvalidInputError(
+            f"{name}: expected a symmetric matrix, but it differs from its transpose by {asymmetry:.3g}; "
+            f"pass (M + M.T) / 2 if that is what you mean"
+        )
+    matrix = (matrix + matrix.T) / 2
+    smallest = float(np.linalg.eigvalsh(matrix)[0]) if size else math.inf
+    if definite and smallest <= _POSITIVITY * scale:
+        raise InvalidInputError(
+            f"{name}: expected a positive definite matrix, but its smallest eigenvalue is {smallest:.3g}; "
+            f"add a little noise to its diagonal"
+        )
+    if smallest < -_POSITIVITY * scale * size:
+        raise InvalidInputError(
+            f"{name}: expected a positive semi-definite matrix, but its smallest eigenvalue is {smallest:.3g}"
+        )
+    matrix.setflags(write=False)
+    return matrix
+
+
+def integer(name: str, value: Any, *, least: int) -> int:
+    """Return a whole number not below `least`."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError as error:
+        raise InvalidInputError(f"{name}: expected a whole number, got {value!r:.80}") from error
+    if number < least:
+        raise InvalidInputError(f"{name}: expected at least {least}, got {number}")
+    return number
+
+
+def number(name: str, value: Any, *, above: float = -math.inf) -> float:
+    """Return a finite number strictly above a limit."""
+    result = float(array(name, value, ()))
+    if result <= above:
+        raise InvalidInputError(f"{name}: expected a number above {above:g}, got {result:g}")
+    return result
+
+
+def indices(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, below: int) -> npt.NDArray[np.int64]:
+    """Return whole numbers from 0 to below - 1, as arms are counted."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "iu" and given.size:
+        raise InvalidInputError(f"{name}: expected whole numbers, got {value!r:.80}")
+    result = array(name, given, shape).astype(np.int64)
+    outside = result[(result < 0) | (result >= below)]
+    if outside.size:
+        raise InvalidInputError(f"{name}: expected numbers from 0 to {below - 1}, got {outside[0]}")
+    return result
+
+
+def seed_sequence(rng: "int | np.random.SeedSequence | np.random.Generator | None") -> np.random.SeedSequence:
+    """Return the seed sequence behind `rng`; a Generator hands out a new one at every call, a seed always the same."""
+    if isinstance(rng, np.random.SeedSequence):
+        return rng
+    if isinstance(rng, np.random.Generator):
+        child: np.random.SeedSequence = rng.bit_generator.seed_seq.spawn(1)[0]  # type: ignore[attr-defined]
+        return child
+    if rng is None:
+        return np.random.SeedSequence()
+    return np.random.SeedSequence(integer("rng", rng, least=0))
+
+
+def child(sequence: np.random.SeedSequence, number: int) -> np.random.Generator:
+    """Return the generator of child `number` of a seed sequence, without counting it as spawned."""
+    key = (*sequence.spawn_key, number)
+    return np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence(sequence.entropy, spawn_key=key, pool_size=sequence.pool_size))
+    )
+
+
+def _spell(shape: tuple[int | str, ...]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"

@@ -1,0 +1,121 @@
+"""How kernels are compiled, cached and kept fresh (docs/decisions/0001-kernels.md).
+
+A kernel is a module-level function over plain arrays, marked with `@kernel`. numba compiles it on first use and keeps
+the machine code on disk. numba's own cache looks only at the file in which a kernel is written, so an edit of a callee
+in another file would go unnoticed; here the cache folder of a module carries a hash of its source and of every undertow
+module that it imports, directly or not.
+"""
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import event
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PACKAGE = Path(__file__).parent
+_IMPORT = re.compile(r"^\s*(?:from\s+(undertow[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|import\s+(undertow[\w.]*))", re.M)
+
+# Sums may be reordered and fused, but NaN keeps its meaning: it marks what is missing.
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+}
+
+
+def kernel(function: F) -> F:
+    """Compile a function on first use, without the GIL, and cache it under its module's source stamp."""
+    folder = _cache_folder(function.__module__)
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder) if folder else before  # read by numba while it decorates, and only then
+    try:
+        compiled: F = numba.njit(cache=folder is not None, **_OPTIONS)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+def source_stamp(module: str) -> str:
+    """Return a hash of a module's source and of all undertow sources that it can reach through imports."""
+    reached: dict[Path, bytes] = {}
+    todo = list(_source_files(module))
+    while todo:
+        path = todo.pop()
+        if path not in reached:
+            reached[path] = path.read_bytes()
+            todo.extend(_imported_files(reached[path].decode()))
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(reached):
+        digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + reached[path] + b"\0")
+    return digest.hexdigest()
+
+
+def _imported_files(source: str) -> Iterator[Path]:
+    for package, names, plain in _IMPORT.findall(source):
+        yield from _source_files(package or plain)
+        for name in re.findall(r"\w+", names):  # `from undertow import system` names a module too
+            yield from _source_files(f"{package}.{name}")
+
+
+def _source_files(module: str) -> Iterator[Path]:
+    """Yield the file of an undertow module; nothing for a name that is no module of ours."""
+    parts = module.split(".")
+    if parts[0] != "undertow" or len(parts) == 1:  # undertow/__init__.py only lists names: no kernel depends on it
+        return
+    path = _PACKAGE.joinpath(*parts[1:])
+    yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
+
+
+@functools.cache
+def _cache_folder(module: str) -> Path | None:
+    """Return the folder for a module's compiled kernels, made anew (and its stale sisters removed) when it changed."""
+    stamp = source_stamp(module) if module.startswith("undertow.") else "outside"
+    for root in _cache_roots():
+        folder = root / f"{module}-{stamp}"
+        try:
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
+                for stale in root.glob(f"{module}-*"):
+                    if stale != folder:
+                        shutil.rmtree(stale, ignore_errors=True)
+            if os.access(folder, os.W_OK):
+                return folder
+        except OSError:
+            continue
+    return None  # nowhere to write: kernels then compile once per process
+
+
+def _cache_roots() -> Iterator[Path]:
+    own = f"undertow-{hashlib.blake2b(str(_PACKAGE).encode(), digest_size=4).hexdigest()}"
+    if numba.config.CACHE_DIR:
+        yield Path(numba.config.CACHE_DIR) / own
+        return
+    yield _PACKAGE / "__pycache__" / "kernels"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / own
+
+
+class _CompileNotice(event.Listener):  # type: ignore[misc]
+    """Tell a person at a terminal, once per process, why the first call takes seconds."""
+
+    told = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not self.told and function.__module__.startswith("undertow.") and sys.stderr.isatty():
+            self.told = True
+            print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _CompileNotice())

@@ -1,0 +1,22 @@
+"""The few exceptions that a user of undertow can meet.
+
+Every one of them derives from `UndertowError`, names the argument at fault and says what to do instead.
+"""
+
+__all__ = ["InvalidInputError", "NoStationaryLawError", "NoSteadyStateError", "UndertowError"]
+
+
+class UndertowError(Exception):
+    """Base of all errors that undertow raises on purpose."""
+
+
+class InvalidInputError(UndertowError, ValueError):
+    """An argument or a file is not what it has to be; the message names it and says what is wanted."""
+
+
+class NoStationaryLawError(UndertowError):
+    """The state has no stationary law, because the dynamics are not stable."""
+
+
+class NoSteadyStateError(UndertowError):
+    """The Riccati equation has no stabilising solution; the message says which assumption fails."""

@@ -1,0 +1,147 @@
+"""Fixed points of a linear Gaussian system: its stationary law and the steady state of its filter.
+
+Everything here works on plain arrays: dynamics Γ, an observation map H with noise covariance R, state noise Q.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.errors import NoStationaryLawError, NoSteadyStateError
+
+UNIT_CIRCLE = 1e-9  # eigenvalues this close to modulus 1 count as on the circle
+_RANK = 1e-10  # relative size of a singular value that counts as zero
+_ZERO = 1e-13  # relative size of an eigenvalue of a covariance that counts as zero
+_RESIDUAL = 1e-7  # relative residual that a solution of a matrix equation may leave
+
+
+class SteadyState(NamedTuple):
+    """What the Kalman filter converges to.
+
+    Attributes
+    ----------
+    prediction_covariance
+        P, the covariance of z_t − ẑ_t before the round's observations are seen, (d, d).
+    prediction_gain
+        ΓK, which takes an innovation to the next prediction, (d, p).
+    filter_covariance
+        P − KHP, the covariance after the round's observations are seen, (d, d).
+    filter_gain
+        K = PH'(HPH' + R)⁻¹, which takes an innovation to the filtered state, (d, p).
+    closed_loop
+        A = Γ − ΓKH, the dynamics of the prediction error, (d, d).
+    """
+
+    prediction_covariance: FloatArray
+    prediction_gain: FloatArray
+    filter_covariance: FloatArray
+    filter_gain: FloatArray
+    closed_loop: FloatArray
+
+
+def spectral_radius(Γ: FloatArray) -> float:
+    """Return the largest modulus of an eigenvalue."""
+    return float(np.abs(np.linalg.eigvals(Γ)).max())
+
+
+def stationary_mean(Γ: FloatArray, μ: FloatArray) -> FloatArray:
+    """Solve z = Γz + μ for a stable Γ."""
+    _require_stable(Γ)
+    return np.asarray(np.linalg.solve(np.eye(len(Γ)) - Γ, μ))
+
+
+def stationary_covariance(Γ: FloatArray, Q: FloatArray) -> FloatArray:
+    """Solve the Lyapunov equation Z = ΓZΓ' + Q for a stable Γ."""
+    from scipy.linalg import solve_discrete_lyapunov
+
+    _require_stable(Γ)
+    Z = solve_discrete_lyapunov(Γ, Q)
+    return np.asarray((Z + Z.T) / 2)
+
+
+def square_root(covariance: FloatArray) -> FloatArray:
+    """Return the symmetric square root, which unlike a Cholesky factor is unique for singular matrices too."""
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.where(values > _ZERO * values.max(initial=0.0), values, 0.0)
+    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)
+
+
+def unobserved_modes(Γ: FloatArray, H: FloatArray) -> FloatArray:
+    """Return the eigenvalues of Γ that leave no trace in Hz (Popov–Belevitch–Hautus test)."""
+    d = len(Γ)
+    norms = np.linalg.norm(H, axis=1, keepdims=True)
+    H = H / np.where(norms > 0, norms, 1.0)  # the unit of a measurement does not matter
+    eigenvalues = np.linalg.eigvals(Γ)
+    scale = max(1.0, float(np.linalg.norm(Γ, 2)))
+    return np.array(
+        [
+            λ
+            for λ in eigenvalues
+            if np.linalg.svd(np.vstack([Γ - λ * np.eye(d), H]), compute_uv=False)[-1] <= _RANK * scale
+        ]
+    )
+
+
+def steady_state(Γ: FloatArray, H: FloatArray, Q: FloatArray, R: FloatArray) -> SteadyState:
+    """Solve the Riccati equation P = ΓPΓ' + Q − ΓPH'(HPH' + R)⁻¹HPΓ' and derive the gains from P.
+
+    A stabilising solution exists when every mode on or outside the unit circle is seen by H and every mode on the
+    circle is moved by Q; this is weaker than the observability and controllability that the paper assumes.
+    """
+    from scipy.linalg import solve_discrete_are
+
+    eigenvalues = np.abs(np.linalg.eigvals(Γ))
+    if (eigenvalues >= 1 - UNIT_CIRCLE).any():
+        _require_detectable(Γ, H)
+        _require_stabilisable(Γ, Q)
+    if len(H) == 0:
+        P = stationary_covariance(Γ, Q)
+    else:
+        try:
+            P = solve_discrete_are(Γ.T, H.T, Q, R)
+        except np.linalg.LinAlgError as error:
+            raise NoSteadyStateError(
+                f"the Riccati solver failed ({error}); rescale the system to similar sizes"
+            ) from error
+        P = (P + P.T) / 2
+    S = H @ P @ H.T + R
+    K = np.asarray(np.linalg.solve(S, H @ P).T, dtype=np.float64)
+    filtered = P - K @ (H @ P)
+    residual = np.abs(Γ @ filtered @ Γ.T + Q - P).max() / max(np.abs(P).max(), np.finfo(float).tiny)
+    closed_loop = Γ - Γ @ K @ H
+    if not residual <= _RESIDUAL or spectral_radius(closed_loop) >= 1:
+        raise NoSteadyStateError(
+            f"the Riccati solver's answer is not a steady state (relative residual {residual:.1e}); "
+            f"the system is too badly scaled or too close to an unobservable unit root"
+        )
+    return SteadyState(P, Γ @ K, (filtered + filtered.T) / 2, K, closed_loop)
+
+
+def _require_stable(Γ: FloatArray) -> None:
+    radius = spectral_radius(Γ)
+    if radius >= 1 - UNIT_CIRCLE:
+        raise NoStationaryLawError(
+            f"dynamics: no stationary law exists at spectral radius {radius:.6g}; it has to be below 1"
+        )
+
+
+def _require_detectable(Γ: FloatArray, H: FloatArray) -> None:
+    hidden = unobserved_modes(Γ, H)
+    hidden = hidden[np.abs(hidden) >= 1 - UNIT_CIRCLE]
+    if hidden.size:
+        raise NoSteadyStateError(
+            f"no steady state: the mode of the dynamics with eigenvalue {hidden[0]:.6g} does not die out and leaves no "
+            f"trace in the observations; observe it (context_map, arms) or make it stable"
+        )
+
+
+def _require_stabilisable(Γ: FloatArray, Q: FloatArray) -> None:
+    unmoved = unobserved_modes(Γ.T, Q)
+    unmoved = unmoved[np.abs(np.abs(unmoved) - 1) <= UNIT_CIRCLE]
+    if unmoved.size:
+        raise NoSteadyStateError(
+            f"no steady state: the mode of the dynamics with eigenvalue {unmoved[0]:.6g} lies on the unit circle and "
+            f"state_noise does not move it, so its uncertainty shrinks for ever; add state noise to it, "
+            f"or run the filter without its steady state"
+        )

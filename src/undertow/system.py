@@ -1,0 +1,392 @@
+"""The hidden linear Gaussian dynamical system that moves contexts and rewards.
+
+    z_{t+1} = Γ z_t + μ + N(0, Q),   θ_t = C z_t + θ₀ + N(0, R),   X_t = ⟨c_a, z_t⟩ + x₀_a + N(0, σ²_a)
+
+(Eq. Linear_System of the paper, with constant offsets θ₀ and x₀ that are zero there.)
+"""
+
+import functools
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks, riccati
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.riccati import SteadyState
+from undertow.symbols import Symbols
+from undertow.trajectory import Start, Trajectory, sample_paths
+
+__all__ = ["LinearGaussianSystem", "paper_system", "random_system"]
+
+_FORMAT = "undertow.system"
+_VERSION = 1
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class LinearGaussianSystem:
+    """A linear Gaussian dynamical system with k arms, checked once and immutable.
+
+    Parameters
+    ----------
+    dynamics
+        Γ, (d, d).
+    arms
+        The vectors c_a, one row an arm, (k, d).
+    state_noise
+        Q, the covariance of the state's noise, positive semi-definite, (d, d).
+    reward_noise
+        σ², the variance of the rewards' noise: one positive number, or one per arm, (k,).
+    context_map
+        C, (m, d); None for a system without contexts.
+    context_noise
+        R, the covariance of the contexts' noise, positive definite, (m, m).
+    drift
+        μ, the mean of the state's noise, (d,); zero by default.
+    initial_mean, initial_covariance
+        Law of the first state, (d,) and (d, d). By default the stationary law; where there is none, the mean is zero by
+        default and the covariance has to be given.
+    context_offset, reward_offset
+        θ₀, (m,), and x₀, (k,), added to every context and reward; zero by default.
+
+    Examples
+    --------
+    >>> system = LinearGaussianSystem(
+    ...     dynamics=[[0.9, 0.1], [0.0, 0.8]], arms=[[1, 0], [0, 1], [1, 1]],
+    ...     state_noise=np.eye(2), reward_noise=0.5, context_map=[[1, 0]], context_noise=[[1]])
+    >>> system
+    LinearGaussianSystem(state_dim=2, context_dim=1, arm_count=3, spectral_radius=0.9)
+    >>> system.stability, system.is_observable, system.is_controllable
+    ('stable', True, True)
+    >>> system.sample(100, rng=0).rewards.shape
+    (100, 3)
+    """
+
+    dynamics: FloatArray
+    arms: FloatArray
+    state_noise: FloatArray
+    reward_noise: FloatArray
+    context_map: FloatArray
+    context_noise: FloatArray
+    drift: FloatArray
+    initial_mean: FloatArray
+    initial_covariance: FloatArray
+    context_offset: FloatArray
+    reward_offset: FloatArray
+
+    def __init__(
+        self,
+        *,
+        dynamics: npt.ArrayLike,
+        arms: npt.ArrayLike,
+        state_noise: npt.ArrayLike,
+        reward_noise: npt.ArrayLike,
+        context_map: npt.ArrayLike | None = None,
+        context_noise: npt.ArrayLike | None = None,
+        drift: npt.ArrayLike | None = None,
+        initial_mean: npt.ArrayLike | None = None,
+        initial_covariance: npt.ArrayLike | None = None,
+        context_offset: npt.ArrayLike | None = None,
+        reward_offset: npt.ArrayLike | None = None,
+    ) -> None:
+        Γ = _checks.array("dynamics", dynamics, ("d", "d"))
+        d = len(Γ)
+        if d == 0 or Γ.shape != (d, d):
+            raise InvalidInputError(f"dynamics: expected a square matrix with at least one row, got shape {Γ.shape}")
+        c = _checks.array("arms", arms, ("k", d))
+        k = len(c)
+        if k == 0:
+            raise InvalidInputError("arms: expected at least one row, one for each arm, got none")
+        C = _no_rows(d) if context_map is None or np.size(context_map) == 0 else context_map
+        C = _checks.array("context_map", C, ("m", d))
+        m = len(C)
+        if m and context_noise is None:
+            raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance beside context_map, got None")
+        R = _no_rows(0) if context_noise is None or np.size(context_noise) == 0 else context_noise
+        R = _checks.covariance("context_noise", R, m, definite=True)
+        σ2 = _checks.array(
+            "reward_noise", np.full(k, reward_noise) if np.ndim(reward_noise) == 0 else reward_noise, (k,)
+        )
+        if (σ2 <= 0).any():
+            raise InvalidInputError(f"reward_noise: expected variances above 0, got {σ2.min():g}")
+        Q = _checks.covariance("state_noise", state_noise, d)
+        μ = _checks.array("drift", np.zeros(d) if drift is None else drift, (d,))
+        mean, covariance = _initial_law(Γ, μ, Q, initial_mean, initial_covariance)
+        θ0 = _checks.array("context_offset", np.zeros(m) if context_offset is None else context_offset, (m,))
+        x0 = _checks.array("reward_offset", np.zeros(k) if reward_offset is None else reward_offset, (k,))
+        for field, value in zip(fields(self), (Γ, c, Q, σ2, C, R, μ, mean, covariance, θ0, x0), strict=True):
+            object.__setattr__(self, field.name, value)
+
+    def __repr__(self) -> str:
+        return (
+            f"LinearGaussianSystem(state_dim={self.state_dim}, context_dim={self.context_dim}, "
+            f"arm_count={self.arm_count}, spectral_radius={self.spectral_radius:.6g})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LinearGaussianSystem):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, f.name).tobytes() for f in fields(self)))
+
+    # Sizes
+
+    @property
+    def state_dim(self) -> int:
+        """Dimension d of the state."""
+        return len(self.dynamics)
+
+    @property
+    def context_dim(self) -> int:
+        """Number m of context entries; 0 for a system without contexts."""
+        return len(self.context_map)
+
+    @property
+    def arm_count(self) -> int:
+        """Number k of arms."""
+        return len(self.arms)
+
+    @functools.cached_property
+    def symbols(self) -> Symbols:
+        """The arrays under the symbols of the equations, for code that implements one."""
+        contexts = {"C": self.context_map, "θ0": self.context_offset, "R": self.context_noise}
+        rewards = {"c": self.arms, "x0": self.reward_offset, "σ2": self.reward_noise}
+        return Symbols(Γ=self.dynamics, μ=self.drift, Q=self.state_noise, **contexts, **rewards)
+
+    # Facts
+
+    @functools.cached_property
+    def spectral_radius(self) -> float:
+        """Largest modulus of an eigenvalue of the dynamics."""
+        return riccati.spectral_radius(self.dynamics)
+
+    @property
+    def stability(self) -> Literal["stable", "marginally stable", "unstable"]:
+        """Whether all eigenvalues lie inside the unit circle, some on it, or some outside (as in Assumption 2)."""
+        excess = self.spectral_radius - 1
+        if abs(excess) <= riccati.UNIT_CIRCLE:
+            return "marginally stable"
+        return "stable" if excess < 0 else "unstable"
+
+    @functools.cached_property
+    def is_observable(self) -> bool:
+        """Whether the contexts alone reveal every mode of the state: (Γ, C) is observable."""
+        return riccati.unobserved_modes(self.dynamics, self.context_map).size == 0
+
+    @functools.cached_property
+    def is_controllable(self) -> bool:
+        """Whether the state's noise moves every mode: (Γ, Q^½) is controllable."""
+        return riccati.unobserved_modes(self.dynamics.T, self.state_noise).size == 0
+
+    @functools.cached_property
+    def stationary_mean(self) -> FloatArray:
+        """Mean of the state in the long run, (I − Γ)⁻¹ μ; an error where there is no stationary law."""
+        return riccati.stationary_mean(self.dynamics, self.drift)
+
+    @functools.cached_property
+    def stationary_covariance(self) -> FloatArray:
+        """Covariance Z of the state in the long run, Z = ΓZΓ' + Q; an error where there is no stationary law."""
+        return riccati.stationary_covariance(self.dynamics, self.state_noise)
+
+    @functools.cached_property
+    def steady_state(self) -> SteadyState:
+        """Covariances and gains to which the Kalman filter on the contexts converges (Eq. ss_Kalman_Filter).
+
+        `undertow.kalman.steady_state` gives the same for a filter that sees rewards too.
+        """
+        return riccati.steady_state(self.dynamics, self.context_map, self.state_noise, self.context_noise)
+
+    # Sampling
+
+    def sample(
+        self,
+        rounds: int,
+        *,
+        rng: int | np.random.SeedSequence | np.random.Generator | None = None,
+        burn_in: int = 0,
+        runs: int | Sequence[int] | None = None,
+        states: bool = False,
+        threads: int | None = None,
+    ) -> Trajectory:
+        """Sample what happens along one path or several independent ones.
+
+        Parameters
+        ----------
+        rounds
+            Number of rounds to record.
+        rng
+            A seed, a SeedSequence or a Generator. A seed gives the same paths every time; a Generator, new ones.
+        burn_in
+            Rounds that pass before the first recorded one. `sample(n, burn_in=b)` is `sample(b + n)` without its first
+            b rounds.
+        runs
+            How many paths, or which: run i always draws from child i of the seed sequence, so `runs=range(50, 100)`
+            continues what `runs=50` began. None gives run 0 without a leading axis.
+        states
+            Whether to keep the hidden states.
+        threads
+            How many threads share the runs, by default all cores; the paths do not depend on it.
+
+        Examples
+        --------
+        >>> paths = paper_system(psi=1).sample(1000, rng=7, runs=3)
+        >>> paths.contexts.shape, paths.rewards.shape
+        ((3, 1000, 1), (3, 1000, 2))
+        >>> alone = paper_system(psi=1).sample(1000, rng=7, runs=[2])
+        >>> bool((alone.rewards[0] == paths.rewards[2]).all())
+        True
+        """
+        start = Start(self.initial_mean, self.initial_covariance, burn_in)
+        return sample_paths(self.symbols, start, rounds, rng=rng, runs=runs, states=states, threads=threads)
+
+    # To and from files
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the system as plain lists and numbers, ready for JSON."""
+        content = {field.name: getattr(self, field.name).tolist() for field in fields(self)}
+        return {"format": _FORMAT, "version": _VERSION, **content}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "LinearGaussianSystem":
+        """Build a system from what `to_dict` returned, or from a dictionary of the constructor's arguments."""
+        if not isinstance(content, Mapping):
+            raise InvalidInputError(f"system: expected a dictionary of arrays, got {type(content).__name__}")
+        content = dict(content)
+        form, version = content.pop("format", _FORMAT), content.pop("version", _VERSION)
+        if form != _FORMAT or version != _VERSION:
+            raise InvalidInputError(
+                f"system: expected format {_FORMAT!r} version {_VERSION}, got {form!r} version {version!r}"
+            )
+        known = {field.name for field in fields(cls)}
+        required = {"dynamics", "arms", "state_noise", "reward_noise"}
+        if unknown := sorted(content.keys() - known):
+            raise InvalidInputError(
+                f"system: unknown entries {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+            )
+        if absent := sorted(required - content.keys()):
+            raise InvalidInputError(f"system: entries {', '.join(absent)} are missing")
+        return cls(**content)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the system to a JSON file; every number survives the round trip exactly."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "LinearGaussianSystem":
+        """Read a system from a JSON file that `save` wrote or a person did."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:  # not UTF-8, or not JSON
+            raise InvalidInputError(
+                f"{os.fspath(path)}: not a JSON file ({error}); expected one from save()"
+            ) from error
+        try:
+            return cls.from_dict(content)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{os.fspath(path)}: {error}") from error
+
+
+def paper_system(psi: float) -> LinearGaussianSystem:
+    """Return the system of the paper's evaluation (Eq. LGDS_Good): d = 5, m = 1, k = 2.
+
+    Larger ψ couples neighbouring entries of the state less, so the context, which measures the first entry, tells less
+    of the arms, which pay the fourth and the fifth. The paper takes ψ = 1, 2, 3, 4.
+
+    Examples
+    --------
+    >>> system = paper_system(psi=1)
+    >>> round(float(np.abs(np.linalg.eigvals(system.steady_state.closed_loop)).max()), 4)
+    0.8396
+    """
+    psi = _checks.number("psi", psi)
+    i, j = np.indices((5, 5))
+    with np.errstate(over="ignore"):
+        T = np.where(i < j, 1.0, -1.0) * np.exp2(-psi * np.abs(i - j))
+    if not np.isfinite(T).all():
+        raise InvalidInputError(f"psi: expected a moderate number such as 1, 2, 3 or 4, got {psi:g}")
+    return LinearGaussianSystem(
+        dynamics=0.99 / riccati.spectral_radius(T) * T,
+        arms=np.eye(5)[3:],
+        state_noise=np.eye(5),
+        reward_noise=1.0,
+        context_map=np.eye(5)[:1],
+        context_noise=np.eye(1),
+    )
+
+
+def random_system(
+    state_dim: int,
+    context_dim: int,
+    arm_count: int,
+    *,
+    rng: int | np.random.SeedSequence | np.random.Generator | None = None,
+    spectral_radius: float | None = None,
+    drift: bool = False,
+) -> LinearGaussianSystem:
+    """Draw a system for experiments.
+
+    Γ has standard normal entries, scaled to the spectral radius, by default 1 − 10^U with U uniform on (−3, −1);
+    C and the arms have N(0, 1/d) entries; Q = q (½HH'/d + ½I) with H standard normal and q = 10^U, U on (−½, ½); the
+    noise variance of each context and σ² are 10^U, U on (−1, 1); with `drift`, μ ~ N(0, qI). A system that is not
+    stable starts at 0.
+
+    Examples
+    --------
+    >>> random_system(4, 2, 3, rng=0, spectral_radius=0.95)
+    LinearGaussianSystem(state_dim=4, context_dim=2, arm_count=3, spectral_radius=0.95)
+    """
+    d = _checks.integer("state_dim", state_dim, least=1)
+    m = _checks.integer("context_dim", context_dim, least=0)
+    k = _checks.integer("arm_count", arm_count, least=1)
+    draw = _checks.child(_checks.seed_sequence(rng), 0)
+    if spectral_radius is None:
+        radius = 1 - 10 ** draw.uniform(-3, -1)
+    else:
+        radius = _checks.number("spectral_radius", spectral_radius, above=0)
+    Γ = draw.standard_normal((d, d))
+    H = draw.standard_normal((d, d))
+    q = 10 ** draw.uniform(-0.5, 0.5)
+    C = draw.standard_normal((m, d)) / math.sqrt(d)
+    c = draw.standard_normal((k, d)) / math.sqrt(d)
+    variances = 10 ** draw.uniform(-1, 1, size=m + 1)
+    μ = math.sqrt(q) * draw.standard_normal(d)
+    return LinearGaussianSystem(
+        dynamics=Γ * (radius / riccati.spectral_radius(Γ)),
+        arms=c,
+        state_noise=q * (H @ H.T / d + np.eye(d)) / 2,
+        reward_noise=variances[m],
+        context_map=C,
+        context_noise=np.diag(variances[:m]),
+        drift=μ if drift else None,
+        initial_covariance=None if radius < 1 - riccati.UNIT_CIRCLE else np.zeros((d, d)),
+    )
+
+
+def _initial_law(
+    Γ: FloatArray, μ: FloatArray, Q: FloatArray, mean: npt.ArrayLike | None, covariance: npt.ArrayLike | None
+) -> tuple[FloatArray, FloatArray]:
+    d, radius = len(Γ), riccati.spectral_radius(Γ)
+    stable = radius < 1 - riccati.UNIT_CIRCLE
+    if covariance is None and not stable:
+        raise InvalidInputError(
+            f"initial_covariance: expected a {d} × {d} covariance, since at spectral radius {radius:.6g} there is no "
+            f"stationary law to start from; zeros start the state at initial_mean"
+        )
+    if mean is None:
+        mean = riccati.stationary_mean(Γ, μ) if stable else np.zeros(d)
+    if covariance is None:
+        covariance = riccati.stationary_covariance(Γ, Q)
+    return _checks.array("initial_mean", mean, (d,)), _checks.covariance("initial_covariance", covariance, d)
+
+
+def _no_rows(columns: int) -> FloatArray:
+    return np.empty((0, columns))

@@ -1,0 +1,131 @@
+"""What the oracles lose for ever: regret in closed form.
+
+An oracle that plays the arm with the largest forecast of a filter with error covariance P loses, in each round of the
+stationary regime,
+
+    κ(P) = E max_a (⟨c_a, z⟩ + x₀_a) − E max_a (⟨c_a, ẑ⟩ + x₀_a),   z ~ N(z̄, Z),  ẑ ~ N(z̄, Z − P).
+
+No policy that sees less than such a filter can lose less, so with P̃, the error covariance of a filter that sees the
+context and every arm's reward, n κ(P̃) is a lower bound on the regret of any policy after n rounds.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow.kalman import steady_state
+from undertow.system import LinearGaussianSystem
+
+__all__ = [
+    "Estimate",
+    "context_oracle_regret",
+    "expected_maximum",
+    "full_information_regret",
+    "greedy_regret",
+    "random_regret",
+]
+
+_REPLICATES = 16
+_POINTS = 2**13  # Sobol' points per replicate
+
+
+class Estimate(NamedTuple):
+    """A number and the standard error with which it is known; 0 where it is exact."""
+
+    value: float
+    error: float
+
+
+def expected_maximum(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Estimate:
+    """Return E max_a Y_a for Y ~ N(mean, covariance), with its standard error.
+
+    Exact for one and two arms: E max(Y₁, Y₂) = m₁Φ(δ/τ) + m₂Φ(−δ/τ) + τφ(δ/τ), δ = m₁ − m₂, τ² = Var(Y₁ − Y₂). For more
+    arms, a mean over 16 independently scrambled Sobol' sets of 8192 points with a fixed seed; what is averaged is the
+    maximum less the mean over arms, and its standard error comes from the spread of the 16.
+
+    Examples
+    --------
+    >>> expected_maximum([0, 0], np.eye(2))  # 1 / √π
+    Estimate(value=0.564189583547756..., error=0.0)
+    """
+    m = _checks.array("mean", mean, ("k",))
+    Σ = _checks.covariance("covariance", covariance, len(m))
+    if len(m) == 1:
+        return Estimate(float(m[0]), 0.0)
+    if len(m) == 2:
+        return Estimate(_expected_maximum_of_two(m[0] - m[1], Σ[0, 0] + Σ[1, 1] - 2 * Σ[0, 1]) + float(m[1]), 0.0)
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    from undertow.riccati import square_root
+
+    root = square_root(Σ)
+    values = np.empty(_REPLICATES)
+    for replicate in range(_REPLICATES):
+        points = qmc.Sobol(len(m), rng=np.random.default_rng(replicate)).random(_POINTS)
+        Y = m + ndtri(np.clip(points, 1e-12, 1 - 1e-12)) @ root
+        values[replicate] = (Y.max(axis=1) - Y.mean(axis=1)).mean() + m.mean()
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(_REPLICATES)))
+
+
+def greedy_regret(system: LinearGaussianSystem, error_covariance: npt.ArrayLike) -> Estimate:
+    """Return κ(P): the regret per round of always playing the largest forecast of a filter with error covariance P."""
+    P = _checks.covariance("error_covariance", error_covariance, system.state_dim)
+    Z, c = system.stationary_covariance, system.arms
+    means = c @ system.stationary_mean + system.reward_offset
+    best = expected_maximum(means, c @ Z @ c.T)
+    known = Z - P
+    chosen = expected_maximum(means, c @ ((known + known.T) / 2) @ c.T)
+    return Estimate(best.value - chosen.value, math.hypot(best.error, chosen.error))
+
+
+def context_oracle_regret(system: LinearGaussianSystem) -> Estimate:
+    """Return the regret per round of the paper's Oracle, which knows the system and filters the contexts.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> [round(1e4 * context_oracle_regret(paper_system(psi)).value) for psi in (1, 2, 3, 4)]
+    [2860, 5976, 11707, 19082]
+    """
+    return greedy_regret(system, system.steady_state.prediction_covariance)
+
+
+def full_information_regret(system: LinearGaussianSystem) -> Estimate:
+    """Return the regret per round of an oracle that also sees every arm's reward: the lower bound for any policy.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> [round(1e4 * full_information_regret(paper_system(psi)).value) for psi in (1, 2, 3, 4)]
+    [1236, 1097, 899, 744]
+    """
+    return greedy_regret(system, steady_state(system, arms=range(system.arm_count)).prediction_covariance)
+
+
+def random_regret(system: LinearGaussianSystem) -> Estimate:
+    """Return the regret per round of playing arms uniformly at random.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> [round(1e4 * random_regret(paper_system(psi)).value) for psi in (1, 2, 3, 4)]
+    [18714, 23797, 29802, 35620]
+    """
+    c = system.arms
+    means = c @ system.stationary_mean + system.reward_offset
+    best = expected_maximum(means, c @ system.stationary_covariance @ c.T)
+    return Estimate(best.value - float(means.mean()), best.error)
+
+
+def _expected_maximum_of_two(δ: float, variance: float) -> float:
+    """E max(Y, 0) for Y ~ N(δ, variance)."""
+    if variance <= 0:
+        return max(float(δ), 0.0)
+    τ = math.sqrt(variance)
+    ratio = δ / τ
+    density = math.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
+    return float(δ * math.erfc(-ratio / math.sqrt(2)) / 2 + τ * density)

@@ -1,0 +1,238 @@
+"""Trajectories: the contexts and the rewards of every arm along sampled or recorded paths."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow._kernel import kernel
+from undertow.errors import InvalidInputError
+from undertow.riccati import square_root
+from undertow.symbols import Symbols
+
+__all__ = ["Trajectory"]
+
+_BLOCK = 1024  # rounds whose normal numbers are drawn at once; no result depends on it
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Trajectory:
+    """What happened along one path, or along several with a leading axis of runs.
+
+    Parameters
+    ----------
+    contexts
+        One row a round, (n, m) or (runs, n, m); NaN where an entry is missing; None where there are no contexts.
+    rewards
+        The noisy reward of every arm, (n, k) or (runs, n, k).
+    means
+        The rewards without their noise, like `rewards`; None where they are not known, as in recorded data.
+    states
+        The hidden states, (n, d) or (runs, n, d), where they were asked for.
+
+    Examples
+    --------
+    >>> path = Trajectory(contexts=[[0.5], [0.1]], rewards=[[1.0, 2.0], [3.0, 0.0]])
+    >>> path.rounds, path.arm_count, path.context_dim
+    (2, 2, 1)
+    """
+
+    contexts: FloatArray
+    rewards: FloatArray
+    means: FloatArray | None
+    states: FloatArray | None
+
+    def __init__(
+        self,
+        contexts: npt.ArrayLike | None = None,
+        rewards: npt.ArrayLike = (),
+        *,
+        means: npt.ArrayLike | None = None,
+        states: npt.ArrayLike | None = None,
+    ) -> None:
+        checked = _checks.array("rewards", rewards, ("runs", "n", "k") if np.ndim(rewards) == 3 else ("n", "k"))
+        lead = checked.shape[:-1]
+        if 0 in checked.shape:
+            raise InvalidInputError(f"rewards: expected at least one round and one arm, got shape {checked.shape}")
+        empty = np.empty((*lead, 0))
+        for name, value in {
+            "rewards": checked,
+            "contexts": _checks.array("contexts", empty if contexts is None else contexts, (*lead, "m"), missing=True),
+            "means": None if means is None else _checks.array("means", means, checked.shape),
+            "states": None if states is None else _checks.array("states", states, (*lead, "d")),
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _trusted(cls, *parts: FloatArray | None) -> "Trajectory":
+        """Wrap arrays of our own making, in the order of the fields, without a copy or a check."""
+        trajectory = object.__new__(cls)
+        for field, part in zip(fields(cls), parts, strict=True):
+            if part is not None:
+                part.setflags(write=False)
+            object.__setattr__(trajectory, field.name, part)
+        return trajectory
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds n."""
+        return int(self.rewards.shape[-2])
+
+    @property
+    def runs(self) -> int | None:
+        """Number of runs; None for a single path without a leading axis."""
+        return len(self.rewards) if self.rewards.ndim == 3 else None
+
+    @property
+    def arm_count(self) -> int:
+        """Number of arms k."""
+        return int(self.rewards.shape[-1])
+
+    @property
+    def context_dim(self) -> int:
+        """Number of context entries m."""
+        return int(self.contexts.shape[-1])
+
+    def run(self, number: int) -> "Trajectory":
+        """Return one of several runs as a path of its own."""
+        if self.runs is None:
+            raise InvalidInputError("run: this trajectory is a single path; sample it with runs=… to have several")
+        if not 0 <= _checks.integer("run", number, least=0) < self.runs:
+            raise InvalidInputError(f"run: expected a number from 0 to {self.runs - 1}, got {number}")
+        parts = (self.contexts, self.rewards, self.means, self.states)
+        return Trajectory._trusted(*(None if part is None else part[number] for part in parts))
+
+    def played(self, arms: npt.ArrayLike) -> FloatArray:
+        """Return the rewards that a learner playing `arms` saw: NaN for every arm that it did not play."""
+        played = self._arms(arms)[..., None] == np.arange(self.arm_count)
+        return np.where(played, self.rewards, np.nan)
+
+    def regret(self, arms: npt.ArrayLike) -> FloatArray:
+        """Return the cumulative regret Σ max_a⟨c_a, z_t⟩ − ⟨c_{a_t}, z_t⟩ of playing `arms`, one entry a round.
+
+        The means are compared, not the noisy rewards of the paper's definition: same expectation, less noise.
+        """
+        if self.means is None:
+            raise InvalidInputError("means: regret needs the rewards without noise; build the Trajectory with means=…")
+        chosen = np.take_along_axis(self.means, self._arms(arms)[..., None], axis=-1)[..., 0]
+        return np.cumsum(self.means.max(axis=-1) - chosen, axis=-1)
+
+    def _arms(self, arms: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        return _checks.indices("arms", arms, self.rewards.shape[:-1], below=self.arm_count)
+
+
+class Start(NamedTuple):
+    """How a path begins: the law of its first state and the rounds that pass before the first recorded one."""
+
+    mean: FloatArray
+    covariance: FloatArray
+    burn_in: int
+
+
+def sample_paths(
+    symbols: Symbols,
+    start: Start,
+    rounds: int,
+    *,
+    rng: int | np.random.SeedSequence | np.random.Generator | None,
+    runs: int | Sequence[int] | None,
+    states: bool,
+    threads: int | None,
+) -> Trajectory:
+    """Sample paths of a system; `LinearGaussianSystem.sample` documents the arguments.
+
+    Run i draws from child i of the seed sequence: first the d numbers of z₁, then for each round m numbers for the
+    context, k for the rewards and d for the step to the next state.
+    """
+    rounds = _checks.integer("rounds", rounds, least=1)
+    burn_in = _checks.integer("burn_in", start.burn_in, least=0)
+    threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
+    numbers = _run_numbers(runs)
+    seeds = _checks.seed_sequence(rng)
+    d, m, k = len(symbols.Γ), len(symbols.C), len(symbols.c)
+    contexts = np.empty((len(numbers), rounds, m))
+    rewards = np.empty((len(numbers), rounds, k))
+    means = np.empty((len(numbers), rounds, k))
+    kept = np.empty((len(numbers), rounds if states else 0, d))
+    Q_root, R_root, Σ0_root = (square_root(Σ) for Σ in (symbols.Q, symbols.R, start.covariance))
+
+    def sample_run(row: int) -> None:
+        draw = _checks.child(seeds, numbers[row])
+        z = start.mean + Σ0_root @ draw.standard_normal(d)
+        normals = np.empty((min(_BLOCK, burn_in + rounds), m + k + d))
+        for first in range(-burn_in, rounds, len(normals)):
+            block = normals[: rounds - first]
+            draw.standard_normal(out=block)
+            advance(symbols, Q_root, R_root, z, block, first, contexts[row], rewards[row], means[row], kept[row])
+        if not np.isfinite(z).all():
+            raise InvalidInputError(
+                f"rounds: within {burn_in} + {rounds} rounds the state of this unstable system grew beyond all "
+                f"numbers; ask for fewer"
+            )
+
+    with ThreadPoolExecutor(min(threads, len(numbers))) as pool:
+        list(pool.map(sample_run, range(len(numbers))))
+    paths = Trajectory._trusted(contexts, rewards, means, kept if states else None)
+    return paths.run(0) if runs is None else paths
+
+
+def _run_numbers(runs: int | Sequence[int] | None) -> Sequence[int]:
+    if runs is None:
+        return [0]
+    if isinstance(runs, int | np.integer):
+        return range(_checks.integer("runs", runs, least=1))
+    numbers = [_checks.integer("runs", number, least=0) for number in runs]
+    if not numbers:
+        raise InvalidInputError("runs: expected at least one run number, got none")
+    return numbers
+
+
+@kernel
+def advance(
+    symbols: Symbols,
+    Q_root: FloatArray,
+    R_root: FloatArray,
+    z: FloatArray,
+    normals: FloatArray,
+    first: int,
+    contexts: FloatArray,
+    rewards: FloatArray,
+    means: FloatArray,
+    states: FloatArray,
+) -> None:
+    """Move z through one block of rounds (Eq. Linear_System) and record the rounds that are not burn-in (t ≥ 0)."""
+    Γ, μ, _, C, θ0, _, c, x0, σ2 = symbols
+    d, m, k = len(Γ), len(C), len(c)
+    σ = np.sqrt(σ2)
+    ahead = np.empty(d)
+    for step in range(len(normals)):
+        t = first + step
+        φ, η, ξ = normals[step, :m], normals[step, m : m + k], normals[step, m + k :]
+        if t >= 0:
+            for i in range(m):
+                total = θ0[i]
+                for j in range(d):
+                    total += C[i, j] * z[j]
+                for j in range(m):
+                    total += R_root[i, j] * φ[j]
+                contexts[t, i] = total
+            for a in range(k):
+                total = x0[a]
+                for j in range(d):
+                    total += c[a, j] * z[j]
+                means[t, a] = total
+                rewards[t, a] = total + σ[a] * η[a]
+            if len(states) > 0:
+                states[t] = z
+        for i in range(d):
+            total = μ[i]
+            for j in range(d):
+                total += Γ[i, j] * z[j] + Q_root[i, j] * ξ[j]
+            ahead[i] = total
+        z[:] = ahead

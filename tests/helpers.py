@@ -1,0 +1,41 @@
+"""Systems and data that several tests share."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import LinearGaussianSystem, random_system
+
+Array = npt.NDArray[np.float64]
+
+
+def arguments(d: int = 3, m: int = 2, k: int = 2, seed: int = 0) -> dict[str, Any]:
+    """Every constructor argument of a system with drift, offsets and correlated context noise, free to be spoilt."""
+    base = random_system(d, m, k, rng=seed, spectral_radius=0.9, drift=True)
+    rng = np.random.default_rng(seed)
+    factor = rng.standard_normal((m, m)) + 2 * np.eye(m)
+    return {
+        "dynamics": base.dynamics.copy(),
+        "arms": base.arms.copy(),
+        "state_noise": base.state_noise.copy(),
+        "reward_noise": rng.uniform(0.5, 2, k),
+        "context_map": base.context_map.copy(),
+        "context_noise": factor @ factor.T,
+        "drift": base.drift.copy(),
+        "initial_mean": rng.standard_normal(d),
+        "initial_covariance": np.eye(d) * 2,
+        "context_offset": rng.standard_normal(m),
+        "reward_offset": rng.standard_normal(k),
+    }
+
+
+def full_system(d: int = 3, m: int = 2, k: int = 2, seed: int = 0) -> LinearGaussianSystem:
+    """A system in which nothing is zero, so that a forgotten term shows."""
+    return LinearGaussianSystem(**arguments(d, m, k, seed))
+
+
+def with_gaps(values: Array, share: float, seed: int) -> Array:
+    """A copy with a share of its entries missing."""
+    holes = np.random.default_rng(seed).random(values.shape) < share
+    return np.where(holes, np.nan, values)

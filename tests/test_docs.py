@@ -1,0 +1,35 @@
+import importlib
+import re
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+import undertow
+
+ROOT = Path(__file__).parents[1]
+NOTATION = (ROOT / "docs" / "notation.md").read_text()
+NAMES = sorted({name for row in re.findall(r"^\|.*\|$", NOTATION, re.M) for name in re.findall(r"`([\w.]+)`", row)})
+
+
+def test_the_notation_table_is_read() -> None:
+    assert len(NAMES) > 40
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_in_the_notation_table_exists(name: str) -> None:
+    first, *rest = name.split(".")
+    start = getattr(undertow, first, None) or importlib.import_module(f"undertow.{first}")
+    *path, last = rest or [""]
+    owner = reduce(getattr, path, start)
+    # fields of dataclasses without a default are annotations, not attributes
+    assert not last or hasattr(owner, last) or last in owner.__annotations__
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target

@@ -1,0 +1,86 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import undertow
+from undertow._kernel import source_stamp
+
+PACKAGE = Path(undertow.__file__).parent
+CALLEE = "from undertow._kernel import kernel\n\n@kernel\ndef inner(x: float) -> float:\n    return x + {}\n"
+CALLER = (
+    "from undertow._kernel import kernel\nfrom undertow.callee import inner\n\n"
+    "@kernel\ndef outer(x: float) -> float:\n    return 10 * inner(x)\n"
+)
+PROGRAM = "from undertow.caller import outer; print(outer(1.0), sum(outer.stats.cache_hits.values()))"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package that a test may edit, with two kernels more: a caller, and its callee in another file."""
+    ours = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "undertow", ignore=ours)
+    (tmp_path / "undertow" / "caller.py").write_text(CALLER)
+    (tmp_path / "undertow" / "callee.py").write_text(CALLEE.format(1))
+    return tmp_path
+
+
+def run(folder: Path, program: str = PROGRAM, **environment: str) -> str:
+    known = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=known | {"PYTHONPATH": str(folder)} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_an_edit_of_a_callee_in_another_file_is_noticed(copy: Path) -> None:
+    assert run(copy) == "20.0 0"
+    assert run(copy) == "20.0 1"  # from the cache
+    (copy / "undertow" / "callee.py").write_text(CALLEE.format(2))
+    assert run(copy) == "30.0 0"
+    cache = copy / "undertow" / "__pycache__" / "kernels"
+    assert len(list(cache.glob("undertow.caller-*"))) == 1  # what went stale is gone
+
+
+def test_an_edit_elsewhere_costs_nothing(copy: Path) -> None:
+    run(copy)
+    with (copy / "undertow" / "theory.py").open("a") as file:
+        file.write("\n# an afterthought\n")
+    assert run(copy) == "20.0 1"
+
+
+def test_the_cache_goes_where_numba_is_told(copy: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    assert run(copy, NUMBA_CACHE_DIR=str(elsewhere)) == "20.0 0"
+    assert run(copy, NUMBA_CACHE_DIR=str(elsewhere)) == "20.0 1"
+    assert list(elsewhere.rglob("*.nbi"))
+    assert not (copy / "undertow" / "__pycache__" / "kernels").exists()
+
+
+def test_no_cache_is_no_obstacle(copy: Path, tmp_path: Path) -> None:
+    blocked = tmp_path / "a file, not a folder"
+    blocked.touch()
+    assert run(copy, NUMBA_CACHE_DIR=str(blocked)) == "20.0 0"
+
+
+def test_importing_compiles_nothing_and_leaves_numbas_settings_alone() -> None:
+    program = (
+        "import sys, numba; before = numba.config.CACHE_DIR; from numba.core import event\n"
+        "with event.install_recorder('numba:compile') as seen:\n    import undertow\n"
+        "print(len(seen.buffer), numba.config.CACHE_DIR == before, 'scipy.linalg' in sys.modules)"
+    )
+    assert run(PACKAGE.parent, program) == "0 True False"
+
+
+def test_the_stamp_follows_imports() -> None:
+    assert source_stamp("undertow.kalman_steps") != source_stamp("undertow.trajectory")
+    assert source_stamp("undertow.kalman_steps") == source_stamp("undertow.kalman_steps")

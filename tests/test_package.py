@@ -1,0 +1,40 @@
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import undertow
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """
+import undertow
+path = undertow.paper_system(psi=1).sample(100, rng=0)
+beliefs = undertow.kalman.filter(undertow.paper_system(psi=1), path.contexts)
+print(undertow.__version__, undertow.__file__, beliefs.forecasts.shape)
+"""
+
+
+def test_wheel_installs_into_an_empty_environment(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT], check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("undertow-*.whl")
+    venv.create(tmp_path / "empty", with_pip=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True, capture_output=True)
+    done = subprocess.run(
+        [python, "-W", "error", "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    version, file, shape = done.stdout.split(maxsplit=2)
+    assert version == undertow.__version__
+    assert Path(file).is_relative_to(tmp_path / "empty")
+    assert shape.strip() == "(100, 2)"
+    assert (Path(file).parent / "py.typed").is_file()
+
+
+def test_one_version_everywhere() -> None:
+    version = undertow.__version__
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
