@@ -2,13 +2,14 @@
 
 import math
 import operator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from undertow.errors import InvalidInputError
 
+C = TypeVar("C", bound=str)
 FloatArray = npt.NDArray[np.float64]
 
 _SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
@@ -34,6 +35,13 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         wanted = "finite numbers, or NaN where an entry is missing" if missing else "finite numbers"
         raise InvalidInputError(f"{name}: expected {wanted}, got {result[where]} at index {_spell(where)}")
+    result.setflags(write=False)
+    return result
+
+
+def readonly(values: FloatArray) -> FloatArray:
+    """Return a read-only view: kernels are compiled for arrays that they may not change."""
+    result = values.view()
     result.setflags(write=False)
     return result
 
@@ -76,12 +84,46 @@ def integer(name: str, value: Any, *, least: int) -> int:
     return number
 
 
-def number(name: str, value: Any, *, above: float = -math.inf) -> float:
-    """Return a finite number strictly above a limit."""
-    result = float(array(name, value, ()))
+def number(name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf) -> float:
+    """Return a finite number strictly above one limit and not below another."""
+    plain = type(value) is float and math.isfinite(value)  # the common case, without the cost of an array
+    result: float = value if plain else float(array(name, value, ()))
     if result <= above:
         raise InvalidInputError(f"{name}: expected a number above {above:g}, got {result:g}")
+    if result < least:
+        raise InvalidInputError(f"{name}: expected a number of at least {least:g}, got {result:g}")
     return result
+
+
+def fraction(name: str, value: Any) -> float:
+    """Return a number strictly between 0 and 1."""
+    result = number(name, value)
+    if not 0 < result < 1:
+        raise InvalidInputError(f"{name}: expected a number between 0 and 1, both excluded, got {result:g}")
+    return result
+
+
+def auto_number(name: str, value: Any) -> float | None:
+    """Return a positive number, or None for "auto"."""
+    if isinstance(value, str):
+        choice(name, value, ("auto",))
+        return None
+    return number(name, value, above=0)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidInputError(f"{name}: expected True or False, got {value!r:.80}")
+    return bool(value)
+
+
+def choice(name: str, value: Any, choices: tuple[C, ...]) -> C:
+    """Return one of a few words."""
+    for known in choices:
+        if value == known:
+            return known
+    raise InvalidInputError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r:.80}")
 
 
 def indices(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, below: int) -> npt.NDArray[np.int64]:

@@ -32,6 +32,12 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+def inlined(function: F) -> F:
+    """Mark a part of larger kernels that is to be inlined into them; it is never called from Python."""
+    part: F = numba.njit(forceinline=True, **_OPTIONS)(function)
+    return part
+
+
 def kernel(function: F) -> F:
     """Compile a function on first use, without the GIL, and cache it under its module's source stamp."""
     folder = _cache_folder(function.__module__)
@@ -110,7 +116,8 @@ class _CompileNotice(event.Listener):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
-        if not self.told and function.__module__.startswith("undertow.") and sys.stderr.isatty():
+        ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
+        if not self.told and ours and sys.stderr.isatty():
             self.told = True
             print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
 

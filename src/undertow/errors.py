@@ -3,7 +3,14 @@
 Every one of them derives from `UndertowError`, names the argument at fault and says what to do instead.
 """
 
-__all__ = ["InvalidInputError", "NoStationaryLawError", "NoSteadyStateError", "UndertowError"]
+__all__ = [
+    "InvalidInputError",
+    "NoStationaryLawError",
+    "NoSteadyStateError",
+    "OutOfTurnError",
+    "UndertowError",
+    "UnknownDecisionError",
+]
 
 
 class UndertowError(Exception):
@@ -20,3 +27,11 @@ class NoStationaryLawError(UndertowError):
 
 class NoSteadyStateError(UndertowError):
     """The Riccati equation has no stabilising solution; the message says which assumption fails."""
+
+
+class OutOfTurnError(UndertowError):
+    """A policy was called out of turn; the message names the ways to say what happened."""
+
+
+class UnknownDecisionError(UndertowError, LookupError):
+    """A reward was given for a decision that the policy did not make, has forgotten or has learned already."""

@@ -33,6 +33,8 @@ class Trajectory:
         The noisy reward of every arm, (n, k) or (runs, n, k).
     means
         The rewards without their noise, like `rewards`; None where they are not known, as in recorded data.
+    features
+        What is known before each round's decision and not moved by the state, (n, q), or (runs, n, q); None for none.
     states
         The hidden states, (n, d) or (runs, n, d), where they were asked for.
 
@@ -46,6 +48,7 @@ class Trajectory:
     contexts: FloatArray
     rewards: FloatArray
     means: FloatArray | None
+    features: FloatArray
     states: FloatArray | None
 
     def __init__(
@@ -54,6 +57,7 @@ class Trajectory:
         rewards: npt.ArrayLike = (),
         *,
         means: npt.ArrayLike | None = None,
+        features: npt.ArrayLike | None = None,
         states: npt.ArrayLike | None = None,
     ) -> None:
         checked = _checks.array("rewards", rewards, ("runs", "n", "k") if np.ndim(rewards) == 3 else ("n", "k"))
@@ -65,6 +69,7 @@ class Trajectory:
             "rewards": checked,
             "contexts": _checks.array("contexts", empty if contexts is None else contexts, (*lead, "m"), missing=True),
             "means": None if means is None else _checks.array("means", means, checked.shape),
+            "features": _checks.array("features", empty if features is None else features, (*lead, "q")),
             "states": None if states is None else _checks.array("states", states, (*lead, "d")),
         }.items():
             object.__setattr__(self, name, value)
@@ -105,7 +110,7 @@ class Trajectory:
             raise InvalidInputError("run: this trajectory is a single path; sample it with runs=… to have several")
         if not 0 <= _checks.integer("run", number, least=0) < self.runs:
             raise InvalidInputError(f"run: expected a number from 0 to {self.runs - 1}, got {number}")
-        parts = (self.contexts, self.rewards, self.means, self.states)
+        parts = (self.contexts, self.rewards, self.means, self.features, self.states)
         return Trajectory._trusted(*(None if part is None else part[number] for part in parts))
 
     def played(self, arms: npt.ArrayLike) -> FloatArray:
@@ -178,7 +183,8 @@ def sample_paths(
 
     with ThreadPoolExecutor(min(threads, len(numbers))) as pool:
         list(pool.map(sample_run, range(len(numbers))))
-    paths = Trajectory._trusted(contexts, rewards, means, kept if states else None)
+    features = np.empty((len(numbers), rounds, 0))
+    paths = Trajectory._trusted(contexts, rewards, means, features, kept if states else None)
     return paths.run(0) if runs is None else paths
 
 

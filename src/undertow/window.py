@@ -175,35 +175,31 @@ class ContextRing:
         self.max_window = _checks.integer("max_window", max_window, least=1)
         self.context_dim = _checks.integer("context_dim", context_dim, least=0)
         self.seen = 0
+        self._head = 0
         self._rows = np.zeros((2 * self.max_window, self.context_dim))
 
     def push(self, context: npt.ArrayLike | None) -> None:
         """Take in one row; None where the whole row is missing, NaN where an entry is."""
         row = np.full(self.context_dim, np.nan) if context is None else context
-        ring_push(self._rows, self.seen, _checks.array("context", row, (self.context_dim,), missing=True))
+        checked = _checks.array("context", row, (self.context_dim,), missing=True)
+        self._head = ring_push(self._rows, self._head, checked)
         self.seen += 1
 
     def newest(self, window: int) -> FloatArray:
         """Return a read-only view of the newest rows, (s, m), newest first."""
         if not 0 <= _checks.integer("window", window, least=0) <= self.max_window:
             raise InvalidInputError(f"window: expected at most max_window = {self.max_window}, got {window}")
-        head = ring_head(len(self._rows), self.seen)
-        view = self._rows[head : head + window]
+        view = self._rows[self._head : self._head + window]
         view.setflags(write=False)
         return view
 
 
 @kernel
-def ring_head(length: int, seen: int) -> int:
-    """Return the index of the newest row: it walks down from s_N − 1 to 0 and around."""
-    s_N = length // 2
-    return (s_N - seen % s_N) % s_N
-
-
-@kernel
-def ring_push(rows: FloatArray, seen: int, context: FloatArray) -> None:
-    """Write a row at the place of the newest and at its mirror image, for a ring that has seen `seen` rows before."""
-    head = ring_head(len(rows), seen + 1)
+def ring_push(rows: FloatArray, head: int, context: FloatArray) -> int:
+    """Write a row in front of the newest, which stands at `head`, and at its mirror image; return where it stands."""
+    s_N = len(rows) // 2
+    head = head - 1 if head > 0 else s_N - 1
     for j in range(len(context)):
         rows[head, j] = context[j]
-        rows[head + len(rows) // 2, j] = context[j]
+        rows[head + s_N, j] = context[j]
+    return head

@@ -1,0 +1,328 @@
+"""The bookkeeping that our policies share: turns, ids, rewards that wait, random draws.
+
+    decision = policy.decide()            # which arm, and why
+    policy.learn(decision, reward)        # may come late, out of order, or never
+    policy.observe(context)               # one row of context; None where it is missing
+
+With contexts, `decide` and `observe` alternate: decide first is the paper's order and the default, observe first
+(`context_first=True`) the everyday one. Without contexts, every `decide` is a round.
+"""
+
+import abc
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
+from undertow.policies.decision import Claims, Decision, Outlook
+from undertow.policies.state import HEADER, ROUNDS, Shared
+
+__all__ = ["Kernels", "LivePolicy", "Seed"]
+
+Seed = int | np.random.SeedSequence | np.random.Generator | None
+_NOTHING = _checks.array("features", [], (0,))
+
+
+class Kernels(NamedTuple):
+    """The compiled functions behind a policy, each working in place on its packed state.
+
+    `decide(state, features, draws)` returns the arm; `learn(state, memory, arm, reward, age)` takes in a reward that is
+    `age` rounds old; `observe(state, context)` takes in a context; `skip(state)` lets a round pass without a decision;
+    `episode` plays whole rounds of a stored trajectory (see `undertow.policies.episode`).
+    """
+
+    decide: Callable[..., int]
+    learn: Callable[..., None]
+    observe: Callable[..., None]
+    skip: Callable[..., None]
+    episode: Callable[..., None]
+
+
+class _Pending(NamedTuple):
+    round: int
+    arm: int
+    memory: FloatArray
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LivePolicy(abc.ABC):
+    """Base of our policies: turns, ids, pending rewards and random draws around a packed state and its kernels.
+
+    A policy adds its parameters as dataclass fields, declares its claims, builds its first state and names its kernels.
+
+    Parameters
+    ----------
+    arms
+        How many arms, or their names.
+    max_pending
+        How many decisions wait for their reward at the most; the oldest are forgotten first.
+    rng
+        Seed or Generator for policies that randomise. A run of `simulate` draws from its own child of it; the live
+        policy draws from child 0.
+    """
+
+    claims: ClassVar[Claims]
+    kernels: ClassVar[Kernels]
+    registered_name: ClassVar[str]
+    citation: ClassVar[str]
+
+    arms: int | Sequence[str]
+    max_pending: int = 100_000
+    rng: Seed = None
+
+    def __post_init__(self) -> None:
+        self.names = _names(self.arms)
+        self.max_pending = _checks.integer("max_pending", self.max_pending, least=1)
+        self._context_dim = _checks.integer("context_dim", getattr(self, "context_dim", 0), least=0)
+        self._feature_dim = _checks.integer("feature_dim", getattr(self, "feature_dim", 0), least=0)
+        self._context_first = bool(getattr(self, "context_first", False))
+        self._seeds = _checks.seed_sequence(self.rng)
+        self._rng = _checks.child(self._seeds, 0)
+        self._due: Literal["decide", "observe"] = self._first_due
+        self._decisions = 0
+        self._forgotten = -1  # the youngest decision that was dropped
+        self._pending: dict[int, _Pending] = {}
+        self._state = self._new_state()
+        self._shared = _views(self._state)
+        self._missing = _checks.array("context", np.full(self._context_dim, np.nan), (self._context_dim,), missing=True)
+
+    # What a policy has to say
+
+    @abc.abstractmethod
+    def _new_state(self) -> FloatArray:
+        """Check the parameters and return the packed state before the first round."""
+
+    def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
+        """Return the random numbers that `decide` needs, one row a round."""
+        return np.empty((rounds, 0))
+
+    # What users call
+
+    @property
+    def arm_count(self) -> int:
+        """Number of arms k."""
+        return len(self.names)
+
+    @property
+    def round(self) -> int:
+        """Number of rounds begun so far."""
+        return int(self._state[ROUNDS])
+
+    @property
+    def pending(self) -> int:
+        """Number of decisions that wait for their reward."""
+        return len(self._pending)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return what the policy was constructed with."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.default is dataclasses.MISSING or getattr(self, field.name) is not field.default
+        )
+        return f"{type(self).__name__}({shown})"
+
+    def decide(self, features: npt.ArrayLike | None = None) -> Decision:
+        """Choose an arm for this round.
+
+        `features` are what is known before the choice and not moved by the state, for policies with a `feature_dim`.
+        """
+        if self._due != "decide":
+            raise self._out_of_turn("decide")
+        u = self._checked_features(features)
+        draws = self._draw(self._rng, 1)[0]
+        self._before_decision()
+        t = int(self._state[ROUNDS])
+        arm = int(self.kernels.decide(self._state, u, draws))
+        number = self._decisions
+        self._decisions = number + 1
+        if self._context_dim:
+            self._due = "observe"
+        self._pending[number] = _Pending(t, arm, self._shared.memory.copy())
+        if len(self._pending) > self.max_pending:
+            self._forgotten = next(iter(self._pending))
+            del self._pending[self._forgotten]
+        return Decision(number, t, arm, self.names[arm], *self._read(self._shared))
+
+    def learn(self, decision: Decision | int, reward: float) -> None:
+        """Take in the reward of an earlier decision, given as the decision or as its id."""
+        number = decision.id if isinstance(decision, Decision) else _checks.integer("decision", decision, least=0)
+        waiting = self._pending.get(number)
+        if waiting is None:
+            raise self._unknown(number)
+        if isinstance(decision, Decision) and (decision.arm, decision.round) != (waiting.arm, waiting.round):
+            raise UnknownDecisionError(
+                f"decision: number {number} of this policy was arm {waiting.arm} in round {waiting.round}, "
+                f"not arm {decision.arm} in round {decision.round}; give the decision to the policy that made it"
+            )
+        x = _checks.number("reward", reward)
+        age = int(self._state[ROUNDS]) - 1 - waiting.round
+        self._apply_reward(waiting.memory, waiting.arm, x, age)
+        del self._pending[number]
+
+    def observe(self, context: npt.ArrayLike | None) -> None:
+        """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
+        if self._due != "observe":
+            raise self._out_of_turn("observe")
+        self._apply_context(self._checked_context(context))
+        self._due = "decide"
+
+    def skip(self, rounds: int = 1, contexts: npt.ArrayLike | None = None) -> None:
+        """Let rounds pass in which no decision is taken; their contexts, (rounds, m), are missing unless given."""
+        rounds = _checks.integer("rounds", rounds, least=1)
+        if self._due != self._first_due:
+            raise OutOfTurnError(
+                f"skip: this round has begun; {self._due} first (observe(None) where there was no context)"
+            )
+        if contexts is None:
+            rows: Sequence[FloatArray] = [self._missing] * rounds
+        else:
+            rows = list(_checks.array("contexts", contexts, (rounds, self._context_dim), missing=True))
+        for row in rows:
+            if self._context_first and self._context_dim:
+                self._apply_context(row)
+            self._before_decision()
+            self.kernels.skip(self._state)
+            if self._context_dim and not self._context_first:
+                self._apply_context(row)
+
+    def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
+        """Return what the policy would predict now, before its own draws, and change nothing."""
+        u = self._checked_features(features)
+        draws = np.zeros(self._draw(np.random.default_rng(0), 1).shape[1])
+        state = self._state.copy()
+        self.kernels.decide(state, u, draws)
+        return Outlook(*self._read(_views(state)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything needed to continue bit for bit; `undertow.load` reads it. The format is open, not pickle."""
+        from undertow.policies.files import save_policy
+
+        save_policy(self, path)
+
+    # What `simulate` calls
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing has happened to the policy yet."""
+        return self._decisions == 0 and self.round == 0 and self._due == self._first_due
+
+    def for_run(self, number: int, *, context_first: bool | None = None) -> "LivePolicy":
+        """Return an unused copy that draws from child `number` of the seed; child 0 is the policy's own stream."""
+        changes: dict[str, Any] = {"rng": self._seeds}
+        if context_first is not None and hasattr(self, "context_first"):
+            changes["context_first"] = context_first
+        twin = type(self)(**(self.parameters | changes))
+        twin._rng = _checks.child(self._seeds, number)
+        twin._shared.order[:] = self._shared.order
+        return twin
+
+    # Hooks with a plain default
+
+    def _before_decision(self) -> None:  # noqa: B027
+        """Prepare a round; policies that re-filter late rewards remember here where it began."""
+
+    def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+        self.kernels.learn(self._state, memory, arm, reward, age)
+
+    def _apply_context(self, context: FloatArray) -> None:
+        self.kernels.observe(self._state, context)
+
+    def _extra_arrays(self) -> dict[str, FloatArray]:
+        """Return what a save has to keep beside the state."""
+        return {}
+
+    def _restore_extra(self, arrays: dict[str, FloatArray]) -> None:  # noqa: B027
+        """Take back what `_extra_arrays` returned."""
+
+    def _has_windows(self) -> bool:
+        return False
+
+    def _restore_pending(self, ids: FloatArray, rounds: FloatArray, arms: FloatArray, memories: FloatArray) -> None:
+        self._pending = {
+            int(number): _Pending(int(t), int(arm), memory.copy())
+            for number, t, arm, memory in zip(ids, rounds, arms, memories, strict=True)
+        }
+
+    # Checks
+
+    @property
+    def _first_due(self) -> Literal["decide", "observe"]:
+        return "observe" if self._context_first and self._context_dim else "decide"
+
+    def _read(self, shared: Shared) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
+        window = shared.window.astype(np.int64) if self._has_windows() else None
+        return shared.forecast.copy(), shared.width.copy(), window
+
+    def _checked_features(self, features: npt.ArrayLike | None) -> FloatArray:
+        if features is None and not self._feature_dim:
+            return _NOTHING
+        if features is None:
+            raise InvalidInputError(f"features: expected shape ({self._feature_dim},), got None; call decide(features)")
+        if not self._feature_dim:
+            can = "give feature_dim at construction" if self.claims.takes_features else "this policy takes none"
+            raise InvalidInputError(f"features: expected None, got {features!r:.60}; {can}")
+        return _checks.array("features", features, (self._feature_dim,))
+
+    def _checked_context(self, context: npt.ArrayLike | None) -> FloatArray:
+        if context is None:
+            return self._missing
+        return _checks.array("context", context, (self._context_dim,), missing=True)
+
+    def _out_of_turn(self, call: str) -> OutOfTurnError:
+        if not self._context_dim:
+            return OutOfTurnError("observe: this policy was built without contexts; give context_dim at construction")
+        if call == "decide":
+            return OutOfTurnError(
+                "decide: the context of this round is due first; call observe(context), "
+                "or observe(None) if there was none"
+            )
+        return OutOfTurnError(
+            "observe: the decision of this round is due first; call decide(), "
+            "or skip(rounds, contexts) if no decision was taken for a while"
+        )
+
+    def _unknown(self, number: int) -> UnknownDecisionError:
+        if number >= self._decisions:
+            return UnknownDecisionError(
+                f"decision: this policy has not made a decision number {number} "
+                f"(it has made {self._decisions}); give the decision to the policy that made it"
+            )
+        if number > self._forgotten:
+            return UnknownDecisionError(f"decision: the reward of number {number} has been learned already")
+        return UnknownDecisionError(
+            f"decision: number {number} is too old (or its reward was learned long ago): only max_pending = "
+            f"{self.max_pending} decisions wait for their reward"
+        )
+
+
+def _views(state: FloatArray) -> Shared:
+    """Split a state as `open_shared` does, into views that keep it alive."""
+    k, memory = int(state[0]), int(state[2])
+    first = HEADER + 4 * k
+    order, forecast, width, window = state[HEADER:first].reshape(4, k)
+    return Shared(state[:HEADER], order, forecast, width, window, state[first : first + memory])
+
+
+def _names(arms: int | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(arms, str):
+        raise InvalidInputError(f"arms: expected a number or a list of names, got the text {arms!r}")
+    if not isinstance(arms, Sequence):
+        return tuple(str(arm) for arm in range(_checks.integer("arms", arms, least=1)))
+    names = tuple(arms)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(f"arms: expected at least one name, each a text, got {arms!r:.80}")
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"arms: expected names that differ, got {arms!r:.80}")
+    return names

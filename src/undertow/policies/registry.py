@@ -1,0 +1,63 @@
+"""Policies by name: what can be made, with which parameters, claiming what, and whom to cite."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from undertow.errors import InvalidInputError
+from undertow.policies.base import LivePolicy
+from undertow.policies.decision import Claims
+
+__all__ = ["Entry", "make", "register", "registry"]
+
+P = TypeVar("P", bound=type[LivePolicy])
+_ENTRIES: "dict[str, Entry]" = {}
+
+
+class Entry(NamedTuple):
+    """One policy of the registry: its class, its parameters with their defaults (... where one is needed), and more."""
+
+    name: str
+    policy: type[LivePolicy]
+    parameters: dict[str, Any]
+    claims: Claims
+    citation: str
+
+
+def register(name: str, *, citation: str) -> Callable[[P], P]:
+    """Enter a policy class under a name, so that `make`, `load`, plans and reports know it."""
+
+    def enter(policy: P) -> P:
+        policy.registered_name, policy.citation = name, citation
+        parameters = {
+            field.name: ... if field.default is dataclasses.MISSING else field.default
+            for field in dataclasses.fields(policy)
+        }
+        _ENTRIES[name] = Entry(name, policy, parameters, policy.claims, citation)
+        return policy
+
+    return enter
+
+
+def registry() -> dict[str, Entry]:
+    """Return every policy by name."""
+    return dict(_ENTRIES)
+
+
+def make(name: str, *args: Any, **parameters: Any) -> LivePolicy:
+    """Make a policy by its name.
+
+    Examples
+    --------
+    >>> make("ares", arms=2, context_dim=1, max_window=5)
+    ARES(arms=2, context_dim=1, max_window=5)
+    """
+    if name not in _ENTRIES:
+        raise InvalidInputError(f"name: no policy is called {name!r}; known are {', '.join(sorted(_ENTRIES))}")
+    entry = _ENTRIES[name]
+    if unknown := sorted(parameters.keys() - entry.parameters.keys()):
+        raise InvalidInputError(f"{unknown[0]}: {name} has no such parameter; it takes {', '.join(entry.parameters)}")
+    needed = [parameter for parameter, default in entry.parameters.items() if default is ...][len(args) :]
+    if absent := [parameter for parameter in needed if parameter not in parameters]:
+        raise InvalidInputError(f"{absent[0]}: {name} needs this parameter, and got none")
+    return entry.policy(*args, **parameters)

@@ -1,0 +1,196 @@
+"""Policies on stored trajectories: the same decisions as by hand, as fast as they compile."""
+
+import copy
+import os
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.policies.base import LivePolicy
+from undertow.policies.decision import Policy
+from undertow.trajectory import Trajectory
+
+__all__ = ["Run", "simulate"]
+
+_BLOCK = 1024  # rounds played between two returns from compiled code; no result depends on it
+_RECORDS = ("forecasts", "widths", "windows", "errors")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a policy did on a trajectory; arrays have a leading axis of runs where the trajectory has one.
+
+    Attributes
+    ----------
+    arms
+        The chosen arms, (n,).
+    rewards
+        The rewards they paid, (n,).
+    regret
+        Cumulative regret, (n,); None where the trajectory has no means.
+    forecasts, widths, windows
+        Of every arm in every round, (n, k), where they were recorded.
+    errors
+        Reward minus forecast of the chosen arm, (n,), where recorded.
+    """
+
+    arms: npt.NDArray[np.int64]
+    rewards: FloatArray
+    regret: FloatArray | None
+    forecasts: FloatArray | None = None
+    widths: FloatArray | None = None
+    windows: FloatArray | None = None
+    errors: FloatArray | None = None
+
+
+def simulate(
+    policy: Policy,
+    trajectory: Trajectory,
+    *,
+    record: Collection[str] = (),
+    context_first: bool | None = None,
+    threads: int | None = None,
+) -> Run:
+    """Run an unused policy on a trajectory, in every run of it; the policy itself stays as it is.
+
+    Parameters
+    ----------
+    policy
+        Any policy. Ours run compiled; one that was written in plain Python runs through its methods, on a deep copy.
+        Run i draws from child i of the policy's seed, so run 0 does what the policy would do by hand.
+    trajectory
+        Contexts, rewards and, for policies that take them, features.
+    record
+        What to keep beside arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
+    context_first
+        Whether a round's context comes before the decision; by default as the policy was built.
+    threads
+        How many threads share the runs, by default all cores; the results do not depend on it.
+
+    Examples
+    --------
+    >>> import undertow
+    >>> paths = undertow.paper_system(psi=1).sample(1000, rng=0, runs=4)
+    >>> run = simulate(undertow.make("ares", arms=2, context_dim=1), paths, record=["windows"])
+    >>> run.regret.shape, run.windows.shape
+    ((4, 1000), (4, 1000, 2))
+    """
+    wanted = {_checks.choice("record", name, _RECORDS) for name in record}
+    threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
+    _check_fit(policy, trajectory)
+    numbers = range(trajectory.runs or 1)
+    n, k = trajectory.rounds, trajectory.arm_count
+    arms = np.empty((len(numbers), n), dtype=np.int64)
+    needed = {"forecasts"} | wanted if "errors" in wanted else wanted
+    tables = {
+        name: np.empty((len(numbers), n if name in needed else 0, k)) for name in ("forecasts", "widths", "windows")
+    }
+    ours = isinstance(policy, LivePolicy) and hasattr(policy, "kernels")
+
+    def play(number: int) -> None:
+        path = trajectory if trajectory.runs is None else trajectory.run(number)
+        outputs = [arms[number], *(table[number] for table in tables.values())]
+        if ours:
+            assert isinstance(policy, LivePolicy)
+            _play_compiled(_prepared(policy, number, context_first), path, *outputs)
+        else:
+            _play_by_hand(policy, number, path, bool(context_first), *outputs)
+
+    if ours and threads > 1 and len(numbers) > 1:
+        play(0)  # compiles, if that has to be done, once
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(play, numbers[1:]))
+    else:
+        for number in numbers:
+            play(number)
+    if trajectory.runs is None:
+        arms = arms[0]
+        tables = {name: table[0] for name, table in tables.items()}
+    rewards = np.take_along_axis(trajectory.rewards, arms[..., None], axis=-1)[..., 0]
+    kept: dict[str, Any] = {name: table for name, table in tables.items() if name in wanted}
+    if "errors" in wanted:
+        kept["errors"] = rewards - np.take_along_axis(tables["forecasts"], arms[..., None], axis=-1)[..., 0]
+    return Run(arms, rewards, None if trajectory.means is None else trajectory.regret(arms), **kept)
+
+
+def _prepared(policy: LivePolicy, number: int, context_first: bool | None) -> LivePolicy:
+    return policy.for_run(number, context_first=context_first)
+
+
+def _play_compiled(
+    policy: LivePolicy,
+    path: Trajectory,
+    arms: npt.NDArray[np.int64],
+    forecasts: FloatArray,
+    widths: FloatArray,
+    windows: FloatArray,
+) -> None:
+    m = policy._context_dim
+    features = path.features if policy._feature_dim else np.empty((path.rounds, 0))
+    contexts = path.contexts[:, :m]
+    for start in range(0, path.rounds, _BLOCK):
+        block = slice(start, min(start + _BLOCK, path.rounds))
+        policy.kernels.episode(
+            policy._state,
+            contexts[block],
+            _checks.readonly(features[block]),
+            path.rewards[block],
+            policy._draw(policy._rng, block.stop - block.start),
+            policy._context_first,
+            arms[block],
+            forecasts[block],
+            widths[block],
+            windows[block],
+        )
+
+
+def _play_by_hand(
+    policy: Policy,
+    number: int,
+    path: Trajectory,
+    context_first: bool,
+    arms: npt.NDArray[np.int64],
+    forecasts: FloatArray,
+    widths: FloatArray,
+    windows: FloatArray,
+) -> None:
+    for_run = getattr(policy, "for_run", None)
+    player: Policy = for_run(number) if for_run else copy.deepcopy(policy)
+    sees = path.context_dim > 0 and getattr(policy, "context_dim", path.context_dim) > 0
+    takes = path.features.shape[1] > 0 and getattr(policy, "feature_dim", 0) > 0
+    for t in range(path.rounds):
+        if sees and context_first:
+            player.observe(path.contexts[t])
+        decision = player.decide(path.features[t]) if takes else player.decide()
+        player.learn(decision, float(path.rewards[t, decision.arm]))
+        if sees and not context_first:
+            player.observe(path.contexts[t])
+        arms[t] = decision.arm
+        for table, values in ((forecasts, decision.forecast), (widths, decision.width), (windows, decision.window)):
+            if len(table) and values is not None:
+                table[t] = values
+
+
+def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
+    """Refuse a policy that was used, or that expects something else than the trajectory has."""
+    if not isinstance(policy, Policy):
+        raise InvalidInputError(f"policy: expected decide, learn and observe, got {policy!r:.80}")
+    if not getattr(policy, "unused", True):
+        raise InvalidInputError(
+            "policy: expected one that was not used yet; make a new one, or load it before its first round"
+        )
+    for name, has in (
+        ("arm_count", trajectory.arm_count),
+        ("context_dim", trajectory.context_dim),
+        ("feature_dim", trajectory.features.shape[-1]),
+    ):
+        wants = getattr(policy, name, None)
+        if wants is not None and wants != has and not (wants == 0 and name != "arm_count"):
+            raise InvalidInputError(f"policy: it was built with {name} = {wants}, and the trajectory has {has}")
