@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import LinearGaussianSystem, random_system
+from undertow import LinearGaussianSystem, make, random_system
+from undertow.policies import LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
 
@@ -39,3 +40,12 @@ def with_gaps(values: Array, share: float, seed: int) -> Array:
     """A copy with a share of its entries missing."""
     holes = np.random.default_rng(seed).random(values.shape) < share
     return np.where(holes, np.nan, values)
+
+
+def make_policy(name: str, system: LinearGaussianSystem, **parameters: Any) -> LivePolicy:
+    """A registered policy that fits a system, whatever it has to be told of it."""
+    entry = registry()[name]
+    if entry.claims.needs_system:
+        return make(name, system, **parameters)
+    fitting = {"context_dim": system.context_dim} if "context_dim" in entry.parameters else {}
+    return make(name, arms=system.arm_count, **fitting, **parameters)

@@ -1,11 +1,11 @@
 """Policies on stored trajectories: the same decisions as by hand, as fast as they compile."""
 
 import copy
+import math
 import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,13 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
 from undertow.policies.decision import Policy
+from undertow.policies.play import DECIDE, OBSERVE
 from undertow.trajectory import Trajectory
 
 __all__ = ["Run", "simulate"]
 
 _BLOCK = 1024  # rounds played between two returns from compiled code; no result depends on it
-_RECORDS = ("forecasts", "widths", "windows", "errors")
+_TABLES = ("forecasts", "widths", "windows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,24 +83,21 @@ def simulate(
     >>> run.regret.shape, run.windows.shape
     ((4, 1000), (4, 1000, 2))
     """
-    wanted = {_checks.choice("record", name, _RECORDS) for name in record}
+    wanted = {_checks.choice("record", name, (*_TABLES, "errors")) for name in record}
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     _check_fit(policy, trajectory)
     numbers = range(trajectory.runs or 1)
     n, k = trajectory.rounds, trajectory.arm_count
     arms = np.empty((len(numbers), n), dtype=np.int64)
-    needed = {"forecasts"} | wanted if "errors" in wanted else wanted
-    tables = {
-        name: np.empty((len(numbers), n if name in needed else 0, k)) for name in ("forecasts", "widths", "windows")
-    }
+    records = np.empty((len(numbers), n if wanted else 1, len(_TABLES), k))
     ours = isinstance(policy, LivePolicy) and hasattr(policy, "kernels")
 
     def play(number: int) -> None:
         path = trajectory if trajectory.runs is None else trajectory.run(number)
-        outputs = [arms[number], *(table[number] for table in tables.values())]
+        outputs = arms[number], records[number]
         if ours:
             assert isinstance(policy, LivePolicy)
-            _play_compiled(_prepared(policy, number, context_first), path, *outputs)
+            _play_compiled(policy.for_run(number, context_first=context_first), path, *outputs)
         else:
             _play_by_hand(policy, number, path, bool(context_first), *outputs)
 
@@ -111,43 +109,43 @@ def simulate(
         for number in numbers:
             play(number)
     if trajectory.runs is None:
-        arms = arms[0]
-        tables = {name: table[0] for name, table in tables.items()}
+        arms, records = arms[0], records[0]
     rewards = np.take_along_axis(trajectory.rewards, arms[..., None], axis=-1)[..., 0]
-    kept: dict[str, Any] = {name: table for name, table in tables.items() if name in wanted}
+    recorded = {name: records[..., place, :] for place, name in enumerate(_TABLES) if name in wanted}
     if "errors" in wanted:
-        kept["errors"] = rewards - np.take_along_axis(tables["forecasts"], arms[..., None], axis=-1)[..., 0]
-    return Run(arms, rewards, None if trajectory.means is None else trajectory.regret(arms), **kept)
-
-
-def _prepared(policy: LivePolicy, number: int, context_first: bool | None) -> LivePolicy:
-    return policy.for_run(number, context_first=context_first)
+        chosen = np.take_along_axis(records[..., 0, :], arms[..., None], axis=-1)
+        recorded["errors"] = rewards - chosen[..., 0]
+    return Run(arms, rewards, None if trajectory.means is None else trajectory.regret(arms), **recorded)
 
 
 def _play_compiled(
     policy: LivePolicy,
     path: Trajectory,
     arms: npt.NDArray[np.int64],
-    forecasts: FloatArray,
-    widths: FloatArray,
-    windows: FloatArray,
+    records: FloatArray,
 ) -> None:
-    m = policy._context_dim
-    features = path.features if policy._feature_dim else np.empty((path.rounds, 0))
-    contexts = path.contexts[:, :m]
+    features = path.features if policy._feature_dim else path.features[:, :0]
+    contexts = path.contexts if policy._context_dim else path.contexts[:, :0]
+    shift = OBSERVE if policy._context_first else DECIDE
+    kept = int(len(records) == path.rounds)
     for start in range(0, path.rounds, _BLOCK):
         block = slice(start, min(start + _BLOCK, path.rounds))
-        policy.kernels.episode(
+        rows = block if kept else slice(None)
+        length = block.stop - block.start
+        policy.kernels.play(
             policy._state,
+            0,
+            3 * length,
+            shift,
             contexts[block],
-            _checks.readonly(features[block]),
+            features[block],
             path.rewards[block],
-            policy._draw(policy._rng, block.stop - block.start),
-            policy._context_first,
+            policy._draw(policy._rng, length),
+            policy._memory,
+            0,
             arms[block],
-            forecasts[block],
-            widths[block],
-            windows[block],
+            records[rows],
+            kept,
         )
 
 
@@ -157,9 +155,7 @@ def _play_by_hand(
     path: Trajectory,
     context_first: bool,
     arms: npt.NDArray[np.int64],
-    forecasts: FloatArray,
-    widths: FloatArray,
-    windows: FloatArray,
+    records: FloatArray,
 ) -> None:
     for_run = getattr(policy, "for_run", None)
     player: Policy = for_run(number) if for_run else copy.deepcopy(policy)
@@ -173,9 +169,9 @@ def _play_by_hand(
         if sees and not context_first:
             player.observe(path.contexts[t])
         arms[t] = decision.arm
-        for table, values in ((forecasts, decision.forecast), (widths, decision.width), (windows, decision.window)):
-            if len(table) and values is not None:
-                table[t] = values
+        if len(records) == path.rounds:
+            window = np.full(path.arm_count, math.nan) if decision.window is None else decision.window
+            records[t] = decision.forecast, decision.width, window
 
 
 def _check_fit(policy: Policy, trajectory: Trajectory) -> None:

@@ -15,10 +15,10 @@ from undertow.errors import InvalidInputError
 from undertow.policies.ares_printed import printed_forecasts, printed_forms, printed_weights
 from undertow.policies.contextual import ContextPolicy
 from undertow.policies.decision import Claims
-from undertow.policies.episode import compile_kernels
 from undertow.policies.inputs import Inputs, build_inputs, inputs_length, new_inputs, open_inputs, push_context
+from undertow.policies.play import compile_kernels
 from undertow.policies.registry import register
-from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
+from undertow.policies.state import HEADER, ROUNDS, Shared, new_state, open_shared, private_start
 from undertow.ridge import ridge_project, ridge_update
 
 __all__ = ["ARES"]
@@ -149,6 +149,12 @@ class ARES(ContextPolicy):
             np.tile(λ * np.eye(p), (A1 * k, 1, 1)),
         )
 
+    @property
+    def noise_bound_in_use(self) -> float:
+        """B_R as it is now: given, or estimated."""
+        private = HEADER + 4 * self.arm_count + len(self._memory)
+        return float(self._state[private + len(new_inputs(self._context_dim, self.max_window, 0, 0)) + 5])
+
     def _has_windows(self) -> bool:
         return True
 
@@ -247,9 +253,9 @@ def ares_decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
 
 
 @inlined
-def ares_learn(own: AresState, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+def ares_learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Update V, Ĝ, ζ, e and Ĵ of the played arm for every window (Step 3 (h), corrected: A1, A2, A4, A8)."""
-    m = int(own.shared.header[1])
+    m, reward = int(own.shared.header[1]), rewards[arm]
     settings, W, u, ζ, J = own.settings, own.W[arm], own.u[arm], own.ζ[arm], own.J[arm]
     log_det, traces = own.log_det[arm], own.trace[arm]
     y, r, row_norms, q, printed = own.scratch[0], own.scratch[1], own.scratch[2], own.scratch[3], own.scratch[4]

@@ -10,8 +10,9 @@ With contexts, `decide` and `observe` alternate: decide first is the paper's ord
 
 import abc
 import dataclasses
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -22,27 +23,12 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.policies.decision import Claims, Decision, Outlook
-from undertow.policies.state import HEADER, ROUNDS, Shared
+from undertow.policies.play import DECIDE, LEARN, OBSERVE, Kernels, Stage
+from undertow.policies.state import HEADER, ROUNDS
 
-__all__ = ["Kernels", "LivePolicy", "Seed"]
+__all__ = ["LivePolicy", "Seed"]
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
-_NOTHING = _checks.array("features", [], (0,))
-
-
-class Kernels(NamedTuple):
-    """The compiled functions behind a policy, each working in place on its packed state.
-
-    `decide(state, features, draws)` returns the arm; `learn(state, memory, arm, reward, age)` takes in a reward that is
-    `age` rounds old; `observe(state, context)` takes in a context; `skip(state)` lets a round pass without a decision;
-    `episode` plays whole rounds of a stored trajectory (see `undertow.policies.episode`).
-    """
-
-    decide: Callable[..., int]
-    learn: Callable[..., None]
-    observe: Callable[..., None]
-    skip: Callable[..., None]
-    episode: Callable[..., None]
 
 
 class _Pending(NamedTuple):
@@ -90,8 +76,10 @@ class LivePolicy(abc.ABC):
         self._forgotten = -1  # the youngest decision that was dropped
         self._pending: dict[int, _Pending] = {}
         self._state = self._new_state()
-        self._shared = _views(self._state)
-        self._missing = _checks.array("context", np.full(self._context_dim, np.nan), (self._context_dim,), missing=True)
+        self._stage = Stage(self.arm_count, self._context_dim, self._feature_dim)
+        start = HEADER + 4 * self.arm_count
+        self._order = self._state[HEADER : HEADER + self.arm_count]
+        self._memory = self._state[start : start + int(self._state[2])]
 
     # What a policy has to say
 
@@ -140,20 +128,19 @@ class LivePolicy(abc.ABC):
         """
         if self._due != "decide":
             raise self._out_of_turn("decide")
-        u = self._checked_features(features)
-        draws = self._draw(self._rng, 1)[0]
+        self._set_features(features)
         self._before_decision()
-        t = int(self._state[ROUNDS])
-        arm = int(self.kernels.decide(self._state, u, draws))
-        number = self._decisions
+        t, number, stage = int(self._state[ROUNDS]), self._decisions, self._stage
+        stage.take(self.kernels, self._state, DECIDE, draws=self._draw(self._rng, 1))
+        arm = int(stage.arms[0])
         self._decisions = number + 1
         if self._context_dim:
             self._due = "observe"
-        self._pending[number] = _Pending(t, arm, self._shared.memory.copy())
+        self._pending[number] = _Pending(t, arm, self._memory.copy())
         if len(self._pending) > self.max_pending:
             self._forgotten = next(iter(self._pending))
             del self._pending[self._forgotten]
-        return Decision(number, t, arm, self.names[arm], *self._read(self._shared))
+        return Decision(number, t, arm, self.names[arm], *self._outlook())
 
     def learn(self, decision: Decision | int, reward: float) -> None:
         """Take in the reward of an earlier decision, given as the decision or as its id."""
@@ -175,7 +162,8 @@ class LivePolicy(abc.ABC):
         """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
         if self._due != "observe":
             raise self._out_of_turn("observe")
-        self._apply_context(self._checked_context(context))
+        self._set_context(context)
+        self._apply_context()
         self._due = "decide"
 
     def skip(self, rounds: int = 1, contexts: npt.ArrayLike | None = None) -> None:
@@ -185,25 +173,23 @@ class LivePolicy(abc.ABC):
             raise OutOfTurnError(
                 f"skip: this round has begun; {self._due} first (observe(None) where there was no context)"
             )
-        if contexts is None:
-            rows: Sequence[FloatArray] = [self._missing] * rounds
-        else:
-            rows = list(_checks.array("contexts", contexts, (rounds, self._context_dim), missing=True))
-        for row in rows:
-            if self._context_first and self._context_dim:
-                self._apply_context(row)
+        m = self._context_dim
+        rows = None if contexts is None else _checks.array("contexts", contexts, (rounds, m), missing=True)
+        for number in range(rounds):
+            self._set_context(None if rows is None else rows[number])
+            if m and self._context_first:
+                self._apply_context()
             self._before_decision()
             self.kernels.skip(self._state)
-            if self._context_dim and not self._context_first:
-                self._apply_context(row)
+            if m and not self._context_first:
+                self._apply_context()
 
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
-        u = self._checked_features(features)
-        draws = np.zeros(self._draw(np.random.default_rng(0), 1).shape[1])
-        state = self._state.copy()
-        self.kernels.decide(state, u, draws)
-        return Outlook(*self._read(_views(state)))
+        self._set_features(features)
+        draws = np.zeros_like(self._draw(np.random.default_rng(0), 1))
+        self._stage.take(self.kernels, self._state.copy(), DECIDE, draws=draws)
+        return Outlook(*self._outlook())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue bit for bit; `undertow.load` reads it. The format is open, not pickle."""
@@ -225,7 +211,7 @@ class LivePolicy(abc.ABC):
             changes["context_first"] = context_first
         twin = type(self)(**(self.parameters | changes))
         twin._rng = _checks.child(self._seeds, number)
-        twin._shared.order[:] = self._shared.order
+        twin._order[:] = self._order
         return twin
 
     # Hooks with a plain default
@@ -234,10 +220,12 @@ class LivePolicy(abc.ABC):
         """Prepare a round; policies that re-filter late rewards remember here where it began."""
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
-        self.kernels.learn(self._state, memory, arm, reward, age)
+        stage = self._stage
+        stage.arms[0], stage.rewards[arm] = arm, reward
+        stage.take(self.kernels, self._state, LEARN, memory=memory, age=age)
 
-    def _apply_context(self, context: FloatArray) -> None:
-        self.kernels.observe(self._state, context)
+    def _apply_context(self) -> None:
+        self._stage.take(self.kernels, self._state, OBSERVE)
 
     def _extra_arrays(self) -> dict[str, FloatArray]:
         """Return what a save has to keep beside the state."""
@@ -261,24 +249,31 @@ class LivePolicy(abc.ABC):
     def _first_due(self) -> Literal["decide", "observe"]:
         return "observe" if self._context_first and self._context_dim else "decide"
 
-    def _read(self, shared: Shared) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
-        window = shared.window.astype(np.int64) if self._has_windows() else None
-        return shared.forecast.copy(), shared.width.copy(), window
+    def _outlook(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
+        record = self._stage.records[0].copy()
+        return record[0], record[1], record[2].astype(np.int64) if self._has_windows() else None
 
-    def _checked_features(self, features: npt.ArrayLike | None) -> FloatArray:
-        if features is None and not self._feature_dim:
-            return _NOTHING
-        if features is None:
-            raise InvalidInputError(f"features: expected shape ({self._feature_dim},), got None; call decide(features)")
-        if not self._feature_dim:
-            can = "give feature_dim at construction" if self.claims.takes_features else "this policy takes none"
-            raise InvalidInputError(f"features: expected None, got {features!r:.60}; {can}")
-        return _checks.array("features", features, (self._feature_dim,))
+    def _set_features(self, features: npt.ArrayLike | None) -> None:
+        """Check the round's features and put them on stage."""
+        q = self._feature_dim
+        if features is None and q:
+            raise InvalidInputError(f"features: expected shape ({q},), got None; call decide(features)")
+        if features is not None:
+            if not q:
+                can = "give feature_dim at construction" if self.claims.takes_features else "this policy takes none"
+                raise InvalidInputError(f"features: expected None, got {features!r:.60}; {can}")
+            self._stage.features[:] = _checks.array("features", features, (q,))
 
-    def _checked_context(self, context: npt.ArrayLike | None) -> FloatArray:
+    def _set_context(self, context: npt.ArrayLike | None) -> None:
+        """Check a context and put it on stage."""
+        row = self._stage.context
         if context is None:
-            return self._missing
-        return _checks.array("context", context, (self._context_dim,), missing=True)
+            row.fill(math.nan)
+            return
+        plain = type(context) is np.ndarray and context.dtype == np.float64 and context.shape == row.shape
+        if not plain or any(map(math.isinf, context.tolist())):  # type: ignore[union-attr]
+            context = _checks.array("context", context, row.shape, missing=True)
+        row[:] = context
 
     def _out_of_turn(self, call: str) -> OutOfTurnError:
         if not self._context_dim:
@@ -305,14 +300,6 @@ class LivePolicy(abc.ABC):
             f"decision: number {number} is too old (or its reward was learned long ago): only max_pending = "
             f"{self.max_pending} decisions wait for their reward"
         )
-
-
-def _views(state: FloatArray) -> Shared:
-    """Split a state as `open_shared` does, into views that keep it alive."""
-    k, memory = int(state[0]), int(state[2])
-    first = HEADER + 4 * k
-    order, forecast, width, window = state[HEADER:first].reshape(4, k)
-    return Shared(state[:HEADER], order, forecast, width, window, state[first : first + memory])
 
 
 def _names(arms: int | Sequence[str]) -> tuple[str, ...]:

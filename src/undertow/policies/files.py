@@ -36,13 +36,14 @@ def save_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
         "forgotten": policy._forgotten,
     }
     waiting = policy._pending.values()
+    memories = np.array([entry.memory for entry in waiting]).reshape(len(waiting), len(policy._memory))
     arrays: dict[str, Any] = {
         "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
         "state": policy._state,
         "pending_ids": np.array(list(policy._pending), dtype=np.int64),
         "pending_rounds": np.array([entry.round for entry in waiting], dtype=np.int64),
         "pending_arms": np.array([entry.arm for entry in waiting], dtype=np.int64),
-        "pending_memories": np.array([entry.memory for entry in waiting]).reshape(len(waiting), -1),
+        "pending_memories": memories,
     }
     arrays |= {f"extra_{name}": value for name, value in policy._extra_arrays().items()}
     target = Path(path)
@@ -71,7 +72,7 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     """
     name = os.fspath(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
         header = json.loads(arrays["header"].tobytes().decode())
         form, version = header["format"], header["version"]

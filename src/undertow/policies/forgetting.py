@@ -16,7 +16,6 @@ from undertow._kernel import inlined, kernel
 from undertow._view import view
 from undertow.policies.contextual import LaggedPolicy
 from undertow.policies.decision import Claims
-from undertow.policies.episode import compile_kernels
 from undertow.policies.inputs import (
     Inputs,
     build_inputs,
@@ -26,6 +25,7 @@ from undertow.policies.inputs import (
     open_inputs,
     push_context,
 )
+from undertow.policies.play import compile_kernels
 from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 
@@ -249,9 +249,9 @@ def forgetting_decide(own: ForgettingState, features: FloatArray, draws: FloatAr
 
 
 @inlined
-def forgetting_learn(own: ForgettingState, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+def forgetting_learn(own: ForgettingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Add the row of a decision that is `age` rounds old, if it is not forgotten yet."""
-    t, h = int(own.shared.header[ROUNDS]) - 1, len(own.past_arm)
+    t, h, reward = int(own.shared.header[ROUNDS]) - 1, len(own.past_arm), rewards[arm]
     note_reward(own.inputs, t, age, reward)
     if h == 0:
         add_row(own.V[arm], own.V2[arm], own.b[arm], memory, reward, own.settings[2] ** age)

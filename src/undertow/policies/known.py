@@ -11,9 +11,10 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
-from undertow.policies.base import Kernels, LivePolicy
+from undertow.policies.base import LivePolicy
 from undertow.policies.decision import Claims, Decision
 from undertow.policies.known_steps import FULL_INFORMATION_KERNELS, INFORMATION_BONUS, KERNELS, NO_BONUS, STATE_BONUS
+from undertow.policies.play import Kernels
 from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, new_state
 from undertow.system import LinearGaussianSystem
@@ -95,12 +96,12 @@ class KnownPolicy(LivePolicy):
         if self.uses_rewards and not (self._context_first and self._context_dim):
             self._open_round()
 
-    def _apply_context(self, context: FloatArray) -> None:
+    def _apply_context(self) -> None:
         if self.uses_rewards:
             if self._context_first:
                 self._open_round()
-            next(reversed(self._rounds.values())).context = context
-        self.kernels.observe(self._state, context)
+            next(reversed(self._rounds.values())).context = self._stage.context.copy()
+        LivePolicy._apply_context(self)
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         if not self.uses_rewards:
@@ -113,27 +114,34 @@ class KnownPolicy(LivePolicy):
             )
         self._rounds[then].arm, self._rounds[then].reward = arm, reward
         if then == next(reversed(self._rounds)):
-            self.kernels.learn(self._state, memory, arm, reward, 0)
+            LivePolicy._apply_reward(self, memory, arm, reward, 0)
             return
         self._state[:] = self._rounds[then].before
         for number, seen in self._rounds.items():
             if number < then:
                 continue
-            if self._context_first and seen.context is not None:
-                self.kernels.observe(self._state, seen.context)
+            if number > then:  # what this round begins with has changed
+                seen.before = self._state.copy()
+            if self._context_first:
+                self._see_again(seen)
             if number < begun:
                 self.kernels.skip(self._state)
             if seen.arm >= 0:
-                self.kernels.learn(self._state, memory, seen.arm, seen.reward, 0)
-            if not self._context_first and seen.context is not None:
-                self.kernels.observe(self._state, seen.context)
+                LivePolicy._apply_reward(self, memory, seen.arm, seen.reward, 0)
+            if not self._context_first:
+                self._see_again(seen)
+
+    def _see_again(self, seen: _Round) -> None:
+        if seen.context is not None:
+            self._stage.context[:] = seen.context
+            LivePolicy._apply_context(self)
 
     def _extra_arrays(self) -> dict[str, FloatArray]:
         rounds = self._rounds.values()
         nothing = np.full(self._context_dim, math.nan)
         return {
             "round_numbers": np.array(list(self._rounds), dtype=np.float64),
-            "round_states": np.array([r.before for r in rounds]).reshape(len(rounds), -1),
+            "round_states": np.array([r.before for r in rounds]).reshape(len(rounds), len(self._state)),
             "round_observed": np.array([r.context is not None for r in rounds], dtype=np.float64),
             "round_contexts": np.array([nothing if r.context is None else r.context for r in rounds]).reshape(
                 len(rounds), self._context_dim

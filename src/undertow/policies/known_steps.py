@@ -4,13 +4,13 @@ The step to the next round is taken when that round begins, so that the reward o
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
+from undertow._kernel import inlined
 from undertow._view import view
 from undertow.kalman_steps import condition_scalar, condition_step, predict_step
-from undertow.policies.episode import compile_kernels
+from undertow.policies.play import compile_kernels
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 from undertow.symbols import Symbols
 
@@ -119,11 +119,24 @@ def known_decide(own: KnownState, features: FloatArray, draws: FloatArray) -> in
 
 
 @inlined
-def known_learn(own: KnownState, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+def condition_on_reward(own: KnownState, arm: int, reward: float) -> None:
     """Condition the belief on a reward of the present round."""
+    c, x0, σ2 = own.symbols.c, own.symbols.x0, own.symbols.σ2
+    condition_scalar(own.z, own.P, c[arm], reward - x0[arm], σ2[arm], own.scratch)
+
+
+@inlined
+def known_learn(own: KnownState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Take in the reward of the chosen arm, if the policy uses it."""
     if own.settings[1] > 0.0:
-        c, x0, σ2 = own.symbols.c, own.symbols.x0, own.symbols.σ2
-        condition_scalar(own.z, own.P, c[arm], reward - x0[arm], σ2[arm], own.scratch)
+        condition_on_reward(own, arm, rewards[arm])
+
+
+@inlined
+def known_learn_all(own: KnownState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Take in the rewards of all arms, which only a simulation knows."""
+    for a in range(len(rewards)):
+        condition_on_reward(own, a, rewards[a])
 
 
 @inlined
@@ -144,36 +157,7 @@ def known_skip(own: KnownState) -> None:
     end_choice(own)
 
 
-@kernel
-def full_information_episode(
-    state: FloatArray,
-    contexts: FloatArray,
-    features: FloatArray,
-    rewards: FloatArray,
-    draws: FloatArray,
-    context_first: bool,
-    arms: Any,
-    forecasts: FloatArray,
-    widths: FloatArray,
-    windows: FloatArray,
-) -> None:
-    """Play rounds in which every arm's reward is seen."""
-    own = open_known(state)
-    for t in range(len(arms)):
-        if context_first and contexts.shape[1] > 0:
-            known_observe(own, contexts[t])
-        arms[t] = known_decide(own, features[t], draws[t])
-        for a in range(rewards.shape[1]):
-            known_learn(own, own.shared.memory, a, rewards[t, a], 0)
-        if not context_first and contexts.shape[1] > 0:
-            known_observe(own, contexts[t])
-        if len(forecasts) > 0:
-            forecasts[t] = own.shared.forecast
-        if len(widths) > 0:
-            widths[t] = own.shared.width
-        if len(windows) > 0:
-            windows[t] = own.shared.window
-
-
 KERNELS = compile_kernels(__name__, open_known, known_decide, known_learn, known_observe, known_skip)
-FULL_INFORMATION_KERNELS = KERNELS._replace(episode=full_information_episode)
+FULL_INFORMATION_KERNELS = compile_kernels(
+    __name__, open_known, known_decide, known_learn_all, known_observe, known_skip
+)

@@ -13,7 +13,6 @@ from undertow._view import view
 from undertow.errors import InvalidInputError
 from undertow.policies.contextual import ContextPolicy, LaggedPolicy
 from undertow.policies.decision import Claims
-from undertow.policies.episode import compile_kernels
 from undertow.policies.inputs import (
     Inputs,
     build_inputs,
@@ -24,6 +23,7 @@ from undertow.policies.inputs import (
     open_inputs,
     push_context,
 )
+from undertow.policies.play import compile_kernels
 from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 from undertow.ridge import ridge_project, ridge_update
@@ -203,8 +203,9 @@ def linear_decide(own: LinearState, features: FloatArray, draws: FloatArray) -> 
 
 
 @inlined
-def linear_learn(own: LinearState, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+def linear_learn(own: LinearState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Add a row to the played arm's regression."""
+    reward = rewards[arm]
     note_reward(own.inputs, int(own.shared.header[ROUNDS]) - 1, age, reward)
     if own.settings[3] > 0.0 and own.played[arm] >= own.settings[2]:
         return

@@ -13,7 +13,7 @@ from undertow._view import view
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
 from undertow.policies.decision import Claims
-from undertow.policies.episode import compile_kernels
+from undertow.policies.play import compile_kernels
 from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 
@@ -152,9 +152,9 @@ def drawn_decide(own: DrawnState, features: FloatArray, draws: FloatArray) -> in
 
 
 @inlined
-def drawn_learn(own: DrawnState, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+def drawn_learn(own: DrawnState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """w_a ← w_a exp(γ x / (k p_a)) for the reward x scaled to [0, 1], while its batch lasts."""
-    settings = own.settings
+    settings, reward = own.settings, rewards[arm]
     own.counts[arm] += 1.0
     own.sums[arm] += reward
     if settings[4] > 0.0:

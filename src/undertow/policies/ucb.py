@@ -12,7 +12,7 @@ from undertow._kernel import inlined
 from undertow._view import view
 from undertow.policies.base import LivePolicy
 from undertow.policies.decision import Claims
-from undertow.policies.episode import compile_kernels
+from undertow.policies.play import compile_kernels
 from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 
@@ -191,9 +191,9 @@ def age_rewards(own: UcbState, arm: int) -> None:
 
 
 @inlined
-def ucb_learn(own: UcbState, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+def ucb_learn(own: UcbState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Add a reward, with the weight that its age leaves it."""
-    settings, h = own.settings, len(own.past_arm)
+    settings, h, reward = own.settings, len(own.past_arm), rewards[arm]
     settings[4] += 1.0
     step = reward - settings[5]
     settings[5] += step / settings[4]
