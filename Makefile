@@ -37,6 +37,7 @@ study: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/policies.py
 
 clean:
 	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -289,26 +289,26 @@ def test_a_late_reward_is_learned_with_the_features_of_its_own_round() -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"reward_lags": 3, "window": 4},
-        {"feature_dim": 2, "exploration": 0.4, "ridge": 2.0},
-        {"feature_dim": 1, "reward_lags": 2, "window": 0},
+    ("kind", "more"),
+    [("pies", {})]
+    + [
+        (kind, more)
+        for kind in ("linucb", "discounted-linucb", "sliding-window-linucb")
+        for more in (
+            {},
+            {"reward_lags": 3, "window": 4},
+            {"feature_dim": 2, "exploration": 0.4, "ridge": 2.0},
+            {"feature_dim": 1, "reward_lags": 2, "window": 0},
+        )
     ],
 )
-@pytest.mark.parametrize("kind", ["linucb", "discounted-linucb", "sliding-window-linucb", "pies"])
 def test_linear_policies_against_plain_numpy(kind: str, more: dict[str, Any]) -> None:
-    if kind == "pies" and more:
-        pytest.skip("PIES has no such parameters")
     system = random_system(4, 2, 3, rng=0, spectral_radius=0.95)
     base = system.sample(120, rng=1)
     q = more.get("feature_dim", 0)
     features = np.random.default_rng(2).standard_normal((120, q))
     path = Trajectory(base.contexts, base.rewards, means=base.means, features=features)
-    special: dict[str, Any] = {"discounted-linucb": {"discount": 0.95}, "sliding-window-linucb": {"history": 30}}.get(
-        kind, {}
-    )
+    special: Any = {"discounted-linucb": {"discount": 0.95}, "sliding-window-linucb": {"history": 30}}.get(kind, {})
     run = simulate(make_policy(kind, system, **special, **more), path, record=["forecasts", "widths"])
     assert run.forecasts is not None
     assert run.widths is not None
@@ -319,7 +319,7 @@ def test_linear_policies_against_plain_numpy(kind: str, more: dict[str, Any]) ->
     for t in range(120):
         Θ = naive.lagged_inputs(list(path.contexts[:t]), features[t], own, k=3, m=2, s=s, lags=lags)
         ages = np.array([t - 1 - row[0] for row in rows])
-        weights: dict[str, Any] | Any = {
+        weights: Any = {
             "discounted-linucb": 0.95**ages,
             "sliding-window-linucb": (ages < 30) * 1.0,
         }.get(kind, np.ones(len(rows)))

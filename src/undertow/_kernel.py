@@ -57,19 +57,24 @@ def source_stamp(module: str) -> str:
     while todo:
         path = todo.pop()
         if path not in reached:
-            reached[path] = path.read_bytes()
-            todo.extend(_imported_files(reached[path].decode()))
+            reached[path], imported = _read(path)
+            todo.extend(imported)
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(reached):
         digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + reached[path] + b"\0")
     return digest.hexdigest()
 
 
-def _imported_files(source: str) -> Iterator[Path]:
-    for package, names, plain in _IMPORT.findall(source):
-        yield from _source_files(package or plain)
+@functools.cache
+def _read(path: Path) -> tuple[bytes, list[Path]]:
+    """Return a source file's content and the undertow files that it imports."""
+    content = path.read_bytes()
+    imported: list[Path] = []
+    for package, names, plain in _IMPORT.findall(content.decode()):
+        imported.extend(_source_files(package or plain))
         for name in re.findall(r"\w+", names):  # `from undertow import system` names a module too
-            yield from _source_files(f"{package}.{name}")
+            imported.extend(_source_files(f"{package}.{name}"))
+    return content, imported
 
 
 def _source_files(module: str) -> Iterator[Path]:

@@ -45,7 +45,7 @@ class NestedRidge:
     >>> for past, value in [([1.0, 0.5, 0.2], 1.0), ([1.0, -0.3, 0.5], 0.0), ([1.0, 0.9, -0.3], 1.5)]:
     ...     model.update(past, value)
     >>> model.forecast([1.0, 0.4, 0.9]).mean.round(3)
-    array([0.625, 0.778, 0.593])
+    array([0.625, 0.704, 0.55 ])
     """
 
     def __init__(self, block: int, max_window: int, ridge: float = 1.0) -> None:

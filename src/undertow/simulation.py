@@ -89,7 +89,7 @@ def simulate(
     numbers = range(trajectory.runs or 1)
     n, k = trajectory.rounds, trajectory.arm_count
     arms = np.empty((len(numbers), n), dtype=np.int64)
-    records = np.empty((len(numbers), n if wanted else 1, len(_TABLES), k))
+    records = np.empty((len(numbers), n if wanted else 0, len(_TABLES), k))
     ours = isinstance(policy, LivePolicy) and hasattr(policy, "kernels")
 
     def play(number: int) -> None:
@@ -124,29 +124,21 @@ def _play_compiled(
     arms: npt.NDArray[np.int64],
     records: FloatArray,
 ) -> None:
-    features = path.features if policy._feature_dim else path.features[:, :0]
-    contexts = path.contexts if policy._context_dim else path.contexts[:, :0]
+    m, q = policy._context_dim, policy._feature_dim
+    columns = (path.contexts[:, :m], path.features[:, :q], path.rewards)
     shift = OBSERVE if policy._context_first else DECIDE
-    kept = int(len(records) == path.rounds)
+    kept = int(len(records) > 0)
     for start in range(0, path.rounds, _BLOCK):
         block = slice(start, min(start + _BLOCK, path.rounds))
-        rows = block if kept else slice(None)
         length = block.stop - block.start
+        data = np.hstack([*(column[block] for column in columns), policy._draw(policy._rng, length)])
+        out = np.empty((length, 1 + 3 * path.arm_count))
         policy.kernels.play(
-            policy._state,
-            0,
-            3 * length,
-            shift,
-            contexts[block],
-            features[block],
-            path.rewards[block],
-            policy._draw(policy._rng, length),
-            policy._memory,
-            0,
-            arms[block],
-            records[rows],
-            kept,
+            policy._state, data.ravel(), data.shape[1], 0, 3 * length, shift, policy._memory, 0, out, kept
         )
+        arms[block] = out[:, 0]
+        if kept:
+            records[block] = out[:, 1:].reshape(length, len(_TABLES), -1)
 
 
 def _play_by_hand(
@@ -169,7 +161,7 @@ def _play_by_hand(
         if sees and not context_first:
             player.observe(path.contexts[t])
         arms[t] = decision.arm
-        if len(records) == path.rounds:
+        if len(records):
             window = np.full(path.arm_count, math.nan) if decision.window is None else decision.window
             records[t] = decision.forecast, decision.width, window
 

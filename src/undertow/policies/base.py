@@ -24,7 +24,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.policies.decision import Claims, Decision, Outlook
 from undertow.policies.play import DECIDE, LEARN, OBSERVE, Kernels, Stage
-from undertow.policies.state import HEADER, ROUNDS
+from undertow.policies.state import FEATURES, HEADER, ROUNDS
 
 __all__ = ["LivePolicy", "Seed"]
 
@@ -76,7 +76,9 @@ class LivePolicy(abc.ABC):
         self._forgotten = -1  # the youngest decision that was dropped
         self._pending: dict[int, _Pending] = {}
         self._state = self._new_state()
-        self._stage = Stage(self.arm_count, self._context_dim, self._feature_dim)
+        self._state[FEATURES] = self._feature_dim
+        self._draws = self._draw(np.random.default_rng(0), 1).shape[1]
+        self._stage = Stage(self.arm_count, self._context_dim, self._feature_dim, self._draws)
         start = HEADER + 4 * self.arm_count
         self._order = self._state[HEADER : HEADER + self.arm_count]
         self._memory = self._state[start : start + int(self._state[2])]
@@ -114,11 +116,9 @@ class LivePolicy(abc.ABC):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in dataclasses.fields(self)
-            if field.default is dataclasses.MISSING or getattr(self, field.name) is not field.default
-        )
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "rng"}
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != defaults[name])
         return f"{type(self).__name__}({shown})"
 
     def decide(self, features: npt.ArrayLike | None = None) -> Decision:
@@ -131,8 +131,10 @@ class LivePolicy(abc.ABC):
         self._set_features(features)
         self._before_decision()
         t, number, stage = int(self._state[ROUNDS]), self._decisions, self._stage
-        stage.take(self.kernels, self._state, DECIDE, draws=self._draw(self._rng, 1))
-        arm = int(stage.arms[0])
+        if self._draws:
+            stage.draws[:] = self._draw(self._rng, 1)[0]
+        stage.take(self.kernels, self._state, DECIDE)
+        arm = int(stage.arm[0])
         self._decisions = number + 1
         if self._context_dim:
             self._due = "observe"
@@ -187,8 +189,8 @@ class LivePolicy(abc.ABC):
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
         self._set_features(features)
-        draws = np.zeros_like(self._draw(np.random.default_rng(0), 1))
-        self._stage.take(self.kernels, self._state.copy(), DECIDE, draws=draws)
+        self._stage.draws[:] = 0.0
+        self._stage.take(self.kernels, self._state.copy(), DECIDE)
         return Outlook(*self._outlook())
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -221,8 +223,8 @@ class LivePolicy(abc.ABC):
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         stage = self._stage
-        stage.arms[0], stage.rewards[arm] = arm, reward
-        stage.take(self.kernels, self._state, LEARN, memory=memory, age=age)
+        stage.arm[0], stage.rewards[arm] = arm, reward
+        stage.take(self.kernels, self._state, LEARN, memory, age)
 
     def _apply_context(self) -> None:
         self._stage.take(self.kernels, self._state, OBSERVE)
@@ -250,7 +252,7 @@ class LivePolicy(abc.ABC):
         return "observe" if self._context_first and self._context_dim else "decide"
 
     def _outlook(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
-        record = self._stage.records[0].copy()
+        record = self._stage.record.copy()
         return record[0], record[1], record[2].astype(np.int64) if self._has_windows() else None
 
     def _set_features(self, features: npt.ArrayLike | None) -> None:

@@ -68,7 +68,7 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     ...     policy.save(f"{folder}/policy.undertow")
     ...     again = undertow.load(f"{folder}/policy.undertow")
     >>> again
-    UCB(arms=3, rng=...)
+    UCB(arms=3)
     """
     name = os.fspath(path)
     try:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray, readonly
+from undertow._checks import FloatArray
 from undertow._kernel import kernel
+from undertow._view import view
+from undertow.policies.state import FEATURES
 
 __all__ = ["DECIDE", "LEARN", "OBSERVE", "Kernels", "Stage", "compile_kernels"]
 
 DECIDE, LEARN, OBSERVE = 0, 1, 2
-_NO_DRAWS, _NO_MEMORY = np.empty((1, 0)), np.empty(0)
+_NO_MEMORY = np.empty(0)
 
 if TYPE_CHECKING:  # the names that every copy of a template binds to kernels of its own
 
@@ -41,66 +43,59 @@ class Kernels(NamedTuple):
 class Stage:
     """One row of everything that `play` reads and writes, for steps that are taken one at a time."""
 
-    def __init__(self, arm_count: int, context_dim: int, feature_dim: int) -> None:
-        self.context, self.features = np.zeros(context_dim), np.zeros(feature_dim)
-        self.rewards, self.arms = np.zeros(arm_count), np.zeros(1, dtype=np.int64)
-        self.records = np.zeros((1, 3, arm_count))
-        self._rows = tuple(readonly(row[None]) for row in (self.context, self.features, self.rewards))
+    def __init__(self, arm_count: int, context_dim: int, feature_dim: int, draws: int) -> None:
+        self._row = np.zeros(context_dim + feature_dim + arm_count + draws)
+        cuts = np.cumsum([context_dim, feature_dim, arm_count])
+        self.context, self.features, self.rewards, self.draws = np.split(self._row, cuts)
+        self._out = np.zeros((1, 1 + 3 * arm_count))
+        self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, arm_count)
 
     def take(
-        self,
-        kernels: Kernels,
-        state: FloatArray,
-        call: int,
-        *,
-        draws: FloatArray = _NO_DRAWS,
-        memory: FloatArray = _NO_MEMORY,
-        age: int = 0,
+        self, kernels: Kernels, state: FloatArray, call: int, memory: FloatArray = _NO_MEMORY, age: int = 0
     ) -> None:
         """Take one step on a state, with the row as it stands."""
-        contexts, features, rewards = self._rows
-        kernels.play(
-            state, call, call + 1, 0, contexts, features, rewards, draws, memory, age, self.arms, self.records, 0
-        )
+        kernels.play(state, self._row, len(self._row), call, call + 1, 0, memory, age, self._out, 0)
 
 
 def _play(
     state: FloatArray,
+    data: FloatArray,
+    width: int,
     first: int,
     last: int,
     shift: int,
-    contexts: FloatArray,
-    features: FloatArray,
-    rewards: FloatArray,
-    draws: FloatArray,
     memory: FloatArray,
     age: int,
-    arms: Any,
-    records: FloatArray,
+    out: FloatArray,
     kept: int,
 ) -> None:
     """Take steps `first` to `last`, three a round: decide, learn, observe; a shift of 2 has observe come first.
 
-    Row t of each array belongs to round t. A reward is learned with `memory`, `age` rounds after its decision. The
-    forecasts, widths and windows of a decision go to row t too, or with `kept` = 0 to row 0 each time. There is no
+    Round t reads from `data` the `width` numbers from t · width on: context, features, every arm's reward, draws. It
+    writes the chosen arm to column 0 of row t of `out` and the forecast, width and window of every arm behind it (with
+    `kept` = 0, these always in row 0). A reward is learned with `memory`, `age` rounds after its decision. There is no
     branch on these settings: the compiler would make a second copy of the loop for it, with other roundings.
     """
     own = open_state(state)
     shared = own.shared
+    k, m, q = int(shared.header[0]), int(shared.header[1]), int(shared.header[FEATURES])
     for step in range(first, last):
         t = step // 3
         call = (step + shift) % 3
+        at = t * width
         if call == DECIDE:
-            arms[t] = decide(own, features[t], draws[t])
+            features = view(data, at + m, (q,))
+            draws = view(data, at + m + q + k, (width - m - q - k,))
+            out[t, 0] = decide(own, features, draws)
             row = t * kept
-            for a in range(len(shared.forecast)):
-                records[row, 0, a] = shared.forecast[a]
-                records[row, 1, a] = shared.width[a]
-                records[row, 2, a] = shared.window[a]
+            for a in range(k):
+                out[row, 1 + a] = shared.forecast[a]
+                out[row, 1 + k + a] = shared.width[a]
+                out[row, 1 + 2 * k + a] = shared.window[a]
         elif call == LEARN:
-            learn(own, memory, arms[t], rewards[t], age)
+            learn(own, memory, int(out[t, 0]), view(data, at + m + q, (k,)), age)
         else:
-            observe(own, contexts[t])
+            observe(own, view(data, at, (m,)))
 
 
 def _skip(state: FloatArray) -> None:
@@ -116,18 +111,11 @@ def compile_kernels(
     skip: Callable[..., Any],
 ) -> Kernels:
     """Return the entry points of a policy; `module` is the file that it lives in."""
-    bound: dict[str, Any] = {
-        "open_state": open_state,
-        "decide": decide,
-        "learn": learn,
-        "observe": observe,
-        "skip": skip,
-    }
-    bound |= {"DECIDE": DECIDE, "LEARN": LEARN}
+    own = {"open_state": open_state, "decide": decide, "learn": learn, "observe": observe, "skip": skip}
 
     def specialise(template: Any) -> Callable[..., Any]:
         name = f"{decide.__name__}_{learn.__name__}{template.__name__}"
-        copy = types.FunctionType(template.__code__, bound, name)
+        copy = types.FunctionType(template.__code__, globals() | own, name)
         copy.__module__, copy.__qualname__ = module, name
         return kernel(copy)
 

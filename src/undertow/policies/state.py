@@ -1,8 +1,9 @@
 """The packed state of a policy: one float64 buffer, the same for the live object, the episode and the save file.
 
-It begins with a header (k, m, the length of a memory, the number of rounds begun), then for every arm its place in the
-order of start-up and of ties, and its forecast, width and window of the last decision; then the memory of that decision
-(what learning its reward will need); then what is private to the policy. Each policy splits it into named views.
+It begins with a header (k, m, the length of a memory, the number of rounds begun, the number of features), then for
+every arm its place in the order of start-up and of ties, and its forecast, width and window of the last decision; then
+the memory of that decision (what learning its reward will need); then what is private to the policy. Each policy splits
+it into named views.
 """
 
 from typing import NamedTuple
@@ -13,10 +14,11 @@ from undertow._checks import FloatArray
 from undertow._kernel import inlined
 from undertow._view import view
 
-__all__ = ["HEADER", "ROUNDS", "Shared", "new_state", "open_shared", "private_start"]
+__all__ = ["FEATURES", "HEADER", "ROUNDS", "Shared", "new_state", "open_shared", "private_start"]
 
-HEADER = 4
+HEADER = 5
 ROUNDS = 3  # index of the number of rounds begun: the current round is one less
+FEATURES = 4  # index of the number of features q
 
 
 class Shared(NamedTuple):
@@ -52,7 +54,7 @@ def private_start(state: FloatArray) -> int:
 
 def new_state(arm_count: int, context_dim: int, memory: int, *private: FloatArray) -> FloatArray:
     """Return a state with an empty memory of the given length and a private part made of the given arrays, in order."""
-    header = [arm_count, context_dim, memory, 0]
+    header = [arm_count, context_dim, memory, 0, 0]
     order = np.arange(arm_count)
     parts = [np.ravel(part) for part in private]
     return np.concatenate([header, order, np.zeros(3 * arm_count + memory), *parts]).astype(np.float64)
