@@ -3,7 +3,7 @@
 import copy
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -57,6 +57,7 @@ def simulate(
     *,
     record: Collection[str] = (),
     context_first: bool | None = None,
+    runs: Sequence[int] | None = None,
     threads: int | None = None,
 ) -> Run:
     """Run an unused policy on a trajectory, in every run of it; the policy itself stays as it is.
@@ -72,6 +73,9 @@ def simulate(
         What to keep beside arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
     context_first
         Whether a round's context comes before the decision; by default as the policy was built.
+    runs
+        The numbers of the trajectory's runs, by default 0, 1, …: `runs=range(10, 20)` for what
+        `sample(…, runs=range(10, 20))` gave.
     threads
         How many threads share the runs, by default all cores; the results do not depend on it.
 
@@ -86,28 +90,33 @@ def simulate(
     wanted = {_checks.choice("record", name, (*_TABLES, "errors")) for name in record}
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     _check_fit(policy, trajectory)
-    numbers = range(trajectory.runs or 1)
+    count = trajectory.runs or 1
+    numbers = range(count) if runs is None else [_checks.integer("runs", number, least=0) for number in runs]
+    if len(numbers) != count:
+        raise InvalidInputError(
+            f"runs: expected {count} numbers, one for each run of the trajectory, got {len(numbers)}"
+        )
     n, k = trajectory.rounds, trajectory.arm_count
-    arms = np.empty((len(numbers), n), dtype=np.int64)
-    records = np.empty((len(numbers), n if wanted else 0, len(_TABLES), k))
+    arms = np.empty((count, n), dtype=np.int64)
+    records = np.empty((count, n if wanted else 0, len(_TABLES), k))
     ours = isinstance(policy, LivePolicy) and hasattr(policy, "kernels")
 
-    def play(number: int) -> None:
-        path = trajectory if trajectory.runs is None else trajectory.run(number)
-        outputs = arms[number], records[number]
+    def play(row: int) -> None:
+        path = trajectory if trajectory.runs is None else trajectory.run(row)
         if ours:
             assert isinstance(policy, LivePolicy)
-            _play_compiled(policy.for_run(number, context_first=context_first), path, *outputs)
+            player = policy.for_run(numbers[row], context_first=context_first)
+            _play_compiled(player, path, arms[row], records[row])
         else:
-            _play_by_hand(policy, number, path, bool(context_first), *outputs)
+            _play_by_hand(policy, numbers[row], path, bool(context_first), arms[row], records[row])
 
-    if ours and threads > 1 and len(numbers) > 1:
+    if ours and threads > 1 and count > 1:
         play(0)  # compiles, if that has to be done, once
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(play, numbers[1:]))
+            list(pool.map(play, range(1, count)))
     else:
-        for number in numbers:
-            play(number)
+        for row in range(count):
+            play(row)
     if trajectory.runs is None:
         arms, records = arms[0], records[0]
     rewards = np.take_along_axis(trajectory.rewards, arms[..., None], axis=-1)[..., 0]
@@ -139,6 +148,8 @@ def _play_compiled(
         arms[block] = out[:, 0]
         if kept:
             records[block] = out[:, 1:].reshape(length, len(_TABLES), -1)
+    if kept and not policy._has_windows():
+        records[:, _TABLES.index("windows")] = math.nan
 
 
 def _play_by_hand(

@@ -1,0 +1,250 @@
+"""What a study runs, as data: systems, policies with parameters, rounds, runs, a seed.
+
+A plan is written in TOML. Every system and policy may have a `grid`, a table of lists; it then stands for one entry per
+combination, and its `label` may name the parameters: `label = "PIES({window})"`.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.resources
+import itertools
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow import _checks
+from undertow.errors import InvalidInputError
+from undertow.policies import LivePolicy, make, registry
+from undertow.system import LinearGaussianSystem, paper_system, random_system
+
+__all__ = ["Plan", "PolicySpec", "SystemSpec", "paper_plan", "read_plan"]
+
+_VERSIONED = ("undertow", "numpy", "numba", "scipy", "polars")
+_CHUNK_NUMBERS = 2_000_000  # how many numbers a chunk of runs may sample
+
+
+@dataclass(frozen=True)
+class SystemSpec:
+    """A system with the name that tables and figures give it."""
+
+    label: str
+    system: LinearGaussianSystem
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A policy by name, its parameters, and whether widths, windows and errors are recorded too."""
+
+    label: str
+    policy: str
+    parameters: Mapping[str, Any]
+    detail: bool = False
+
+    def build(self, system: LinearGaussianSystem, seed: int) -> LivePolicy:
+        """Make the policy for a system: numbers of arms and contexts are filled in, and what `"system"` stands for."""
+        entry = registry()[self.policy]
+        parameters = dict(self.parameters)
+        if parameters.get("noise_bound") == "system":
+            P, c = system.steady_state.prediction_covariance, system.arms
+            parameters["noise_bound"] = math.sqrt(float((np.diag(c @ P @ c.T) + system.reward_noise).max()))
+        if entry.claims.needs_system:
+            return make(self.policy, system, rng=seed, **parameters)
+        if "context_dim" in entry.parameters:
+            parameters.setdefault("context_dim", system.context_dim)
+        return make(self.policy, arms=system.arm_count, rng=seed, **parameters)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study in full: enough to repeat it bit for bit."""
+
+    name: str
+    systems: Sequence[SystemSpec]
+    policies: Sequence[PolicySpec]
+    rounds: int = 10_000
+    burn_in: int = 0
+    runs: int = 100
+    seed: int = 0
+    checkpoints: int = 100
+    baseline: str = ""
+
+    def __post_init__(self) -> None:
+        for name, least in (("rounds", 1), ("burn_in", 0), ("runs", 1), ("seed", 0), ("checkpoints", 1)):
+            _checks.integer(name, getattr(self, name), least=least)
+        for what, entries in (("systems", self.systems), ("policies", self.policies)):
+            labels = [entry.label for entry in entries]
+            if not labels:
+                raise InvalidInputError(f"{what}: expected at least one, got none")
+            if twice := sorted({label for label in labels if labels.count(label) > 1}):
+                raise InvalidInputError(f"{what}: {twice[0]!r} stands for more than one; give them labels that differ")
+        if not self.baseline:
+            object.__setattr__(self, "baseline", self.policies[0].label)
+        if self.baseline not in (policy.label for policy in self.policies):
+            raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r}")
+        for system, policy in itertools.product(self.systems, self.policies):  # every mistake before any work
+            try:
+                policy.build(system.system, self.seed)
+            except (InvalidInputError, TypeError) as error:
+                raise InvalidInputError(f"policy {policy.label!r} on system {system.label!r}: {error}") from error
+
+    @property
+    def checkpoint_rounds(self) -> list[int]:
+        """The rounds after which regret is recorded, evenly spaced, the last one included."""
+        count = min(self.checkpoints, self.rounds)
+        return [round(self.rounds * (i + 1) / count) for i in range(count)]
+
+    @property
+    def chunks(self) -> list[tuple[int, range]]:
+        """Pieces of work, system and runs: every system's first runs come before any system's next."""
+        widest = max(spec.system.context_dim + 5 * spec.system.arm_count for spec in self.systems)
+        size = max(1, min(10, self.runs, _CHUNK_NUMBERS // (self.rounds * widest)))
+        starts = range(0, self.runs, size)
+        return [(i, range(s, min(s + size, self.runs))) for s in starts for i in range(len(self.systems))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan with every system and parameter written out, and the versions that will run it."""
+        return {
+            "format": "undertow.plan",
+            "name": self.name,
+            "rounds": self.rounds,
+            "burn_in": self.burn_in,
+            "runs": self.runs,
+            "seed": self.seed,
+            "checkpoints": self.checkpoints,
+            "baseline": self.baseline,
+            "systems": [{"label": spec.label, "system": spec.system.to_dict()} for spec in self.systems],
+            "policies": [
+                {"label": s.label, "policy": s.policy, "parameters": dict(s.parameters), "detail": s.detail}
+                for s in self.policies
+            ],
+            "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Plan":
+        """Build a plan from what `to_dict` returned."""
+        known = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline")
+        return cls(
+            systems=[
+                SystemSpec(entry["label"], LinearGaussianSystem.from_dict(entry["system"]))
+                for entry in content["systems"]
+            ],
+            policies=[PolicySpec(**entry) for entry in content["policies"]],
+            **{name: content[name] for name in known},
+        )
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"
+
+    @property
+    def digest(self) -> str:
+        """A short name that changes with anything that could change a result."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=4).hexdigest()
+
+    def select(self, policies: Sequence[str] = (), systems: Sequence[str] = (), **changes: Any) -> "Plan":
+        """Return the plan with some of its policies (by label, or by name for all of a kind) and other numbers."""
+        kept = self.policies
+        if policies:
+            known = {spec.label.lower() for spec in self.policies} | {spec.policy for spec in self.policies}
+            if unknown := [name for name in policies if name.lower() not in known]:
+                labels = ", ".join(spec.label for spec in self.policies)
+                raise InvalidInputError(f"policies: the plan has no {unknown[0]!r}; it has {labels}")
+            wanted = {name.lower() for name in policies}
+            kept = [spec for spec in self.policies if spec.label.lower() in wanted or spec.policy in wanted]
+        chosen = [spec for spec in self.systems if not systems or spec.label in systems]
+        baseline = self.baseline if self.baseline in (spec.label for spec in kept) else ""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, policies=kept, systems=chosen, baseline=baseline, **given)
+
+
+def paper_plan(psi: Sequence[float] = (1, 2, 3, 4)) -> Plan:
+    """Return the paper's evaluation, with the rows that the paper lacks; it is shipped as `paper.toml`."""
+    text = importlib.resources.files("undertow.study").joinpath("paper.toml").read_text(encoding="utf-8")
+    content = tomllib.loads(text)
+    content["systems"][0]["grid"]["psi"] = list(psi)
+    return _plan(content, Path())
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan from a TOML file."""
+    name = os.fspath(path)
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInputError(f"{name}: there is no such file") from error
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{name}: not a plan in TOML ({error})") from error
+    content.setdefault("name", Path(path).stem)
+    try:
+        return _plan(content, Path(path).parent)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+
+
+def _plan(content: dict[str, Any], folder: Path) -> Plan:
+    known = {"name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline", "systems", "policies"}
+    if unknown := sorted(content.keys() - known):
+        raise InvalidInputError(f"{unknown[0]}: a plan has no such entry; it has {', '.join(sorted(known))}")
+    systems = [_system(entry, folder) for raw in _entries(content, "systems") for entry in _grid(raw, "systems")]
+    policies = [_policy(entry) for raw in _entries(content, "policies") for entry in _grid(raw, "policies")]
+    rest = {name: value for name, value in content.items() if name not in ("systems", "policies")}
+    return Plan(systems=systems, policies=policies, **rest)
+
+
+def _entries(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    entries = content.get(name)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InvalidInputError(f"{name}: expected tables, each begun by [[{name}]], got {entries!r:.60}")
+    return entries
+
+
+def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Write out an entry's grid, one entry per combination, with its label filled in."""
+    plain = {name: value for name, value in raw.items() if name not in ("grid", "label")}
+    grid = raw.get("grid", {})
+    if not isinstance(grid, dict) or not all(isinstance(values, list) and values for values in grid.values()):
+        raise InvalidInputError(f"{where}: expected grid to be a table of lists, got {grid!r:.60}")
+    default = plain.get("policy") or plain.get("kind") or where
+    label = raw.get("label", " ".join([str(default), *(f"{name}={{{name}}}" for name in grid)]))
+    entries = []
+    for values in itertools.product(*grid.values()):
+        entry = plain | dict(zip(grid, values, strict=True))
+        try:
+            entries.append(entry | {"label": str(label).format(**entry)})
+        except (KeyError, IndexError, ValueError) as error:
+            raise InvalidInputError(f"{where}: label {label!r} names something that is not there ({error})") from error
+    return entries
+
+
+def _policy(entry: dict[str, Any]) -> PolicySpec:
+    entry = dict(entry)
+    label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
+    if name not in registry():
+        raise InvalidInputError(f"policies: no policy is called {name!r}; known are {', '.join(sorted(registry()))}")
+    return PolicySpec(label, name, entry, _checks.flag("detail", detail))
+
+
+def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
+    entry = dict(entry)
+    label, kind = entry.pop("label"), entry.pop("kind", None)
+    makers = {
+        "paper": paper_system,
+        "random": random_system,
+        "file": lambda path: LinearGaussianSystem.load(folder / path),
+    }
+    if kind not in makers:
+        raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r}")
+    if kind == "random":
+        entry["rng"] = entry.pop("seed", 0)
+    try:
+        return SystemSpec(label, makers[kind](**entry))
+    except (TypeError, OSError) as error:
+        raise InvalidInputError(f"systems: {label!r}: {error}") from error
