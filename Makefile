@@ -6,7 +6,7 @@ READY  := $(VENV)/ready
 
 .PHONY: help setup check test study bench clean
 help:
-	@echo "make study   run the demonstration and write its figure to out/"
+	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
 	@echo "make check   format, lint, types, direction of imports"
 	@echo "make bench   measure speed, as ratios"
@@ -33,11 +33,12 @@ test: $(READY)
 	$(BIN)/python -m pytest
 
 study: $(READY)
-	$(BIN)/python examples/first_look.py
+	$(BIN)/undertow study
 
 bench: $(READY)
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/policies.py
+	$(BIN)/python benchmarks/study.py
 
 clean:
 	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

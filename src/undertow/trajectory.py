@@ -1,5 +1,6 @@
 """Trajectories: the contexts and the rewards of every arm along sampled or recorded paths."""
 
+import functools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -126,7 +127,12 @@ class Trajectory:
         if self.means is None:
             raise InvalidInputError("means: regret needs the rewards without noise; build the Trajectory with means=…")
         chosen = np.take_along_axis(self.means, self._arms(arms)[..., None], axis=-1)[..., 0]
-        return np.cumsum(self.means.max(axis=-1) - chosen, axis=-1)
+        return np.cumsum(self._best_means - chosen, axis=-1)
+
+    @functools.cached_property
+    def _best_means(self) -> FloatArray:
+        assert self.means is not None
+        return np.asarray(self.means.max(axis=-1))
 
     def _arms(self, arms: npt.ArrayLike) -> npt.NDArray[np.int64]:
         return _checks.indices("arms", arms, self.rewards.shape[:-1], below=self.arm_count)

@@ -32,11 +32,9 @@ def _connect(address: str, workers: int) -> Any:
 
     dask.config.set({"distributed.scheduler.allowed-failures": _TRIES})
     if address == "local":
-        return Client(
-            n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, set_as_default=False
-        )
+        return Client(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None)
     try:
-        return Client(address, timeout=10, set_as_default=False)
+        return Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInputError(f"cluster: no scheduler answers at {address!r} ({error})") from error
 

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,11 +131,9 @@ class Plan:
     def from_dict(cls, content: Mapping[str, Any]) -> "Plan":
         """Build a plan from what `to_dict` returned."""
         known = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline")
+        systems = [(entry["label"], LinearGaussianSystem.from_dict(entry["system"])) for entry in content["systems"]]
         return cls(
-            systems=[
-                SystemSpec(entry["label"], LinearGaussianSystem.from_dict(entry["system"]))
-                for entry in content["systems"]
-            ],
+            systems=[SystemSpec(*entry) for entry in systems],
             policies=[PolicySpec(**entry) for entry in content["policies"]],
             **{name: content[name] for name in known},
         )
@@ -235,7 +233,7 @@ def _policy(entry: dict[str, Any]) -> PolicySpec:
 def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
     entry = dict(entry)
     label, kind = entry.pop("label"), entry.pop("kind", None)
-    makers = {
+    makers: dict[Any, Callable[..., LinearGaussianSystem]] = {
         "paper": paper_system,
         "random": random_system,
         "file": lambda path: LinearGaussianSystem.load(folder / path),

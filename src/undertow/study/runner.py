@@ -69,22 +69,16 @@ def open_folder(plan: Plan, out: str | os.PathLike[str]) -> Path:
         for leftover in (folder / "chunks").glob("*.part-*"):
             shutil.rmtree(leftover, ignore_errors=True)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(
-            f"{folder}: results cannot be kept there ({error}); choose another folder with --out"
-        ) from error
+        raise InvalidInputError(f"{folder}: cannot keep results there ({error}); choose another with --out") from error
     return folder
 
 
 def run_plan(
-    plan: Plan,
-    folder: Path,
-    *,
-    threads: int = 1,
-    cluster: str | None = None,
-    progress: Progress = lambda done, total: None,
+    plan: Plan, folder: Path, *, threads: int = 1, cluster: str | None = None, progress: Progress | None = None
 ) -> Tables:
     """Run what is missing of a plan in its folder, and return the tables, which are written there too."""
     total = len(plan.chunks)
+    progress = progress or (lambda done, total: None)
     missing = [index for index in range(total) if not _chunk_folder(folder, index).exists()]
     progress(total - len(missing), total)
     compute = _on_cluster(plan, missing, cluster, threads) if cluster else _on_threads(plan, missing, threads)
@@ -121,11 +115,9 @@ def run_chunk(plan: Plan, index: int) -> ChunkResult:
     for policy in plan.policies:
         record = ["widths", "windows", "errors"] if policy.detail else []
         played = simulate(policy.build(spec.system, plan.seed), paths, record=record, runs=runs, threads=1)
-        for place, run in enumerate(runs):
-            names = {"system": spec.label, "policy": policy.label, "run": run}
-            regrets.append(_regret_rows(plan, played, place, names))
-            if policy.detail:
-                details.append(_detail_rows(plan, played, place, names))
+        regrets.append(_regret_rows(plan, played, spec.label, policy.label, runs))
+        if policy.detail:
+            details.append(_detail_rows(plan, played, spec.label, policy.label, runs))
     return ChunkResult(pl.concat(regrets), pl.concat(details), time.perf_counter() - start)
 
 
@@ -143,41 +135,45 @@ _DETAIL = pl.DataFrame(
 )
 
 
-def _regret_rows(plan: Plan, played: Run, place: int, names: dict[str, Any]) -> pl.DataFrame:
+def _regret_rows(plan: Plan, played: Run, system: str, policy: str, runs: range) -> pl.DataFrame:
     assert played.regret is not None
     rounds = np.array(plan.checkpoint_rounds)
-    frame = pl.DataFrame({"round": rounds, "regret": played.regret[place, rounds - 1]})
-    return _named(frame, names).cast(dict(_REGRET.schema))
+    columns = {"run": np.repeat(runs, len(rounds)), "round": np.tile(rounds, len(runs))}
+    columns["regret"] = played.regret[:, rounds - 1].ravel()
+    return _named(columns, system, policy, _REGRET)
 
 
-def _detail_rows(plan: Plan, played: Run, place: int, names: dict[str, Any]) -> pl.DataFrame:
-    """Means between checkpoints, for each arm."""
+def _detail_rows(plan: Plan, played: Run, system: str, policy: str, runs: range) -> pl.DataFrame:
+    """Means between checkpoints, for each run and arm."""
     assert played.widths is not None
     assert played.windows is not None
     assert played.errors is not None
     rounds = np.array(plan.checkpoint_rounds)
     starts = np.concatenate([[0], rounds[:-1]])
-    lengths = np.diff(np.concatenate([[0], rounds]))
-    tables = []
-    for arm in range(played.widths.shape[-1]):
-        chosen = played.arms[place] == arm
-        plays = np.add.reduceat(chosen.astype(np.int64), starts)
-        errors = np.add.reduceat(np.where(chosen, np.abs(played.errors[place]), 0.0), starts)
-        widths = played.widths[place, :, arm]
-        columns = {
-            "round": rounds,
-            "arm": np.full(len(rounds), arm),
-            "width": np.add.reduceat(np.where(np.isinf(widths), 0.0, widths), starts) / lengths,
-            "window": np.add.reduceat(played.windows[place, :, arm], starts) / lengths,
-            "error": np.where(plays > 0, errors / np.maximum(plays, 1), np.nan),
-            "plays": plays,
-        }
-        tables.append(_named(pl.DataFrame(columns), names))
-    return pl.concat(tables).cast(dict(_DETAIL.schema))
+    lengths = np.diff(np.concatenate([[0], rounds]))[:, None]
+    k = played.widths.shape[-1]
+    chosen = played.arms[..., None] == np.arange(k)
+
+    def totals(values: Any) -> Any:
+        return np.add.reduceat(values, starts, axis=1)  # (runs, checkpoints, arms)
+
+    plays = totals(chosen.astype(np.int64))
+    errors = totals(np.where(chosen, np.abs(played.errors)[..., None], 0.0))
+    columns = {
+        "run": np.repeat(runs, len(rounds) * k),
+        "round": np.tile(np.repeat(rounds, k), len(runs)),
+        "arm": np.tile(np.arange(k), len(runs) * len(rounds)),
+        "width": (totals(np.where(np.isinf(played.widths), 0.0, played.widths)) / lengths).ravel(),
+        "window": (totals(played.windows) / lengths).ravel(),
+        "error": np.where(plays > 0, errors / np.maximum(plays, 1), np.nan).ravel(),
+        "plays": plays.ravel(),
+    }
+    return _named(columns, system, policy, _DETAIL)
 
 
-def _named(frame: pl.DataFrame, names: dict[str, Any]) -> pl.DataFrame:
-    return frame.select(*(pl.lit(value).alias(name) for name, value in names.items()), pl.all())
+def _named(columns: dict[str, Any], system: str, policy: str, like: pl.DataFrame) -> pl.DataFrame:
+    names = (pl.lit(system).alias("system"), pl.lit(policy).alias("policy"))
+    return pl.DataFrame(columns).select(*names, pl.all()).cast(like.schema)
 
 
 def _on_threads(plan: Plan, indices: list[int], threads: int) -> Iterator[tuple[int, ChunkResult]]:

@@ -1,0 +1,455 @@
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+
+from undertow import InvalidInputError, paper_system, random_system, theory
+from undertow.study.claims import check_claims
+from undertow.study.conduct import conduct
+from undertow.study.plan import Plan, PolicySpec, SystemSpec, paper_plan, read_plan
+from undertow.study.runner import open_folder, read_tables, run_plan
+from undertow.study.summary import comparisons, headline
+
+TABLES = ("regret.parquet", "detail.parquet")
+
+
+def small_plan(**changes: Any) -> Plan:
+    """Two systems, three policies, four chunks."""
+    plan = Plan(
+        name="small",
+        systems=[SystemSpec(f"psi = {psi}", paper_system(psi)) for psi in (1, 2)],
+        policies=[
+            PolicySpec("Oracle", "context-oracle", {}),
+            PolicySpec("ARES", "ares", {"noise_bound": "system"}, detail=True),
+            PolicySpec("Random", "random", {}),
+        ],
+        rounds=300,
+        runs=12,
+        checkpoints=10,
+    )
+    return plan.select(**changes)
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in TABLES]
+
+
+# Plans
+
+
+PLAN = """
+rounds = 200
+runs = 3
+seed = 5
+checkpoints = 4
+baseline = "greedy"
+
+[[systems]]
+kind = "random"
+label = "system {seed}"
+state_dim = 3
+context_dim = 1
+arm_count = 3
+grid.seed = [1, 2]
+
+[[systems]]
+kind = "file"
+path = "mine.json"
+label = "mine"
+
+[[policies]]
+policy = "kalman-greedy"
+label = "greedy"
+
+[[policies]]
+policy = "linucb"
+grid.window = [2, 4]
+grid.exploration = [0.1, 1.0]
+
+[[policies]]
+policy = "rexp3"
+bounds = [-10.0, 10.0]
+"""
+
+
+def test_a_plan_in_toml(tmp_path: Path) -> None:
+    random_system(2, 1, 3, rng=8).save(tmp_path / "mine.json")
+    (tmp_path / "plan.toml").write_text(PLAN)
+    plan = read_plan(tmp_path / "plan.toml")
+    assert plan.name == "plan"
+    assert [spec.label for spec in plan.systems] == ["system 1", "system 2", "mine"]
+    assert plan.systems[0].system == random_system(3, 1, 3, rng=1)
+    assert [spec.label for spec in plan.policies] == [
+        "greedy",
+        "linucb window=2 exploration=0.1",
+        "linucb window=2 exploration=1.0",
+        "linucb window=4 exploration=0.1",
+        "linucb window=4 exploration=1.0",
+        "rexp3",
+    ]
+    assert plan.checkpoint_rounds == [50, 100, 150, 200]
+    outcome = conduct(plan, tmp_path / "out")
+    assert outcome.report.exists()
+    assert outcome.claims == []
+    assert set(outcome.headline["system"]) == {"system 1", "system 2", "mine"}
+    again = Plan.from_dict(json.loads((outcome.folder / "plan.json").read_text()))
+    assert again.to_json() == plan.to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("rounds = 200", "rounds = 0"), "rounds: expected at least 1, got 0"),
+        (("rounds = 200", 'rounds = "many"'), "rounds: expected a whole number, got 'many'"),
+        (("rounds = 200", "round = 200"), "round: a plan has no such entry; it has baseline"),
+        (('policy = "rexp3"', 'policy = "rexp4"'), "policies: no policy is called 'rexp4'; known are ares"),
+        (
+            ("bounds = [-10.0, 10.0]", "bound = 3"),
+            "policy 'rexp3' on system 'system 1': bound: rexp3 has no such parameter",
+        ),
+        (
+            ("bounds = [-10.0, 10.0]", "horizon = -1"),
+            "policy 'rexp3' on system 'system 1': horizon: expected at least 1",
+        ),
+        (('kind = "file"', 'kind = "folder"'), "systems: expected kind 'paper', 'random', 'file', got 'folder'"),
+        (('path = "mine.json"', 'path = "yours.json"'), "systems: 'mine'"),
+        (("state_dim = 3", "dimension = 3"), "systems: 'system 1'"),
+        (('label = "system {seed}"', 'label = "same"'), "systems: 'same' stands for more than one"),
+        (('label = "system {seed}"', 'label = "{sead}"'), "systems: label '{sead}' names something that is not there"),
+        (("grid.window = [2, 4]", "grid.window = 2"), "policies: expected grid to be a table of lists"),
+        (('baseline = "greedy"', 'baseline = "best"'), "baseline: no policy of the plan has the label 'best'"),
+        (("rounds = 200", "rounds = "), "not a plan in TOML"),
+        (("[[policies]]", "[[rules]]"), "rules: a plan has no such entry"),
+    ],
+)
+def test_bad_plans_are_told_before_any_work(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    random_system(2, 1, 3, rng=8).save(tmp_path / "mine.json")
+    assert change[0] in PLAN
+    (tmp_path / "plan.toml").write_text(PLAN.replace(*change))
+    with pytest.raises(InvalidInputError, match=re.escape(message)) as caught:
+        read_plan(tmp_path / "plan.toml")
+    assert "plan.toml" in str(caught.value)
+    with pytest.raises(InvalidInputError, match="there is no such file"):
+        read_plan(tmp_path / "absent.toml")
+
+
+def test_the_papers_plan() -> None:
+    plan = paper_plan()
+    assert [spec.label for spec in plan.systems] == ["psi = 1", "psi = 2", "psi = 3", "psi = 4"]
+    assert (plan.rounds, plan.burn_in, plan.runs) == (10_000, 10_000, 100)
+    assert len(plan.policies) == 21
+    some = plan.select(["ares", "pies(3)", "Random"])
+    assert [spec.label for spec in some.policies] == ["ARES", "PIES(3)", "Random", "ARES, noise estimated"]
+    with pytest.raises(InvalidInputError, match="policies: the plan has no 'aries'; it has Oracle, ARES"):
+        plan.select(["aries"])
+    assert plan.digest != plan.select(seed=1).digest
+    assert sorted({run for _, runs in plan.chunks for run in runs}) == list(range(100))
+    assert {index for index, _ in plan.chunks[:4]} == {0, 1, 2, 3}  # every system soon has something to show
+
+
+# Running
+
+
+def test_tables(tmp_path: Path) -> None:
+    plan = small_plan()
+    tables = run_plan(plan, open_folder(plan, tmp_path), threads=2)
+    assert tables.regret.columns == ["system", "policy", "run", "round", "regret"]
+    assert tables.regret.height == 2 * 3 * 12 * 10
+    assert tables.detail.height == 2 * 12 * 10 * 2
+    assert tables.detail.filter(pl.col("policy") != "ARES").is_empty()
+    plays = tables.detail.group_by("system", "run").agg(pl.col("plays").sum())
+    assert (plays["plays"] == 300).all()
+    last = tables.regret.filter((pl.col("system") == "psi = 2") & (pl.col("policy") == "Random") & (pl.col("run") == 7))
+    from undertow import make, simulate
+
+    path = paper_system(2).sample(300, rng=0, runs=[7])
+    run = simulate(make("random", arms=2, rng=0), path, runs=[7])
+    assert run.regret is not None
+    assert last["regret"].to_list() == run.regret[0, 29::30].tolist()
+
+
+def test_threads_and_resuming_change_nothing(tmp_path: Path) -> None:
+    plan = small_plan()
+    first = open_folder(plan, tmp_path / "first")
+    run_plan(plan, first, threads=1)
+    second = open_folder(plan, tmp_path / "second")
+    seen: list[tuple[int, int]] = []
+    run_plan(plan, second, threads=2, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, 4) for done in range(5)]
+    assert contents(first) == contents(second)
+    for name in ("00001", "00002"):
+        for file in (second / "chunks" / name).iterdir():
+            file.unlink()
+        (second / "chunks" / name).rmdir()
+    (second / "chunks" / "00003.part-1").mkdir()  # what a killed process leaves behind
+    seen.clear()
+    run_plan(plan, open_folder(plan, tmp_path / "second"), threads=2, progress=lambda d, t: seen.append((d, t)))
+    assert seen[0] == (2, 4)
+    assert contents(first) == contents(second)
+    assert not list((second / "chunks").glob("*.part-*"))
+
+
+def test_a_changed_plan_starts_anew(tmp_path: Path) -> None:
+    folders = {
+        open_folder(small_plan(**change), tmp_path) for change in ({}, {"runs": 5}, {"seed": 1}, {"rounds": 200})
+    }
+    assert len(folders) == 4
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
+    plan = small_plan()
+    folder = open_folder(plan, tmp_path)
+    (folder / "plan.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match=r"its plan.json is not this plan; move it away"):
+        open_folder(plan, tmp_path)
+    assert (folder / "plan.json").read_text() == "{}"
+    (folder / "plan.json").unlink()
+    (folder / "chunks" / "00000").mkdir()
+    with pytest.raises(InvalidInputError, match=r"holds results without a plan.json"):
+        open_folder(plan, tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInputError, match="cannot keep results there"):
+        open_folder(plan, tmp_path / "file")
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = small_plan()
+    folder = open_folder(plan, tmp_path)
+    write, calls = pl.DataFrame.write_parquet, 0
+
+    def full(self: pl.DataFrame, *args: Any, **kwargs: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 4:
+            raise OSError(28, "No space left on device")
+        write(self, *args, **kwargs)
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_plan(plan, folder, threads=1)
+    monkeypatch.undo()
+    assert len(list((folder / "chunks").iterdir())) == 2
+    run_plan(plan, folder, threads=1)
+    other = open_folder(plan, tmp_path / "other")
+    run_plan(plan, other, threads=1)
+    assert contents(folder) == contents(other)
+
+
+def test_long_runs_come_one_at_a_time() -> None:
+    assert {len(runs) for _, runs in small_plan(rounds=10**6, runs=1000).chunks} == {1}
+
+
+@pytest.mark.slow
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """A million rounds, two threads, everything recorded: the peak stays below 1 GiB, however many runs follow."""
+    program = (
+        "import sys\nfrom test_study import small_plan\nfrom undertow.study.runner import open_folder, run_plan\n"
+        "plan = small_plan(rounds=10**6, runs=2, policies=['ARES', 'Random'])\n"
+        "run_plan(plan, open_folder(plan, sys.argv[1]), threads=2)\n"
+        "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) < 2**20  # KiB
+
+
+# The numbers
+
+
+def test_summary_and_claims(tmp_path: Path) -> None:
+    """Seed 0, 20 runs: oracles and Random within 3 standard errors of their closed forms, and the claims."""
+    plan = paper_plan().select(runs=20, rounds=4000, burn_in=500)
+    tables = run_plan(plan, open_folder(plan, tmp_path), threads=2)
+    table = headline(plan, tables)
+    for label, exact in (
+        ("Oracle", theory.context_oracle_regret),
+        ("Full-information oracle", theory.full_information_regret),
+        ("Random", theory.random_regret),
+    ):
+        for psi in (1, 2, 3, 4):
+            row = table.row(by_predicate=(pl.col("policy") == label) & (pl.col("system") == f"psi = {psi}"), named=True)
+            assert abs(row["mean"] - 4000 * exact(paper_system(psi)).value) < 3 * row["error"], (label, psi)
+    assert (table.filter(pl.col("policy") == "Oracle")["relative"] == 1.0).all()
+    assert (table["low"] <= table["relative"]).all()
+    assert (table["relative"] <= table["high"]).all()
+    pairs = comparisons(plan, tables).filter(pl.col("policy") == "Random")
+    assert (pairs["low"] > 0).all()
+    claims = {claim.number: claim for claim in check_claims(plan, tables)}
+    assert sorted(claims) == list(range(1, 9))
+    assert claims[1].holds
+    assert claims[5].holds
+    assert not claims[3].holds
+    assert re.search(r"\d ± \d", claims[3].measured)
+    few = plan.select(policies=["Oracle", "ARES"])
+    assert [claim.holds for claim in check_claims(few, read_tables(open_folder(plan, tmp_path)))] != []
+
+
+def test_claims_that_a_plan_cannot_try(tmp_path: Path) -> None:
+    plan = small_plan()
+    tables = run_plan(plan, open_folder(plan, tmp_path), threads=2)
+    for claim in check_claims(plan, tables):
+        assert claim.holds is None
+        assert claim.measured.startswith("not in this plan: ")
+
+
+# The command line
+
+
+def command(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "undertow.cli", *words], capture_output=True, text=True, check=False, **more
+    )
+
+
+SMALL = (
+    "study",
+    "--psi",
+    "1,2",
+    "--runs",
+    "6",
+    "--rounds",
+    "1500",
+    "--policies",
+    "Oracle,ares,Random",
+    "--threads",
+    "2",
+)
+
+
+def test_study_prints_the_table_and_the_report(tmp_path: Path) -> None:
+    done = command(*SMALL, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Regret after 1500 rounds relative to Oracle" in done.stdout
+    assert "does not hold" in done.stdout or "not tested" in done.stdout
+    report = Path(re.findall(r"report: (\S+)", done.stdout)[0])
+    page = report.read_text(encoding="utf-8")
+    assert not re.findall(r"<script|<link|src=\"http|url\(http", page)
+    assert "psi = 1" in page
+    assert (report.parent / "plan.json").exists()
+    assert list((report.parent / "figures").glob("*.png"))
+    assert list((report.parent / "figures").glob("*.svg"))
+    assert re.search(r"\d of \d chunks", done.stderr)
+
+
+def test_json_for_machines(tmp_path: Path) -> None:
+    done = command(*SMALL, "--json", "--out", tmp_path)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {event["event"] for event in events} >= {"progress", "done"}
+    assert events[-1]["headline"][0]["policy"] == "Oracle"
+    assert len(events[-1]["claims"]) == 8
+    listed = [json.loads(line) for line in command("policies", "--json").stdout.splitlines()]
+    assert {"name", "parameters", "claims", "citation"} == listed[0].keys()
+    assert len(listed) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["study", "--psi", "one"], "psi: expected numbers separated by commas, got 'one'"),
+        (["study", "--psi", ","], "psi: expected at least one number"),
+        (["study", "--runs", "0"], "runs: expected at least 1, got 0"),
+        (["study", "--policies", "aries"], "policies: the plan has no 'aries'"),
+        (["study", "--threads", "0"], "--threads"),
+        (["study", "--speed", "9"], "No such option"),
+        (["study", "--out", "/proc/nowhere"], "cannot keep results there"),
+        (["study", "--quick", "--cluster", "tcp://127.0.0.1:1"], "cluster: no scheduler answers at"),
+        (["compare", "absent.toml"], "absent.toml: there is no such file"),
+    ],
+)
+def test_mistakes_end_with_status_2(tmp_path: Path, words: list[str], message: str) -> None:
+    done = command(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_texts() -> None:
+    for words in ((), ("study",), ("compare",), ("policies",)):
+        done = command(*words, "--help")
+        assert done.returncode == 0
+        assert "Usage" in done.stdout
+    listing = command("policies").stdout
+    assert "ares" in listing
+    assert "arXiv 2406.10418" in listing
+
+
+def test_killed_ten_times_the_tables_are_the_same(tmp_path: Path) -> None:
+    """kill -9 at moments drawn with seed 0; in the end the tables are byte for byte those of an undisturbed study."""
+    words = (
+        "study",
+        "--psi",
+        "1,2",
+        "--runs",
+        "60",
+        "--rounds",
+        "5000",
+        "--policies",
+        "Oracle,ares,Random",
+        "--threads",
+        "2",
+    )
+    draw = random.Random(0)
+    for _ in range(10):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "undertow.cli", *words, "--out", str(tmp_path / "killed")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(draw.uniform(0.5, 2.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    folders = []
+    for name in ("killed", "whole"):
+        done = command(*words, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        (folder,) = (tmp_path / name).iterdir()
+        folders.append(folder)
+    assert contents(folders[0]) == contents(folders[1])
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    words = ("study", "--runs", "100", "--rounds", "10000", "--out", str(tmp_path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "undertow.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command continues" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_local_cluster_gives_the_same_tables_even_when_a_worker_dies(tmp_path: Path) -> None:
+    plan = small_plan(rounds=3000, runs=60)
+    alone = open_folder(plan, tmp_path / "alone")
+    run_plan(plan, alone, threads=2)
+    shared = open_folder(plan, tmp_path / "shared")
+    killed: list[int] = []
+
+    def kill_one(done: int, total: int) -> None:
+        if done == 2 and not killed:
+            children = psutil.Process().children(recursive=True)
+            workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+            killed.append(workers[0].pid)
+            workers[0].kill()
+
+    run_plan(plan, shared, threads=2, cluster="local", progress=kill_one)
+    assert killed
+    assert contents(alone) == contents(shared)
