@@ -1,6 +1,6 @@
 """A first look: the paper's system, what its filter forecasts, and what playing by the forecasts costs.
 
-Run it with `make study`; it prints a table and writes a figure to out/.
+It prints a table and writes a figure to out/; the README shows that figure.
 """
 
 from pathlib import Path

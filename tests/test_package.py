@@ -31,6 +31,11 @@ def test_wheel_installs_into_an_empty_environment(tmp_path: Path) -> None:
     assert Path(file).is_relative_to(tmp_path / "empty")
     assert shape.strip() == "(100, 2)"
     assert (Path(file).parent / "py.typed").is_file()
+    assert (Path(file).parent / "study" / "paper.toml").is_file()
+    command = subprocess.run([python.with_name("undertow"), "study"], capture_output=True, text=True, check=False)
+    assert command.returncode == 1  # the core comes without the command line's libraries, and says what to install
+    assert "pip install 'undertow[study]'" in command.stderr
+    assert "Traceback" not in command.stderr
 
 
 def test_one_version_everywhere() -> None:

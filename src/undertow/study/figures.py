@@ -269,10 +269,10 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     learners = [label for label, claim in claims.items() if claim.uses_contexts and not claim.needs_system]
     if "ARES" in learners and "ARES, noise estimated" in learners:  # as good as the same point
         learners.remove("ARES, noise estimated")
-    if not learners:
-        return None
     informed = [spec.label for spec in plan.policies if spec.policy in ("context-oracle", "kalman-greedy")]
     shown = list(dict.fromkeys([plan.baseline, *learners, *informed]))[1:]
+    if not learners or not shown:
+        return None
     sheet = Sheet(figsize=(_WIDTH, 3.7), layout="constrained")
     axis = sheet.subplots()
     _plain(axis, "", f"final regret / {plan.baseline}")

@@ -49,6 +49,7 @@ td.best { background: var(--mark); }
   border: 1px solid #8888; }
 .claims td, .claims th { text-align: left; white-space: normal; vertical-align: top; }
 .claims td:nth-child(3) { white-space: nowrap; }
+.claims td:nth-child(2) { min-width: 15rem; } .claims td:nth-child(4) { min-width: 18rem; color: var(--soft); }
 .yes { color: var(--good); font-weight: 600; } .no { color: var(--bad); font-weight: 600; }
 .open { color: var(--soft); }
 figure { margin: 0 0 1.75rem; padding: 1.1rem; background: #ffffff; color: #1c2024; border: 1px solid var(--line);
@@ -83,7 +84,7 @@ _DEPARTURES = {
     "A16": "Every window learns from every round, with zeros where there was no context yet; only filled windows may "
     "be chosen.",
     "A17": "“ARES, noise estimated” finds B_R from its own errors, since outside a simulation nobody knows it.",
-    "T1": "The width e is a heuristic. Its proof takes the filter's errors for independent in time, and they are not.",
+    "T1": "The width e is a heuristic. Its proof takes the filter's errors for uncorrelated in time, and they are not.",
     "T5": "The lower bound is the exact regret of a filter that sees every reward. The printed bound exceeds the "
     "regret of the oracle that it is meant to bound.",
 }
