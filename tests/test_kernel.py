@@ -53,7 +53,7 @@ def test_an_edit_of_a_callee_in_another_file_is_noticed(copy: Path) -> None:
 
 def test_an_edit_elsewhere_costs_nothing(copy: Path) -> None:
     run(copy)
-    with (copy / "undertow" / "theory.py").open("a") as file:
+    with (copy / "undertow" / "theory" / "lower.py").open("a") as file:
         file.write("\n# an afterthought\n")
     assert run(copy) == "20.0 1"
 

@@ -1,4 +1,4 @@
-"""The command line: `undertow study`, `undertow compare`, `undertow policies`."""
+"""The command line: `undertow study`, `compare`, `policies`, `bounds`, `theory`."""
 
 import json
 import os
@@ -108,6 +108,50 @@ def policies(as_json: AsJson = False) -> None:
         console.print(f"    parameters: {', '.join(shown) or 'none of its own'}", highlight=False, markup=False)
         console.print(f"    claims: {', '.join(claims) or 'nothing'}", highlight=False)
         console.print(f"    {entry.citation}\n", highlight=False, style="dim")
+
+
+@app.command()
+def bounds(
+    psi: Annotated[float, typer.Option(help="One of the paper's systems.")] = 1,
+    system: Annotated[Path | None, typer.Option(help="A system of your own, as JSON, in place of psi.")] = None,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10_000,
+    windows: Annotated[str, typer.Option(help="Windows of the upper bounds, separated by commas.")] = "1,3,10",
+    confidence: Annotated[float, typer.Option(help="δ of the upper bounds.")] = 0.1,
+    out: Annotated[Path, typer.Option(help="Where to look for a study with measured regret.")] = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Print lower and upper bounds, the oracles' regret in closed form, and measured regret if a study is at hand."""
+    from undertow.study.bound_table import bound_table
+    from undertow.system import LinearGaussianSystem, paper_system
+
+    chosen = paper_system(psi) if system is None else LinearGaussianSystem.load(system)
+    rows = bound_table(chosen, rounds, [int(w) for w in _numbers("windows", windows)], confidence, out)
+    if as_json:
+        print(json.dumps([row._asdict() for row in rows]))
+        return
+    table = Table(title=f"Regret after {rounds} rounds: {chosen!r}")
+    for name, justify in (("", "left"), ("regret", "right"), ("kind", "left"), ("remark", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(row.name, f"{row.value:,.0f}", row.kind, row.remark)
+    _console().print(table)
+
+
+@app.command()
+def theory(
+    experiment: Annotated[
+        str, typer.Argument(help="coverage, noise-sum, lower-bounds, lag-correlation, or all.")
+    ] = "all",
+) -> None:
+    """Try by experiment what holds of the paper's theory; docs/theory.md shows and explains what is printed."""
+    from undertow.errors import InvalidInputError
+    from undertow.study.experiments import EXPERIMENTS
+
+    if experiment != "all" and experiment not in EXPERIMENTS:
+        raise InvalidInputError(f"experiment: expected all or {', '.join(EXPERIMENTS)}, got {experiment!r}")
+    for name, run in EXPERIMENTS.items():
+        if experiment in ("all", name):
+            print("\n".join(run()), flush=True)
 
 
 def main() -> None:

@@ -88,6 +88,11 @@ class NestedRidge:
         """Tr V(s)⁻¹ for every window, (s_N + 1,)."""
         return self._trace.copy()
 
+    @property
+    def explained(self) -> FloatArray:
+        """b'V(s)⁻¹b = ‖ΣXΘ‖² in the norm of V(s)⁻¹, for every window, (s_N + 1,)."""
+        return self._boundaries(self._u**2)
+
     def weights(self, window: int) -> FloatArray:
         """Return Ĝ(s) = V(s)⁻¹b(s), (m s + 1,)."""
         size = self.block * min(_checks.integer("window", window, least=0), self.max_window) + 1

@@ -101,7 +101,8 @@ class _Evidence:
             medians = [float(np.median(self.regret(psi, name))) for name in _PIES]
             worst, best = int(np.argmax(medians)) + 1, int(np.argmin(medians)) + 1
             holds &= (worst, best) == (1, 10)
-            parts.append(f"psi = {psi}: worst {worst}, best {best}")
+            apart = 1 - self.regret(psi, f"PIES({best})") / self.regret(psi, f"PIES({worst})")
+            parts.append(f"psi = {psi}: worst {worst}, best {best}, {_percent(apart)} apart")
         return holds, "; ".join(parts)
 
     def pies_beats_ares(self) -> tuple[bool, str]:

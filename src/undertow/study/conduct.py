@@ -13,6 +13,7 @@ from undertow.study.plan import Plan
 from undertow.study.report import write_report
 from undertow.study.runner import Tables, open_folder, read_tables, run_plan
 from undertow.study.summary import comparisons, headline
+from undertow.study.tightness import draw_tightness
 
 __all__ = ["Outcome", "conduct"]
 
@@ -58,5 +59,7 @@ def conduct(
     claims = check_claims(plan, tables) if plan.name == "paper" else []
     say("drawing figures")
     figures = draw_figures(plan, tables, folder)
+    if tightness := draw_tightness(plan, tables, folder):
+        figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4
     report = write_report(plan, tables, table, claims, figures, folder)
     return Outcome(folder, report, table, pairs, claims, tables)

@@ -33,7 +33,8 @@ def headline(plan: Plan, tables: Tables) -> pl.DataFrame:
     for policy in plan.policies:
         for system in plan.systems:
             regret = final[system.label, policy.label]
-            ratio = regret / final[system.label, plan.baseline]
+            base = final[system.label, plan.baseline]
+            ratio = np.divide(regret, base, out=np.full(len(base), np.nan), where=base > 0)  # one arm leaves no regret
             low, high = bootstrap(ratio, np.median)
             rows.append(
                 {

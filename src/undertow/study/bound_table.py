@@ -1,0 +1,80 @@
+"""Every bound on a system's regret beside what was measured of it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from undertow import theory
+from undertow.errors import InvalidInputError
+from undertow.system import LinearGaussianSystem
+
+__all__ = ["BoundRow", "bound_table"]
+
+
+class BoundRow(NamedTuple):
+    """One line: a name, a regret, what kind of number it is, and a remark."""
+
+    name: str
+    value: float
+    kind: str
+    remark: str
+
+
+def bound_table(
+    system: LinearGaussianSystem, rounds: int, windows: Sequence[int], confidence: float, out: Path
+) -> list[BoundRow]:
+    """Return lower bounds, closed forms, measured regret where a study below `out` has it, and upper bounds."""
+    lower = theory.lower_bound(system, rounds)
+    numeric = f"numerical error {lower.error:.2g}" if lower.error else "closed form"
+    rows = [
+        BoundRow("lower bound", lower.value, "lower", f"for any policy, the paper's order of a round; {numeric}"),
+        BoundRow(
+            "lower bound, context first", theory.lower_bound(system, rounds, context_first=True).value, "lower", ""
+        ),
+        BoundRow(
+            "lower bound, repaired", theory.repaired_lower_bound(system, rounds), "lower", "in the authors' style"
+        ),
+        BoundRow(
+            "lower bound, as printed", theory.printed_lower_bound(system, rounds), "refuted", "see docs/theory.md"
+        ),
+        BoundRow("full-information oracle", lower.value, "exact", "sees every arm's reward"),
+        BoundRow("context Oracle", rounds * theory.context_oracle_regret(system).value, "exact", "the paper's Oracle"),
+        BoundRow("Random", rounds * theory.random_regret(system).value, "exact", ""),
+        *_measured(system, rounds, out),
+    ]
+    for s in windows:
+        for width in ("noise", "noise+bias"):
+            printed, corrected = (
+                bound(system, s, rounds, width=width, confidence=confidence)
+                for bound in (theory.printed_regret_bound, theory.corrected_regret_bound)
+            )
+            source = "Corollary 1" if width == "noise" else "Theorem 2"
+            rows.append(
+                BoundRow(f"{source}, s = {s}, as printed", printed, "upper", "its noise term is too small (T3)")
+            )
+            rows.append(BoundRow(f"{source}, s = {s}, corrected", corrected, "upper", "Oracle's regret + learning"))
+    return rows
+
+
+def _measured(system: LinearGaussianSystem, rounds: int, out: Path) -> list[BoundRow]:
+    """Mean regret of every policy of the newest study that ran this system for as many rounds."""
+    for file in sorted(out.glob("*/plan.json"), key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            plan = json.loads(file.read_text(encoding="utf-8"))
+            table = pl.read_parquet(file.with_name("regret.parquet"))
+            labels = [s["label"] for s in plan["systems"] if LinearGaussianSystem.from_dict(s["system"]) == system]
+        except (OSError, ValueError, KeyError, InvalidInputError, pl.exceptions.PolarsError):
+            continue
+        final = table.filter(pl.col("system").is_in(labels) & (pl.col("round") == rounds))
+        means = final.group_by("policy", maintain_order=True).agg(
+            pl.col("regret").mean(), error=(pl.col("regret").std() / pl.len().sqrt()).fill_null(0.0)
+        )
+        if not means.is_empty():
+            return [
+                BoundRow(str(name), float(value), "measured", f"± {error:.0f}, {file.parent}")
+                for name, value, error in means.iter_rows()
+            ]
+    return []

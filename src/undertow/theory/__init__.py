@@ -1,0 +1,51 @@
+"""The paper's theory, computable: what oracles lose, what bounds say, and where they fail (docs/theory.md)."""
+
+from undertow.theory.bounds import (
+    BoundTerms,
+    StackedContexts,
+    bias_factor,
+    bound_terms,
+    corrected_regret_bound,
+    cost_inequality,
+    model_error_bound,
+    noise_width,
+    norm_bound,
+    prediction_error_bound,
+    printed_regret_bound,
+    regret_rate,
+    stacked_contexts,
+)
+from undertow.theory.lower import lower_bound, printed_lower_bound, repaired_lower_bound
+from undertow.theory.oracles import (
+    Estimate,
+    context_oracle_regret,
+    expected_maximum,
+    full_information_regret,
+    greedy_regret,
+    random_regret,
+)
+
+__all__ = [
+    "BoundTerms",
+    "Estimate",
+    "StackedContexts",
+    "bias_factor",
+    "bound_terms",
+    "context_oracle_regret",
+    "corrected_regret_bound",
+    "cost_inequality",
+    "expected_maximum",
+    "full_information_regret",
+    "greedy_regret",
+    "lower_bound",
+    "model_error_bound",
+    "noise_width",
+    "norm_bound",
+    "prediction_error_bound",
+    "printed_lower_bound",
+    "printed_regret_bound",
+    "random_regret",
+    "regret_rate",
+    "repaired_lower_bound",
+    "stacked_contexts",
+]

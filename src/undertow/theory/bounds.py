@@ -1,0 +1,364 @@
+"""The error and regret bounds of the paper as functions, with what had to be corrected (docs/theory.md).
+
+V is the regularised Gram matrix λI + ΣΘΘ' of an arm's regression, δ the confidence, s the window, p = m s + 1.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.system import LinearGaussianSystem
+from undertow.theory.oracles import context_oracle_regret
+from undertow.window import window_weights
+
+__all__ = [
+    "BoundTerms",
+    "StackedContexts",
+    "bias_factor",
+    "bound_terms",
+    "corrected_regret_bound",
+    "cost_inequality",
+    "model_error_bound",
+    "noise_width",
+    "norm_bound",
+    "prediction_error_bound",
+    "printed_regret_bound",
+    "regret_rate",
+    "stacked_contexts",
+]
+
+_MOST_CONTEXTS = 20_000  # entries of a stacked window whose covariance still fits into memory
+
+
+class StackedContexts(NamedTuple):
+    """The law of a window of contexts, oldest first: [θ_{t−s}; …; θ_{t−1}] = C_s ẑ_{t−s} + F_s ε + mean.
+
+    Attributes
+    ----------
+    observation
+        C_s, with blocks CΓ^i, (m s, d).
+    innovation
+        F_s, with blocks CΓ^{i−j}K below the identity (the printed exponents are one too low, T4), (m s, m s).
+    noise
+        Σ_E = F_s (I ⊗ Σ_θ) F_s', (m s, m s), with Σ_θ = CPC' + R.
+    estimate
+        Ẑ = Z − P, the covariance of the filter's prediction, (d, d).
+    mean
+        Mean of the contexts, (m s,).
+    """
+
+    observation: FloatArray
+    innovation: FloatArray
+    noise: FloatArray
+    estimate: FloatArray
+    mean: FloatArray
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance C_sẐC_s' + Σ_E of the stacked contexts, (m s, m s)."""
+        return np.asarray(self.observation @ self.estimate @ self.observation.T + self.noise)
+
+    @property
+    def second_moment(self) -> float:
+        """E‖Θ‖² = tr(C_sẐC_s' + Σ_E) + ‖mean‖² + 1."""
+        return float(np.trace(self.covariance) + self.mean @ self.mean + 1)
+
+
+class BoundTerms(NamedTuple):
+    """The terms of Theorem 2 and Corollary 1 after n rounds (Eqs. b_theta_bound_def to s_bound_function).
+
+    Attributes
+    ----------
+    L
+        L_Θ = n E‖Θ‖² / δ, a bound on ‖Θ‖² by Markov's inequality.
+    B_theta
+        B̄_θ = √(2 E‖Θ‖² log(n/δ) / λ).
+    B_u
+        B̄_u = √(2p log(1 + nL/(λp))), from the elliptic potential lemma.
+    B_b, B_b_known
+        B̄_b with the system's own B_β(s), and the same with the bound **B**_β that the learner is told.
+    B_e
+        B̄_e, the same without the bias.
+    B_s
+        B_s = n √(g(δ/n) / λ), with g the bound on ‖Θ‖².
+    state_size
+        √g_Z(δ/n), which bounds the norm of the state (with a drift, and the norm of its mean).
+    bias
+        B_β(s) √g_Z(δ/n), which bounds |β|.
+    noise_bound
+        B_R.
+    """
+
+    L: float
+    B_theta: float
+    B_u: float
+    B_b: float
+    B_b_known: float
+    B_e: float
+    B_s: float
+    state_size: float
+    bias: float
+    noise_bound: float
+
+
+def norm_bound(covariance: npt.ArrayLike, confidence: float) -> float:
+    """Return g_Σ(δ) with P(X'X ≤ g_Σ(δ)) ≥ 1 − δ for X ~ N(0, Σ) (replaces Eq. g_sigma_def, T2).
+
+    Laurent and Massart: g = tr Σ + 2‖Σ‖_F √log(1/δ) + 2‖Σ‖ log(1/δ). The printed version needs an unknown constant.
+
+    Examples
+    --------
+    >>> round(norm_bound([[1.0]], 0.05), 3)
+    10.453
+    """
+    Σ = np.asarray(covariance, dtype=np.float64)
+    Σ = _checks.covariance("covariance", Σ, len(np.atleast_1d(Σ)))
+    x = math.log(1 / _checks.fraction("confidence", confidence))
+    eigenvalues = np.linalg.eigvalsh(Σ)
+    return float(eigenvalues.sum() + 2 * math.sqrt(float((eigenvalues**2).sum()) * x) + 2 * eigenvalues[-1] * x)
+
+
+def bias_factor(system: LinearGaussianSystem, window: int) -> float:
+    """Return B_β(s) = B_c ‖(Γ − ΓKC)^s‖ with B_c = max ‖c_a‖ (Eq. B_beta_def)."""
+    A = np.linalg.matrix_power(system.steady_state.closed_loop, _checks.integer("window", window, least=0))
+    return float(np.linalg.norm(system.arms, axis=1).max() * np.linalg.norm(A, 2))
+
+
+def noise_width(
+    V: npt.ArrayLike, *, noise_bound: float, confidence: float = 0.1, ridge: float = 1.0, weight_bound: float = 100.0
+) -> float:
+    """Return e = √(2B_R² log(det V^½ / (δ det(λI)^½))) + λB_G √tr V⁻¹ (Eq. e_def), a heuristic (T1)."""
+    V = _gram(V, ridge)
+    x = math.log(1 / _checks.fraction("confidence", confidence)) + np.linalg.slogdet(V)[1] / 2
+    noise = math.sqrt(2 * noise_bound**2 * (x - len(V) * math.log(ridge) / 2))
+    return float(noise + ridge * weight_bound * math.sqrt(np.trace(np.linalg.inv(V))))
+
+
+def model_error_bound(
+    V: npt.ArrayLike,
+    plays: int,
+    *,
+    bias: float,
+    noise_bound: float,
+    confidence: float = 0.1,
+    ridge: float = 1.0,
+    weight_bound: float = 100.0,
+) -> float:
+    """Return b = e + √(N_a g) B_β √tr(I − λV⁻¹), the bound on ‖Ĝ − G‖_V (Eq. probabilistic_bound, and b_def).
+
+    `bias` stands for √g(δ/N_a) B_β(s), a bound on |β|: with the system's own B_β(s) it is the b of Theorem 1, with a
+    bound that the learner is told the **b** of Theorem 2.
+    """
+    e = noise_width(V, noise_bound=noise_bound, confidence=confidence, ridge=ridge, weight_bound=weight_bound)
+    V = _gram(V, ridge)
+    spread = max(len(V) - ridge * float(np.trace(np.linalg.inv(V))), 0.0)
+    return e + math.sqrt(_checks.integer("plays", plays, least=0)) * _checks.number("bias", bias, least=0) * math.sqrt(
+        spread
+    )
+
+
+def prediction_error_bound(model_error: float, V: npt.ArrayLike, inputs: npt.ArrayLike) -> float:
+    """Return b √(Θ'V⁻¹Θ), the bound on |Ĝ'Θ − G'Θ| given one on ‖Ĝ − G‖_V (Lemma optimal_value)."""
+    V = np.asarray(V, dtype=np.float64)
+    Θ = _checks.array("inputs", inputs, (len(V),))
+    return float(model_error * math.sqrt(Θ @ np.linalg.solve(V, Θ)))
+
+
+def stacked_contexts(system: LinearGaussianSystem, window: int) -> StackedContexts:
+    """Return the stationary law of s contexts by their innovations (Eq. sigma_e_def, exponents corrected, T4)."""
+    s = _checks.integer("window", window, least=0)
+    Γ, C, R = system.dynamics, system.context_map, system.context_noise
+    d, m = len(Γ), len(C)
+    if m * s > _MOST_CONTEXTS:
+        raise InvalidInputError(f"window: expected at most {_MOST_CONTEXTS} context entries in all, got {m} · {s}")
+    K, P = system.steady_state.filter_gain, system.steady_state.prediction_covariance
+    powers = [np.eye(d)]
+    for _ in range(s):
+        powers.append(Γ @ powers[-1])
+    F = np.eye(m * s)
+    for i in range(s):
+        for j in range(i):
+            F[m * i : m * i + m, m * j : m * j + m] = C @ powers[i - j] @ K
+    observation = np.vstack([C @ powers[i] for i in range(s)]) if s else np.zeros((0, d))
+    noise = F @ np.kron(np.eye(s), C @ P @ C.T + R) @ F.T
+    mean = np.tile(C @ system.stationary_mean + system.context_offset, s)
+    return StackedContexts(observation, F, noise, system.stationary_covariance - P, mean)
+
+
+def bound_terms(
+    system: LinearGaussianSystem,
+    window: int,
+    rounds: int,
+    *,
+    confidence: float = 0.1,
+    ridge: float = 1.0,
+    weight_bound: float = 100.0,
+    noise_bound: float | None = None,
+    bias_factor_known: float | None = None,
+) -> BoundTerms:
+    """Return every term of the regret bounds.
+
+    `noise_bound` is B_R, by default the true √max(c'Pc + σ²); `bias_factor_known` is **B**_β, by default B_β(s) itself.
+    """
+    n = _checks.integer("rounds", rounds, least=1)
+    δ, λ = _checks.fraction("confidence", confidence), _checks.number("ridge", ridge, above=0)
+    contexts = stacked_contexts(system, window)
+    p = len(contexts.mean) + 1
+    if noise_bound is None:
+        P, c = system.steady_state.prediction_covariance, system.arms
+        noise_bound = math.sqrt(float((np.diag(c @ P @ c.T) + system.reward_noise).max()))
+    moment = contexts.second_moment
+    L = n * moment / δ
+    growth = math.log(1 + n * L / (λ * p))
+    size = math.sqrt(norm_bound(system.stationary_covariance, δ / n)) + float(np.linalg.norm(system.stationary_mean))
+    own = bias_factor(system, window)
+    told = own if bias_factor_known is None else _checks.number("bias_factor_known", bias_factor_known, least=0)
+    B_e = weight_bound * math.sqrt(λ * p) + math.sqrt(2 * noise_bound**2 * (math.log(n / δ) + p / 2 * growth))
+    spread = math.sqrt(norm_bound(contexts.covariance, δ / n)) if p > 1 else 0.0
+    inputs = (spread + float(np.linalg.norm(contexts.mean))) ** 2 + 1
+    return BoundTerms(
+        L=L,
+        B_theta=math.sqrt(2 * moment * math.log(n / δ) / λ),
+        B_u=math.sqrt(2 * p * growth),
+        B_b=B_e + math.sqrt(n * p) * size * own,
+        B_b_known=B_e + math.sqrt(n * p) * size * told,
+        B_e=B_e,
+        B_s=n * math.sqrt(inputs / λ),
+        state_size=size,
+        bias=own * size,
+        noise_bound=noise_bound,
+    )
+
+
+def printed_regret_bound(
+    system: LinearGaussianSystem,
+    window: int,
+    rounds: int,
+    *,
+    width: str = "noise",
+    confidence: float = 0.1,
+    **more: float,
+) -> float:
+    """Return the regret bound as printed, with g as corrected (T2); it is not one, since its noise term fails (T3).
+
+    `width="noise+bias"` is Theorem 2 (Eq. regret_bound_OFU): k√n B̄_θB̄_u(B̄_b + **B̄**_b) + 2kn B_β√(2 log(n/δ)) + noise;
+    `width="noise"` is Corollary 1 (Eq. regret_bound_OFU_e): with B̄_e for **B̄**_b, with √(np g_Z(δ/n)) B_s(n) more, in
+    which the print has lost the factor B_β(s) of its proof (and gained an N_a, left out here), and with √log(n/δ) for
+    √(2 log(n/δ)). The noise term is k√(4nB_R² log(1/δ)).
+    """
+    _checks.choice("width", width, ("noise", "noise+bias"))
+    terms = bound_terms(system, window, rounds, confidence=confidence, **more)
+    n, k, δ = rounds, system.arm_count, confidence
+    p = system.context_dim * window + 1
+    second = terms.B_b_known if width == "noise+bias" else terms.B_e
+    total = k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second)
+    logs = 2 * math.log(n / δ)
+    if width == "noise":
+        total += math.sqrt(n * p) * terms.state_size * terms.B_s
+        logs /= 2
+    total += 2 * k * n * bias_factor(system, window) * math.sqrt(logs)
+    return total + k * math.sqrt(4 * n * terms.noise_bound**2 * math.log(1 / δ))
+
+
+def corrected_regret_bound(
+    system: LinearGaussianSystem,
+    window: int,
+    rounds: int,
+    *,
+    width: str = "noise",
+    confidence: float = 0.1,
+    **more: float,
+) -> float:
+    """Return n κ(P) + learning: the context Oracle's own regret, and what a learner may lose against it (T3).
+
+    Σ(ε_{a*} − ε_a) does not stay small, because the best arm depends on the state: it grows linearly, by the Oracle's
+    own regret n κ and more, which no window of contexts avoids. What is left is regret against the Oracle's forecasts:
+    the model's error and twice the bias. It holds where the confidence sets of Theorem 1 do, which the paper's proof
+    does not secure (T1).
+    """
+    _checks.choice("width", width, ("noise", "noise+bias"))
+    terms = bound_terms(system, window, rounds, confidence=confidence, **more)
+    n, k = rounds, system.arm_count
+    p = system.context_dim * window + 1
+    second = terms.B_b_known if width == "noise+bias" else terms.B_e
+    learning = k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second) + 2 * k * n * terms.bias
+    if width == "noise":
+        learning += math.sqrt(n * p) * terms.bias * terms.B_s
+    return n * context_oracle_regret(system).value + learning
+
+
+def regret_rate(
+    rounds: int,
+    window: int,
+    context_dim: int,
+    arm_count: int,
+    *,
+    decay: float,
+    width: str = "noise",
+    printed: bool = False,
+) -> dict[str, float]:
+    """Return how each term of a regret bound grows, up to constants; `decay` is c in ‖A^s‖ ~ c^s.
+
+    Theorem 2 with `width="noise+bias"` (Eq. regret_rate_increase), Corollary 1 with "noise" (Eq.
+    regret_rate_increase_no_bias).
+    B̄_θ, B̄_u and B̄_b each grow with √(ms + 1), so the model's error does with (ms + 1)^{3/2}, not √(ms + 1) as printed;
+    and Σ(ε_{a*} − ε_a) grows with n, not √n (T3).
+    """
+    _checks.choice("width", width, ("noise", "noise+bias"))
+    n, s, m, k = rounds, window, context_dim, arm_count
+    p, log = m * s + 1, math.log(n)
+    size = p**0.5 if printed else p**1.5
+    rates = {
+        "noise in the model": k * size * math.sqrt(n * log**3),
+        "bias in the model": k * n * decay**s * size * math.sqrt(log**3),
+        "bias": k * n * decay**s * math.sqrt(log),
+        "noise": k * math.sqrt(n) if printed else float(n),
+    }
+    if width == "noise":
+        rates["bias of the best arm"] = n**1.5 * decay**s * log * (p**0.5 if printed else p)
+    return rates
+
+
+def cost_inequality(
+    system: LinearGaussianSystem,
+    window: int,
+    inputs: npt.ArrayLike,
+    rewards: npt.ArrayLike,
+    biases: npt.ArrayLike,
+    *,
+    arm: int,
+    noise_bound: float,
+    window_penalty: float = 0.1,
+    confidence: float = 0.1,
+    ridge: float = 1.0,
+    weight_bound: float = 100.0,
+) -> tuple[float, float]:
+    """Return both sides of the inequality of Theorem s_cost on the last of the given rows, the others being learned.
+
+    The left, J + |ε|, should not be below the right with probability 1 − δ (Eq. upper_bound_2). Rows of `inputs` are Θ,
+    newest first; `biases` are the β of each row (`window_bias` of the filter's prediction).
+    """
+    G = window_weights(system, window)[arm]
+    Θ = _checks.array("inputs", inputs, ("n", len(G)))
+    X = _checks.array("rewards", rewards, (len(Θ),))
+    β = _checks.array("biases", biases, (len(Θ),))
+    ε = X - Θ @ G - β
+    λ, ν, past, new = ridge, window_penalty, Θ[:-1], Θ[-1]
+    V = λ * np.eye(len(G)) + past.T @ past
+    x = np.linalg.solve(V, new)
+    e = noise_width(V, noise_bound=noise_bound, confidence=confidence, ridge=λ, weight_bound=weight_bound)
+    J = abs(X[-1] - (past.T @ X[:-1]) @ x) + ν * e * math.sqrt(new @ x)
+    right = abs((1 - ν) * (λ * G - past.T @ ε[:-1]) @ x - (past.T @ β[:-1]) @ x + β[-1])
+    return float(J + abs(ε[-1])), float(right)
+
+
+def _gram(V: npt.ArrayLike, ridge: float) -> FloatArray:
+    V = np.asarray(V, dtype=np.float64)
+    V = _checks.covariance("V", V, len(np.atleast_1d(V)), definite=True)
+    _checks.number("ridge", ridge, above=0)
+    return V
