@@ -292,6 +292,12 @@ def test_mistakes(call: Any, message: str) -> None:
         call(paper_system(1))
 
 
+def test_the_repaired_bound_is_for_equal_means() -> None:
+    system = random_system(3, 1, 2, rng=0, drift=True)
+    with pytest.raises(InvalidInputError, match="for arms with the same mean reward; use lower_bound"):
+        repaired_lower_bound(system, 10)
+
+
 def test_no_stationary_law_no_bound() -> None:
     walk = random_system(2, 1, 2, rng=0, spectral_radius=1)
     for call in (
@@ -313,7 +319,7 @@ def test_the_table_of_bounds(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "1,236" in shown.stdout
     assert "82,382" in shown.stdout
-    random_system(3, 1, 3, rng=0).save(tmp_path / "mine.json")
+    random_system(3, 1, 3, rng=0, drift=True).save(tmp_path / "mine.json")
     done = command("bounds", "--system", tmp_path / "mine.json", "--rounds", "500", "--json", cwd=tmp_path)
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert rows["lower bound"]["value"] < rows["context Oracle"]["value"] < rows["Random"]["value"]
@@ -327,10 +333,10 @@ def test_the_table_of_bounds(tmp_path: Path) -> None:
         (["--confidence", "1"], "confidence: expected a number between 0 and 1"),
         (["--rounds", "0"], "rounds: expected at least 1"),
         (["--windows", "few"], "windows: expected numbers"),
-        (["--system", "absent.json"], "absent.json"),
+        (["--system", "absent.json"], "does not exist"),
     ):
         failed = command("bounds", *words, cwd=tmp_path)
-        assert failed.returncode in (1, 2)
+        assert failed.returncode == 2
         assert message in failed.stderr
         assert "Traceback" not in failed.stderr
 

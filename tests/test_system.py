@@ -311,6 +311,11 @@ def test_bad_sampling_arguments(given: dict[str, Any], message: str) -> None:
         paper_system(1).sample(**({"rounds": 10} | given))
 
 
+def test_more_than_memory_holds_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"rounds: these paths need \d+ GiB, and the machine has \d+"):
+        paper_system(1).sample(10**12, rng=0)
+
+
 def test_a_state_that_overflows_is_an_error() -> None:
     system = random_system(2, 1, 2, rng=0, spectral_radius=2.0)
     with pytest.raises(InvalidInputError, match="unstable system grew beyond all numbers; ask for fewer"):

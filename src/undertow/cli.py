@@ -113,7 +113,9 @@ def policies(as_json: AsJson = False) -> None:
 @app.command()
 def bounds(
     psi: Annotated[float, typer.Option(help="One of the paper's systems.")] = 1,
-    system: Annotated[Path | None, typer.Option(help="A system of your own, as JSON, in place of psi.")] = None,
+    system: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A system of your own, as JSON, in place of psi.")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10_000,
     windows: Annotated[str, typer.Option(help="Windows of the upper bounds, separated by commas.")] = "1,3,10",
     confidence: Annotated[float, typer.Option(help="δ of the upper bounds.")] = 0.1,

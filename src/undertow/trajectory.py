@@ -167,6 +167,7 @@ def sample_paths(
     numbers = _run_numbers(runs)
     seeds = _checks.seed_sequence(rng)
     d, m, k = len(symbols.Γ), len(symbols.C), len(symbols.c)
+    _require_memory(len(numbers) * rounds * (m + 2 * k + (d if states else 0)))
     contexts = np.empty((len(numbers), rounds, m))
     rewards = np.empty((len(numbers), rounds, k))
     means = np.empty((len(numbers), rounds, k))
@@ -192,6 +193,16 @@ def sample_paths(
     features = np.empty((len(numbers), rounds, 0))
     paths = Trajectory._trusted(contexts, rewards, means, features, kept if states else None)
     return paths.run(0) if runs is None else paths
+
+
+def _require_memory(numbers: int) -> None:
+    """Refuse what this machine could not hold, before it is tried."""
+    held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    if held is not None and 8 * numbers > held:
+        raise InvalidInputError(
+            f"rounds: these paths need {8 * numbers / 2**30:.0f} GiB, and the machine has {held / 2**30:.0f}; ask for "
+            f"fewer rounds, or for some of the runs at a time with runs=range(…)"
+        )
 
 
 def _run_numbers(runs: int | Sequence[int] | None) -> Sequence[int]:

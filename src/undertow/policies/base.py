@@ -22,11 +22,11 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
-from undertow.policies.decision import Claims, Decision, Outlook
+from undertow.policies.decision import Claims, Decision, Outlook, Policy
 from undertow.policies.play import DECIDE, LEARN, OBSERVE, Kernels, Stage
 from undertow.policies.state import FEATURES, HEADER, ROUNDS
 
-__all__ = ["LivePolicy", "Seed"]
+__all__ = ["Claims", "Decision", "LivePolicy", "Outlook", "Policy", "Seed"]
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 

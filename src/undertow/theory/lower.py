@@ -7,6 +7,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
 from undertow.kalman import steady_state
 from undertow.system import LinearGaussianSystem
 from undertow.theory.oracles import Estimate, greedy_regret
@@ -34,6 +35,8 @@ def lower_bound(system: LinearGaussianSystem, rounds: int, *, context_first: boo
 def repaired_lower_bound(system: LinearGaussianSystem, rounds: int) -> float:
     """Return a lower bound in the authors' style with its integrals put right; weak, and 0 where pairs are degenerate.
 
+    For arms with the same mean reward, as in the paper.
+
     With ζ = (A_i z̃, A_j z) ~ N(0, Σ_ij), a mistake is ζ > 0 for some i ≠ j and costs a coordinate of A_j z. Since
     ζ'Σ⁻¹ζ ≤ τ‖ζ‖², τ = tr Σ_ij⁻¹, each pair loses at least (2π)^{−(k−1)} |Σ_ij|^{−½} (½√(2π/τ))^{2k−3} / τ a round. The
     print drops the halves of the half-line integrals, uses the determinant of a conditional covariance for a joint
@@ -41,6 +44,9 @@ def repaired_lower_bound(system: LinearGaussianSystem, rounds: int) -> float:
     """
     n = _checks.integer("rounds", rounds, least=1)
     k = system.arm_count
+    means = system.arms @ system.stationary_mean + system.reward_offset
+    if np.ptp(means) > 1e-9 * max(1.0, float(np.abs(means).max())):
+        raise InvalidInputError("system: the repaired bound is for arms with the same mean reward; use lower_bound")
     total = 0.0
     for i, j in itertools.permutations(range(k), 2):
         Σ = _pair_covariance(system, i, j)
