@@ -7,6 +7,7 @@ import pytest
 import undertow
 from helpers import make_policy
 from undertow import InvalidInputError, Trajectory, paper_system, simulate
+from undertow._checks import child, seed_sequence
 from undertow.policies import ARES, UCB, Decision, LinTS, LinUCB, Random, registry
 
 
@@ -148,3 +149,14 @@ def test_refusals() -> None:
 def test_public_names() -> None:
     assert undertow.simulate is simulate
     assert all(hasattr(undertow, name) for name in undertow.__all__)
+
+
+def test_a_seed_shared_with_the_paths_makes_no_choice_depend_on_them() -> None:
+    """Seed 0 for both: Random's arms and the signs of the first context noise agree as often as by chance, 4 errors."""
+    system = paper_system(1)
+    paths = system.sample(1, rng=0, runs=2000)
+    arms = simulate(Random(arms=2, rng=0), paths).arms[:, 0]
+    agree = (arms == (paths.contexts[:, 0, 0] > 0)).mean()
+    assert abs(agree - 0.5) < 4 * 0.5 / np.sqrt(2000)
+    streams = [Random(arms=2, rng=0).for_run(i)._rng.random(4).tolist() for i in range(3)]
+    assert not any(child(seed_sequence(0), i).random(4).tolist() in streams for i in range(3))

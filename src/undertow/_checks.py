@@ -12,6 +12,10 @@ from undertow.errors import InvalidInputError
 C = TypeVar("C", bound=str)
 FloatArray = npt.NDArray[np.float64]
 
+# Branches of a seed beside its plain children, which are the runs of a system: the same seed given to a system, to its
+# paths and to a policy makes none of them depend on another.
+POLICY_BRANCH, SYSTEM_BRANCH = 2**32 - 1, 2**32 - 2
+
 _SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
 _POSITIVITY = 1e-12
 
@@ -150,11 +154,11 @@ def seed_sequence(rng: "int | np.random.SeedSequence | np.random.Generator | Non
     return np.random.SeedSequence(integer("rng", rng, least=0))
 
 
-def child(sequence: np.random.SeedSequence, number: int) -> np.random.Generator:
-    """Return the generator of child `number` of a seed sequence, without counting it as spawned."""
-    key = (*sequence.spawn_key, number)
+def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
+    """Return the generator of a child of a seed sequence, or of a child's child, without counting it as spawned."""
+    path = (*sequence.spawn_key, *key)
     return np.random.Generator(
-        np.random.PCG64(np.random.SeedSequence(sequence.entropy, spawn_key=key, pool_size=sequence.pool_size))
+        np.random.PCG64(np.random.SeedSequence(sequence.entropy, spawn_key=path, pool_size=sequence.pool_size))
     )
 
 

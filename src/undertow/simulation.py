@@ -66,7 +66,7 @@ def simulate(
     ----------
     policy
         Any policy. Ours run compiled; one that was written in plain Python runs through its methods, on a deep copy.
-        Run i draws from child i of the policy's seed, so run 0 does what the policy would do by hand.
+        Run i has its own stream of the policy's seed, and run 0 does what the policy would do by hand.
     trajectory
         Contexts, rewards and, for policies that take them, features.
     record

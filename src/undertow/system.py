@@ -347,7 +347,7 @@ def random_system(
     d = _checks.integer("state_dim", state_dim, least=1)
     m = _checks.integer("context_dim", context_dim, least=0)
     k = _checks.integer("arm_count", arm_count, least=1)
-    draw = _checks.child(_checks.seed_sequence(rng), 0)
+    draw = _checks.child(_checks.seed_sequence(rng), _checks.SYSTEM_BRANCH, 0)
     if spectral_radius is None:
         radius = 1 - 10 ** draw.uniform(-3, -1)
     else:

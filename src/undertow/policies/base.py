@@ -50,8 +50,8 @@ class LivePolicy(abc.ABC):
     max_pending
         How many decisions wait for their reward at the most; the oldest are forgotten first.
     rng
-        Seed or Generator for policies that randomise. A run of `simulate` draws from its own child of it; the live
-        policy draws from child 0.
+        Seed or Generator for policies that randomise. Each run of `simulate` has a stream of its own, and run 0 that of
+        the live policy; none of them is a stream that `sample` uses, whatever the seed.
     """
 
     claims: ClassVar[Claims]
@@ -70,7 +70,7 @@ class LivePolicy(abc.ABC):
         self._feature_dim = _checks.integer("feature_dim", getattr(self, "feature_dim", 0), least=0)
         self._context_first = bool(getattr(self, "context_first", False))
         self._seeds = _checks.seed_sequence(self.rng)
-        self._rng = _checks.child(self._seeds, 0)
+        self._rng = _checks.child(self._seeds, _checks.POLICY_BRANCH, 0)
         self._due: Literal["decide", "observe"] = self._first_due
         self._decisions = 0
         self._forgotten = -1  # the youngest decision that was dropped
@@ -207,12 +207,12 @@ class LivePolicy(abc.ABC):
         return self._decisions == 0 and self.round == 0 and self._due == self._first_due
 
     def for_run(self, number: int, *, context_first: bool | None = None) -> "LivePolicy":
-        """Return an unused copy that draws from child `number` of the seed; child 0 is the policy's own stream."""
+        """Return an unused copy with the stream of run `number`; that of run 0 is the policy's own."""
         changes: dict[str, Any] = {"rng": self._seeds}
         if context_first is not None and hasattr(self, "context_first"):
             changes["context_first"] = context_first
         twin = type(self)(**(self.parameters | changes))
-        twin._rng = _checks.child(self._seeds, number)
+        twin._rng = _checks.child(self._seeds, _checks.POLICY_BRANCH, number)
         twin._order[:] = self._order
         return twin
 

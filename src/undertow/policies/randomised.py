@@ -50,7 +50,7 @@ class Random(_Drawn):
     Examples
     --------
     >>> Random(arms=3, rng=0).decide().arm
-    2
+    1
     """
 
     claims: ClassVar[Claims] = Claims(uses_own_rewards=False, deterministic=False)
