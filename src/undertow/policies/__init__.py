@@ -2,13 +2,13 @@
 
 from undertow.policies.ares import ARES
 from undertow.policies.base import LivePolicy
+from undertow.policies.catalogue import Entry, make, register, registry
 from undertow.policies.decision import Claims, Decision, Outlook, Policy
 from undertow.policies.files import load
 from undertow.policies.forgetting import DiscountedLinUCB, SlidingWindowLinUCB
 from undertow.policies.known import IDEA, ContextOracle, FullInformationOracle, KalmanGreedy, KalmanUCB
 from undertow.policies.linear import PIES, LinTS, LinUCB
 from undertow.policies.randomised import Random, Rexp3
-from undertow.policies.registry import Entry, make, register, registry
 from undertow.policies.ucb import UCB, DiscountedUCB, SlidingWindowUCB
 
 __all__ = [

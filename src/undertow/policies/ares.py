@@ -13,11 +13,11 @@ from undertow._kernel import inlined
 from undertow._view import view
 from undertow.errors import InvalidInputError
 from undertow.policies.ares_printed import printed_forecasts, printed_forms, printed_weights
+from undertow.policies.catalogue import register
 from undertow.policies.contextual import ContextPolicy
 from undertow.policies.decision import Claims
 from undertow.policies.inputs import Inputs, build_inputs, inputs_length, new_inputs, open_inputs, push_context
 from undertow.policies.play import compile_kernels
-from undertow.policies.registry import register
 from undertow.policies.state import HEADER, ROUNDS, Shared, new_state, open_shared, private_start
 from undertow.ridge import ridge_project, ridge_update
 

@@ -12,7 +12,7 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
-from undertow.policies.registry import make, registry
+from undertow.policies.catalogue import make, registry
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["load", "save_policy"]

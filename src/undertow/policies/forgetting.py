@@ -14,6 +14,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow._kernel import inlined, kernel
 from undertow._view import view
+from undertow.policies.catalogue import register
 from undertow.policies.contextual import LaggedPolicy
 from undertow.policies.decision import Claims
 from undertow.policies.inputs import (
@@ -26,7 +27,6 @@ from undertow.policies.inputs import (
     push_context,
 )
 from undertow.policies.play import compile_kernels
-from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 
 __all__ = ["DiscountedLinUCB", "SlidingWindowLinUCB"]

@@ -12,10 +12,10 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.policies.base import LivePolicy
+from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims, Decision
 from undertow.policies.known_steps import FULL_INFORMATION_KERNELS, INFORMATION_BONUS, KERNELS, NO_BONUS, STATE_BONUS
 from undertow.policies.play import Kernels
-from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, new_state
 from undertow.system import LinearGaussianSystem
 

@@ -11,6 +11,7 @@ from undertow._checks import FloatArray
 from undertow._kernel import inlined
 from undertow._view import view
 from undertow.errors import InvalidInputError
+from undertow.policies.catalogue import register
 from undertow.policies.contextual import ContextPolicy, LaggedPolicy
 from undertow.policies.decision import Claims
 from undertow.policies.inputs import (
@@ -24,7 +25,6 @@ from undertow.policies.inputs import (
     push_context,
 )
 from undertow.policies.play import compile_kernels
-from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 from undertow.ridge import ridge_project, ridge_update
 

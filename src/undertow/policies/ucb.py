@@ -11,9 +11,9 @@ from undertow._checks import FloatArray
 from undertow._kernel import inlined
 from undertow._view import view
 from undertow.policies.base import LivePolicy
+from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
 from undertow.policies.play import compile_kernels
-from undertow.policies.registry import register
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 
 __all__ = ["UCB", "DiscountedUCB", "SlidingWindowUCB"]
