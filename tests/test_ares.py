@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from naive_ares import NaiveARES
-from undertow import InvalidInputError, LinearGaussianSystem, Trajectory, paper_system, random_system, simulate
+from undertow import InvalidInputError, Trajectory, paper_system, random_system, simulate
 from undertow.policies import ARES, PIES, ContextOracle
-
-
-def true_noise_bound(system: LinearGaussianSystem) -> float:
-    P, c = system.steady_state.prediction_covariance, system.arms
-    return math.sqrt((np.diag(c @ P @ c.T) + system.reward_noise).max())
+from undertow.theory import true_noise_bound
 
 
 @pytest.mark.parametrize(

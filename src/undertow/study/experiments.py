@@ -10,7 +10,7 @@ from undertow.policies import FullInformationOracle
 from undertow.ridge import NestedRidge
 from undertow.simulation import simulate
 from undertow.system import LinearGaussianSystem, paper_system
-from undertow.theory import lower_bound, printed_lower_bound, repaired_lower_bound
+from undertow.theory import lower_bound, printed_lower_bound, repaired_lower_bound, true_noise_bound
 from undertow.trajectory import Trajectory
 from undertow.window import context_window
 
@@ -29,7 +29,7 @@ def coverage(runs: int = 100, rounds: int = 1000, windows: Sequence[int] = (1, 3
     lines = [f"share of {runs} runs in which the noise bound fails within {rounds} rounds (δ = {_DELTA}: at most 10 %)"]
     for psi in PSI:
         system = paper_system(psi)
-        bound = _noise_bound(system)
+        bound = true_noise_bound(system)
         largest = max(windows)
         failed = np.zeros((runs, largest + 1), dtype=bool)
         for run, path in enumerate(_paths(system, rounds, runs)):
@@ -57,7 +57,7 @@ def noise_sum(runs: int = 40, rounds: int = 10_000) -> list[str]:
             ε = path.means - forecasts  # each arm's own noise has mean 0 and is left out
             best, chosen = path.means.argmax(axis=1), forecasts.argmax(axis=1)
             totals.append(float((ε[np.arange(rounds), best] - ε[np.arange(rounds), chosen]).sum()))
-        claimed = math.sqrt(4 * rounds * _noise_bound(system) ** 2 * math.log(1 / _DELTA))
+        claimed = math.sqrt(4 * rounds * true_noise_bound(system) ** 2 * math.log(1 / _DELTA))
         error = np.std(totals, ddof=1) / math.sqrt(runs)
         lines.append(f"  psi = {psi}: {np.mean(totals):.0f} ± {error:.0f}, claimed at most {claimed:.0f}")
     return lines
@@ -107,8 +107,3 @@ EXPERIMENTS: dict[str, Callable[[], list[str]]] = {
 def _paths(system: LinearGaussianSystem, rounds: int, runs: int) -> list[Trajectory]:
     paths = system.sample(rounds, rng=0, runs=runs)
     return [paths.run(number) for number in range(runs)]
-
-
-def _noise_bound(system: LinearGaussianSystem) -> float:
-    P, c = system.steady_state.prediction_covariance, system.arms
-    return math.sqrt(float((np.diag(c @ P @ c.T) + system.reward_noise).max()))

@@ -9,7 +9,6 @@ import importlib.metadata
 import importlib.resources
 import itertools
 import json
-import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.policies import LivePolicy, make, registry
 from undertow.system import LinearGaussianSystem, paper_system, random_system
+from undertow.theory import true_noise_bound
 
 __all__ = ["Plan", "PolicySpec", "SystemSpec", "paper_plan", "read_plan"]
 
@@ -52,8 +50,7 @@ class PolicySpec:
         entry = registry()[self.policy]
         parameters = dict(self.parameters)
         if parameters.get("noise_bound") == "system":
-            P, c = system.steady_state.prediction_covariance, system.arms
-            parameters["noise_bound"] = math.sqrt(float((np.diag(c @ P @ c.T) + system.reward_noise).max()))
+            parameters["noise_bound"] = true_noise_bound(system)
         if entry.claims.needs_system:
             return make(self.policy, system, rng=seed, **parameters)
         if "context_dim" in entry.parameters:

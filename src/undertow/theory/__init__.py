@@ -14,6 +14,7 @@ from undertow.theory.bounds import (
     printed_regret_bound,
     regret_rate,
     stacked_contexts,
+    true_noise_bound,
 )
 from undertow.theory.lower import lower_bound, printed_lower_bound, repaired_lower_bound
 from undertow.theory.oracles import (
@@ -48,4 +49,5 @@ __all__ = [
     "regret_rate",
     "repaired_lower_bound",
     "stacked_contexts",
+    "true_noise_bound",
 ]

@@ -30,6 +30,7 @@ __all__ = [
     "printed_regret_bound",
     "regret_rate",
     "stacked_contexts",
+    "true_noise_bound",
 ]
 
 _MOST_CONTEXTS = 20_000  # entries of a stacked window whose covariance still fits into memory
@@ -129,6 +130,19 @@ def bias_factor(system: LinearGaussianSystem, window: int) -> float:
     return float(np.linalg.norm(system.arms, axis=1).max() * np.linalg.norm(A, 2))
 
 
+def true_noise_bound(system: LinearGaussianSystem) -> float:
+    """Return the smallest B_R with B_R² ≥ c_a'Pc_a + σ² for every arm (Assumption 5): what the paper tells ARES.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> round(true_noise_bound(paper_system(psi=1)) ** 2, 3)
+    5.333
+    """
+    P, c = system.steady_state.prediction_covariance, system.arms
+    return math.sqrt(float((np.diag(c @ P @ c.T) + system.reward_noise).max()))
+
+
 def noise_width(
     V: npt.ArrayLike, *, noise_bound: float, confidence: float = 0.1, ridge: float = 1.0, weight_bound: float = 100.0
 ) -> float:
@@ -210,8 +224,7 @@ def bound_terms(
     contexts = stacked_contexts(system, window)
     p = len(contexts.mean) + 1
     if noise_bound is None:
-        P, c = system.steady_state.prediction_covariance, system.arms
-        noise_bound = math.sqrt(float((np.diag(c @ P @ c.T) + system.reward_noise).max()))
+        noise_bound = true_noise_bound(system)
     moment = contexts.second_moment
     L = n * moment / δ
     growth = math.log(1 + n * L / (λ * p))
