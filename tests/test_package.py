@@ -43,3 +43,11 @@ def test_one_version_everywhere() -> None:
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
     assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+
+def test_every_public_name_is_there_without_another_import() -> None:
+    program = "import undertow; print([name for name in undertow.__all__ if getattr(undertow, name, None) is None])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert "simulate" in dir(undertow)
+    assert not hasattr(undertow, "simulated")

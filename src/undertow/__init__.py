@@ -3,7 +3,9 @@
 Contextual multi-armed bandits whose contexts and rewards are moved by a hidden linear Gaussian dynamical system.
 """
 
-from undertow import kalman, policies, theory, window
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from undertow.errors import (
     InvalidInputError,
     NoStationaryLawError,
@@ -12,11 +14,14 @@ from undertow.errors import (
     UndertowError,
     UnknownDecisionError,
 )
-from undertow.kalman import KalmanFilter
-from undertow.policies import load, make
-from undertow.simulation import Run, simulate
 from undertow.system import LinearGaussianSystem, paper_system, random_system
 from undertow.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from undertow import kalman, policies, theory, window
+    from undertow.kalman import KalmanFilter
+    from undertow.policies import load, make
+    from undertow.simulation import Run, simulate
 
 __all__ = [
     "InvalidInputError",
@@ -40,3 +45,27 @@ __all__ = [
     "window",
 ]
 __version__ = "0.1.0"
+
+# Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
+_MODULES = ("kalman", "policies", "theory", "window")
+_HOMES = {
+    "KalmanFilter": "kalman",
+    "load": "policies",
+    "make": "policies",
+    "Run": "simulation",
+    "simulate": "simulation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"undertow.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"undertow.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'undertow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
