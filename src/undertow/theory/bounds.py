@@ -264,12 +264,10 @@ def printed_regret_bound(
     which the print has lost the factor B_β(s) of its proof (and gained an N_a, left out here), and with √log(n/δ) for
     √(2 log(n/δ)). The noise term is k√(4nB_R² log(1/δ)).
     """
-    _checks.choice("width", width, ("noise", "noise+bias"))
     terms = bound_terms(system, window, rounds, confidence=confidence, **more)
     n, k, δ = rounds, system.arm_count, confidence
     p = system.context_dim * window + 1
-    second = terms.B_b_known if width == "noise+bias" else terms.B_e
-    total = k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second)
+    total = _model_error_term(terms, n, k, width)
     logs = 2 * math.log(n / δ)
     if width == "noise":
         total += math.sqrt(n * p) * terms.state_size * terms.B_s
@@ -294,12 +292,10 @@ def corrected_regret_bound(
     the model's error and twice the bias. It holds where the confidence sets of Theorem 1 do, which the paper's proof
     does not secure (T1).
     """
-    _checks.choice("width", width, ("noise", "noise+bias"))
     terms = bound_terms(system, window, rounds, confidence=confidence, **more)
     n, k = rounds, system.arm_count
     p = system.context_dim * window + 1
-    second = terms.B_b_known if width == "noise+bias" else terms.B_e
-    learning = k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second) + 2 * k * n * terms.bias
+    learning = _model_error_term(terms, n, k, width) + 2 * k * n * terms.bias
     if width == "noise":
         learning += math.sqrt(n * p) * terms.bias * terms.B_s
     return n * context_oracle_regret(system).value + learning
@@ -368,6 +364,13 @@ def cost_inequality(
     J = abs(X[-1] - (past.T @ X[:-1]) @ x) + ν * e * math.sqrt(new @ x)
     right = abs((1 - ν) * (λ * G - past.T @ ε[:-1]) @ x - (past.T @ β[:-1]) @ x + β[-1])
     return float(J + abs(ε[-1])), float(right)
+
+
+def _model_error_term(terms: BoundTerms, n: int, k: int, width: str) -> float:
+    """k√n B̄_θB̄_u(B̄_b + **B̄**_b), or with B̄_e for the last where the width leaves the bias out."""
+    _checks.choice("width", width, ("noise", "noise+bias"))
+    second = terms.B_b_known if width == "noise+bias" else terms.B_e
+    return k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second)
 
 
 def _gram(V: npt.ArrayLike, ridge: float) -> FloatArray:
