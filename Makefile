@@ -21,6 +21,8 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@# Bikeshare.csv is read out of ISLP; what ISLP depends on (torch among it) is large and not needed for that
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ISLP==0.6.0
 	@touch $@
 
 check: $(READY)

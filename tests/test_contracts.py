@@ -11,6 +11,8 @@ from helpers import Array, make_policy
 from undertow import LinearGaussianSystem, random_system
 from undertow.contracts import BrokenContractError, check_policy
 from undertow.policies import Decision, LinUCB, registry
+from undertow.policies.learning import LearningPolicy
+from undertow.policies.member import NEXT
 
 
 @pytest.mark.parametrize("name", registry())
@@ -107,24 +109,55 @@ PROGRAM = """
 import sys, numpy as np, undertow
 from helpers import make_policy
 from undertow.policies import registry
+from undertow.policies.learning import LearningPolicy
 system = undertow.random_system(3, 2, 3, rng=2, spectral_radius=0.97)
 path = system.sample(150, rng=1)
 tables = {}
-for name in registry():
-    run = undertow.simulate(make_policy(name, system, rng=3), path, record=["forecasts", "widths", "windows"])
-    tables |= {f"{name} arms": run.arms, f"{name} forecasts": run.forecasts, f"{name} widths": run.widths}
+for name, entry in registry().items():
+    if not issubclass(entry.policy, LearningPolicy):
+        run = undertow.simulate(make_policy(name, system, rng=3), path, record=["forecasts", "widths", "windows"])
+        tables |= {f"{name} arms": run.arms, f"{name} forecasts": run.forecasts, f"{name} widths": run.widths}
+for file in sys.argv[2:]:  # learners with a model that they keep: a fit would amplify the last bit
+    learner, decisions = undertow.load(file), []
+    for t in range(100, 130):
+        decisions.append(learner.decide())
+        learner.learn(decisions[-1], float(path.rewards[t, decisions[-1].arm]))
+        learner.observe(path.contexts[t])
+    tables |= {f"{file} arms": np.array([d.arm for d in decisions])}
+    tables |= {f"{file} forecasts": np.array([d.forecast for d in decisions])}
+    tables |= {f"{file} widths": np.array([d.width for d in decisions])}
 np.savez(sys.argv[1], **tables)
 """
+
+
+def trained(name: str, folder: Path) -> str:
+    """A learner after 100 rounds, which is not to be fitted again, in a file."""
+    system = three_arms()
+    path, learner = system.sample(150, rng=1), make_policy(name, system, rng=3)
+    assert isinstance(learner, LearningPolicy)
+    for t in range(100):
+        decision = learner.decide()
+        learner.learn(decision, float(path.rewards[t, decision.arm]))
+        learner.observe(path.contexts[t])
+    for number in range(len(learner._members)):
+        learner._block(number)[NEXT] = np.inf
+    file = folder / f"{name}.undertow"
+    learner.save(file)
+    return str(file)
 
 
 def test_compiled_equals_interpreted(tmp_path: Path) -> None:
     """The same arms, and forecasts and widths to 1e-12 of their size, with and without the compiler."""
 
+    learners = [trained(name, tmp_path) for name, e in registry().items() if issubclass(e.policy, LearningPolicy)]
+
     def run(**environment: str) -> dict[str, Array]:
         file = tmp_path / f"{len(environment)}.npz"
         paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         subprocess.run(
-            [sys.executable, "-c", PROGRAM, file], env=os.environ | {"PYTHONPATH": paths} | environment, check=True
+            [sys.executable, "-c", PROGRAM, file, *learners],
+            env=os.environ | {"PYTHONPATH": paths} | environment,
+            check=True,
         )
         return dict(np.load(file))
 

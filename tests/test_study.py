@@ -353,7 +353,7 @@ def test_json_for_machines(tmp_path: Path) -> None:
     assert len(events[-1]["claims"]) == 8
     listed = [json.loads(line) for line in command("policies", "--json").stdout.splitlines()]
     assert {"name", "parameters", "claims", "citation"} == listed[0].keys()
-    assert len(listed) == 16
+    assert len(listed) == 19
 
 
 @pytest.mark.parametrize(

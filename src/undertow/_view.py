@@ -2,7 +2,7 @@
 
 A slice or reshape in numba counts references with atomic operations; a policy's round would spend most of its time on
 them. `view` borrows instead: the array it returns in a kernel owns nothing, so it must not outlive the call that holds
-the buffer, and is never returned to Python. Called from Python it is an ordinary NumPy view.
+the buffer, is no buffer for another view, and is never returned to Python. Called from Python it is a plain NumPy view.
 """
 
 import math

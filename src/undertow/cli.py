@@ -1,4 +1,4 @@
-"""The command line: `undertow study`, `compare`, `policies`, `bounds`, `theory`."""
+"""The command line: `undertow study`, `compare`, `trials`, `policies`, `bounds`, `theory`."""
 
 import json
 import os
@@ -81,6 +81,42 @@ def compare(
     from undertow.study.plan import read_plan
 
     _conduct(read_plan(file), out, threads, cluster, as_json)
+
+
+@app.command()
+def trials(
+    family: Annotated[
+        list[str] | None,
+        typer.Option(help="paper, stable, unit-root, misspecified, missing, no-contexts, data …", show_default="all"),
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Problems of each family.", show_default="its own number")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
+    policies: Annotated[
+        str, typer.Option(help="Some of the policies, by label, separated by commas.", show_default="all")
+    ] = "",
+    threads: Threads = _CORES,
+    out: Annotated[Path, typer.Option(help="Folder for results; they go to trials/ below it.")] = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure what policies that know nothing lose: the paper's systems, random ones, wrong models, recorded data."""
+    from undertow.study.trials import run_trials, show, summarise, write
+
+    chosen = _words(policies)
+    try:
+        with _watching(as_json, "problems") as (progress, _):
+            table = run_trials(
+                family or (), runs=runs, rounds=rounds, policies=chosen, threads=threads, progress=progress
+            )
+    except KeyboardInterrupt:
+        print("\nundertow: interrupted; nothing was written", file=sys.stderr)
+        raise SystemExit(130) from None
+    summary = summarise(table)
+    folder = write(out / "trials", table, summary)
+    if as_json:
+        print(json.dumps({"event": "done", "folder": str(folder), "summary": summary.to_dicts()}))
+    else:
+        _console().print(show(summary))
+        print(f"tables: {folder}")
 
 
 @app.command()
@@ -189,7 +225,9 @@ def _conduct(plan: "Plan", out: Path, threads: int, cluster: str | None, as_json
 
 
 @contextmanager
-def _watching(as_json: bool) -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
+def _watching(
+    as_json: bool, what: str = "chunks"
+) -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
     """Yield how to tell of progress: a live bar on a terminal, plain lines elsewhere, JSON lines for machines."""
     if as_json:
         yield (
@@ -206,7 +244,7 @@ def _watching(as_json: bool) -> Iterator[tuple[Callable[[int, int], None], Calla
             TextColumn("{task.fields[rate]}"),
         )
         with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("chunks", total=None, rate="")
+            task = bar.add_task(what, total=None, rate="")
             clock = _Clock()
 
             def progress(done: int, total: int) -> None:
@@ -218,13 +256,13 @@ def _watching(as_json: bool) -> Iterator[tuple[Callable[[int, int], None], Calla
 
         def line(done: int, total: int) -> None:
             if done in (0, total) or done * 10 // total > (done - 1) * 10 // total:
-                print(f"{done} of {total} chunks {clock.rate(done)}", file=sys.stderr, flush=True)
+                print(f"{done} of {total} {what} {clock.rate(done)}", file=sys.stderr, flush=True)
 
         yield line, lambda message: print(message, file=sys.stderr, flush=True)
 
 
 class _Clock:
-    """The rate at which chunks are finished, not counting those that were there before."""
+    """The rate at which chunks or problems are finished, not counting those that were there before."""
 
     def __init__(self) -> None:
         self.start, self.before = time.monotonic(), None

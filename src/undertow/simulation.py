@@ -142,9 +142,15 @@ def _play_compiled(
         length = block.stop - block.start
         data = np.hstack([*(column[block] for column in columns), policy._draw(policy._rng, length)])
         out = np.empty((length, 1 + 3 * path.arm_count))
-        policy.kernels.play(
-            policy._state, data.ravel(), data.shape[1], 0, 3 * length, shift, policy._memory, 0, out, kept
-        )
+        flat, step = data.ravel(), 0
+        while step < 3 * length:
+            begun = step
+            step = policy.kernels.play(
+                policy._state, flat, data.shape[1], step, 3 * length, shift, policy._memory, 0, out, kept
+            )
+            policy._note_played(data, out[:, 0], begun, step)
+            if step < 3 * length:
+                policy._attend()
         arms[block] = out[:, 0]
         if kept:
             records[block] = out[:, 1:].reshape(length, len(_TABLES), -1)

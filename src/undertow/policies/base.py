@@ -22,7 +22,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
-from undertow.policies.decision import Claims, Decision, Outlook, Policy
+from undertow.policies.decision import Claims, Decision, Outlook, Policy, Why
 from undertow.policies.play import DECIDE, LEARN, OBSERVE, Kernels, Stage
 from undertow.policies.state import FEATURES, HEADER, ROUNDS
 
@@ -133,7 +133,8 @@ class LivePolicy(abc.ABC):
         t, number, stage = int(self._state[ROUNDS]), self._decisions, self._stage
         if self._draws:
             stage.draws[:] = self._draw(self._rng, 1)[0]
-        stage.take(self.kernels, self._state, DECIDE)
+        while not stage.take(self.kernels, self._state, DECIDE):
+            self._attend()
         arm = int(stage.arm[0])
         self._decisions = number + 1
         if self._context_dim:
@@ -142,7 +143,8 @@ class LivePolicy(abc.ABC):
         if len(self._pending) > self.max_pending:
             self._forgotten = next(iter(self._pending))
             del self._pending[self._forgotten]
-        return Decision(number, t, arm, self.names[arm], *self._outlook())
+        self._after_decision(t, arm)
+        return Decision(number, t, arm, self.names[arm], *self._outlook(), self._why())
 
     def learn(self, decision: Decision | int, reward: float) -> None:
         """Take in the reward of an earlier decision, given as the decision or as its id."""
@@ -190,7 +192,7 @@ class LivePolicy(abc.ABC):
         """Return what the policy would predict now, before its own draws, and change nothing."""
         self._set_features(features)
         self._stage.draws[:] = 0.0
-        self._stage.take(self.kernels, self._state.copy(), DECIDE)
+        self._stage.take(self.kernels, self._scratch_state(), DECIDE)
         return Outlook(*self._outlook())
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -220,6 +222,24 @@ class LivePolicy(abc.ABC):
 
     def _before_decision(self) -> None:  # noqa: B027
         """Prepare a round; policies that re-filter late rewards remember here where it began."""
+
+    def _after_decision(self, t: int, arm: int) -> None:  # noqa: B027
+        """Take note of the choice of round t."""
+
+    def _why(self) -> Why | None:
+        """Explain the decision that was just made."""
+        return None
+
+    def _attend(self) -> None:
+        """Do what the kernel asked for when it answered −1 instead of an arm, so that it can decide."""
+        raise NotImplementedError
+
+    def _scratch_state(self) -> FloatArray:
+        """Return a copy of the state for a forecast that is to change nothing."""
+        return self._state.copy()
+
+    def _note_played(self, data: FloatArray, arms: FloatArray, first: int, last: int) -> None:  # noqa: B027
+        """Take note of rounds that `simulate` played: rows `first` to `last` of a block, with the arms chosen."""
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         stage = self._stage

@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
-__all__ = ["Claims", "Decision", "Outlook", "Policy"]
+__all__ = ["Claims", "Decision", "Outlook", "Policy", "Why"]
 
 
 class Claims(NamedTuple):
@@ -23,6 +23,29 @@ class Claims(NamedTuple):
     deterministic: bool = True
     handles_missing_contexts: bool = False
     simulates_only: bool = False
+
+
+class Why(NamedTuple):
+    """How a learner came to its forecasts.
+
+    Attributes
+    ----------
+    state_error, arm_error
+        Standard error of every arm's forecast, (k,): what is unknown of the hidden state, and of the arm itself.
+    model
+        The model that decided.
+    lead
+        By how many nats its discounted log density of the rewards leads that of the next best model; infinite where
+        there is no other.
+    since_fit
+        Rounds since the model was fitted; −1 before its first fit.
+    """
+
+    state_error: FloatArray
+    arm_error: FloatArray
+    model: str
+    lead: float
+    since_fit: int
 
 
 class Decision(NamedTuple):
@@ -41,6 +64,8 @@ class Decision(NamedTuple):
         that has to be tried first.
     window
         How many contexts each arm's forecast used; None where a policy has no windows.
+    why
+        Standard errors and the model behind the forecast; None where a policy does not learn one.
     """
 
     id: int
@@ -50,12 +75,19 @@ class Decision(NamedTuple):
     forecast: FloatArray
     width: FloatArray
     window: npt.NDArray[np.int64] | None
+    why: Why | None = None
 
     def to_json(self) -> str:
         """Return the decision as a JSON object; an infinite width is written as null."""
-        width = [None if math.isinf(value) else value for value in self.width.tolist()]
+        width = _plain(self.width)
         window = None if self.window is None else self.window.tolist()
-        return json.dumps(self._asdict() | {"forecast": self.forecast.tolist(), "width": width, "window": window})
+        why = None
+        if self.why is not None:
+            errors = {"state_error": _plain(self.why.state_error), "arm_error": _plain(self.why.arm_error)}
+            why = self.why._asdict() | errors | {"lead": None if math.isinf(self.why.lead) else self.why.lead}
+        return json.dumps(
+            self._asdict() | {"forecast": self.forecast.tolist(), "width": width, "window": window, "why": why}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> "Decision":
@@ -72,9 +104,23 @@ class Decision(NamedTuple):
                 np.array(entries["forecast"], dtype=np.float64),
                 np.array(width, dtype=np.float64),
                 window,
+                None if entries.get("why") is None else _why(entries["why"]),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise InvalidInputError(f"decision: expected JSON from Decision.to_json, got {text!r:.60}") from error
+
+
+def _plain(values: FloatArray) -> list[float | None]:
+    return [None if math.isinf(value) else value for value in values.tolist()]
+
+
+def _why(entries: dict[str, Any]) -> Why:
+    state_error, arm_error = (
+        np.array([math.inf if value is None else value for value in entries[name]], dtype=np.float64)
+        for name in ("state_error", "arm_error")
+    )
+    lead = math.inf if entries["lead"] is None else float(entries["lead"])
+    return Why(state_error, arm_error, str(entries["model"]), lead, int(entries["since_fit"]))
 
 
 class Outlook(NamedTuple):

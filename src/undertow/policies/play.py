@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # the names that every copy of a template binds to kernels of
 class Kernels(NamedTuple):
     """The compiled functions behind a policy: `play` takes steps, `skip` lets a round pass without a decision."""
 
-    play: Callable[..., None]
+    play: Callable[..., int]
     skip: Callable[..., None]
 
 
@@ -52,9 +52,10 @@ class Stage:
 
     def take(
         self, kernels: Kernels, state: FloatArray, call: int, memory: FloatArray = _NO_MEMORY, age: int = 0
-    ) -> None:
-        """Take one step on a state, with the row as it stands."""
-        kernels.play(state, self._row, len(self._row), call, call + 1, 0, memory, age, self._out, 0)
+    ) -> bool:
+        """Take one step on a state, with the row as it stands; False where the policy wants to be attended to first."""
+        done = kernels.play(state, self._row, len(self._row), call, call + 1, 0, memory, age, self._out, 0)
+        return bool(done > call)
 
 
 def _play(
@@ -68,13 +69,16 @@ def _play(
     age: int,
     out: FloatArray,
     kept: int,
-) -> None:
+) -> int:
     """Take steps `first` to `last`, three a round: decide, learn, observe; a shift of 2 has observe come first.
 
     Round t reads from `data` the `width` numbers from t · width on: context, features, every arm's reward, draws. It
     writes the chosen arm to column 0 of row t of `out` and the forecast, width and window of every arm behind it (with
     `kept` = 0, these always in row 0). A reward is learned with `memory`, `age` rounds after its decision. There is no
     branch on these settings: the compiler would make a second copy of the loop for it, with other roundings.
+
+    Returns how many steps were taken: fewer than asked for where `decide` answers −1, which is how a policy asks to be
+    attended to (`LivePolicy._attend`) before it decides.
     """
     own = open_state(state)
     shared = own.shared
@@ -86,7 +90,10 @@ def _play(
         if call == DECIDE:
             features = view(data, at + m, (q,))
             draws = view(data, at + m + q + k, (width - m - q - k,))
-            out[t, 0] = decide(own, features, draws)
+            arm = decide(own, features, draws)
+            if arm < 0:
+                return step
+            out[t, 0] = arm
             row = t * kept
             for a in range(k):
                 out[row, 1 + a] = shared.forecast[a]
@@ -96,6 +103,7 @@ def _play(
             learn(own, memory, int(out[t, 0]), view(data, at + m + q, (k,)), age)
         else:
             observe(own, view(data, at, (m,)))
+    return last
 
 
 def _skip(state: FloatArray) -> None:

@@ -1,0 +1,197 @@
+"""Autopilot: several models side by side, and the one that predicts the played arms' rewards best decides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow._kernel import inlined, kernel
+from undertow._view import view
+from undertow.policies.catalogue import register
+from undertow.policies.decision import Claims
+from undertow.policies.learner_state import LearnerState, largest, open_learner, start_up
+from undertow.policies.learning import LearningPolicy
+from undertow.policies.levels_member import LevelsMember, expected_largest
+from undertow.policies.levels_member_steps import levels_begin, levels_decide, levels_learn, levels_observe, levels_see
+from undertow.policies.member import (
+    ALARMED,
+    BUSY,
+    KIND,
+    LEVELS,
+    NEXT,
+    OVER,
+    READY,
+    RIDGE,
+    SCORE,
+    SETTINGS,
+    SHARED,
+    SIZE,
+    Member,
+)
+from undertow.policies.play import compile_kernels
+from undertow.policies.ridge_member import RidgeMember
+from undertow.policies.ridge_member_steps import ridge_decide, ridge_learn, ridge_observe, ridge_played
+from undertow.policies.shared_member import SharedMember
+from undertow.policies.shared_steps import shared_begin, shared_forecast, shared_learn, shared_observe
+from undertow.policies.state import ROUNDS
+
+__all__ = ["Autopilot"]
+
+_SHARED_BONUS, _RIDGE_BONUS = 2.0, 0.5
+
+
+@register("autopilot", citation="undertow")
+@dataclass(kw_only=True, eq=False, repr=False)
+class Autopilot(LearningPolicy):
+    """Run a shared system, the structural model and a ridge with reward lags; the best predictor decides.
+
+    Every model predicts the reward of the arm that was played, whoever chose it, so comparing them costs no regret. The
+    score is the discounted sum of the log densities of the rewards.
+
+    Parameters
+    ----------
+    feature_dim
+        Number q of features given to `decide`.
+
+    Examples
+    --------
+    >>> policy = Autopilot(arms=["low", "mid", "high"], context_dim=2, rng=0)
+    >>> policy.learn(policy.decide(), reward=1.7)
+    >>> policy.observe([0.3, -1.2])
+    """
+
+    claims: ClassVar[Claims] = Claims(
+        uses_contexts=True, takes_features=True, deterministic=False, handles_missing_contexts=True
+    )
+
+    feature_dim: int = 0
+
+    def _make_members(self) -> Sequence[tuple[Member, FloatArray]]:
+        sizes = (self.arm_count, self._context_dim, self._feature_dim, self._context_first)
+        shared, levels, ridge = SharedMember(*sizes), LevelsMember(*sizes), RidgeMember(*sizes)
+        return [
+            (shared, shared.block(_SHARED_BONUS)),
+            (levels, levels.block(expected_largest(self.arm_count))),
+            (ridge, ridge.block(_RIDGE_BONUS)),
+        ]
+
+
+@inlined
+def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
+    """Have every model forecast, and play the largest forecast + width of the leader."""
+    header, state = own.shared.header, own.state
+    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
+    end = len(state)
+    at = own.at
+    while at < end:
+        if state[at + BUSY] == 0.0 and (t >= state[at + NEXT] or state[at + ALARMED] > 0.0):
+            return -1
+        at += int(state[at + SIZE])
+    arm = start_up(own.head, own.plays, draws)
+    leader = -1
+    at = own.at
+    while at < end:
+        forecast_with(state, at, k, m, t, features)
+        if state[at + READY] > 0.0 and (leader < 0 or state[at + SCORE] > state[leader + SCORE]):
+            leader = at
+        at += int(state[at + SIZE])
+    if leader >= 0:
+        best = largest(own.shared, view(state, leader + SETTINGS, (4, k)))
+        if t >= own.head[0]:
+            arm = best
+    else:
+        for a in range(k):
+            own.shared.forecast[a] = 0.0
+            own.shared.width[a] = np.inf
+    own.plays[arm] += 1.0
+    header[ROUNDS] += 1.0
+    end_choice(own, t, arm)
+    return arm
+
+
+@kernel
+def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: FloatArray) -> None:
+    """Bring one model into the present round and have it forecast."""
+    kind, ready = state[at + KIND], state[at + READY] > 0.0
+    if kind == SHARED:
+        shared_begin(state, at, k, m)
+        if ready:
+            shared_forecast(state, at, k, m)
+    elif kind == LEVELS:
+        levels_begin(state, at, k, m)
+        levels_see(state, at, k, m, features, 0)
+        if ready:
+            levels_decide(state, at, k, m)
+    elif kind == RIDGE:
+        ridge_decide(state, at, k, m, t, features, 0)
+
+
+@inlined
+def end_choice(own: LearnerState, t: int, arm: int) -> None:
+    """Tell every model which arm was played, −1 for none; the round is over unless its context is still to come."""
+    state, k, m = own.state, int(own.shared.header[0]), int(own.shared.header[1])
+    at = own.at
+    while at < len(state):
+        if state[at + KIND] == RIDGE:
+            ridge_played(state, at, k, m, t, arm)
+        if own.head[1] > 0.0 or m == 0:
+            state[at + OVER] = 1.0
+        at += int(state[at + SIZE])
+
+
+@inlined
+def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Let every model predict the reward, be scored, and learn it."""
+    state, header = own.state, own.shared.header
+    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
+    at = own.at
+    while at < len(state):
+        kind = state[at + KIND]
+        if kind == SHARED:
+            shared_learn(state, at, k, m, t, arm, rewards[arm])
+        elif kind == LEVELS:
+            levels_learn(state, at, k, m, t, arm, rewards[arm])
+        elif kind == RIDGE:
+            ridge_learn(state, at, k, m, t - 1, arm, rewards[arm])
+        at += int(state[at + SIZE])
+
+
+@inlined
+def autopilot_observe(own: LearnerState, context: FloatArray) -> None:
+    """Show a context to every model."""
+    state, header = own.state, own.shared.header
+    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
+    first = own.head[1] > 0.0
+    at = own.at
+    while at < len(state):
+        kind = state[at + KIND]
+        if kind == SHARED:
+            shared_observe(state, at, k, m, t, context, first)
+        elif kind == LEVELS:
+            levels_observe(state, at, k, m, context, first)
+        elif kind == RIDGE:
+            ridge_observe(state, at, k, m, context)
+        at += int(state[at + SIZE])
+
+
+@inlined
+def autopilot_skip(own: LearnerState) -> None:
+    """Let a round pass without a choice."""
+    state, header = own.state, own.shared.header
+    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
+    at = own.at
+    while at < len(state):
+        if state[at + KIND] == SHARED:
+            shared_begin(state, at, k, m)
+        elif state[at + KIND] == LEVELS:
+            levels_begin(state, at, k, m)
+        at += int(state[at + SIZE])
+    header[ROUNDS] += 1.0
+    end_choice(own, t, -1)
+
+
+Autopilot.kernels = compile_kernels(
+    __name__, open_learner, autopilot_decide, autopilot_learn, autopilot_observe, autopilot_skip
+)

@@ -1,0 +1,57 @@
+"""How a learner's packed state begins, and the parts of a decision that all learners share."""
+
+import math
+from typing import NamedTuple
+
+from undertow._checks import FloatArray
+from undertow._kernel import inlined
+from undertow._view import view
+from undertow.policies.state import Shared, open_shared, private_start
+
+__all__ = ["HEAD", "LearnerState", "largest", "open_learner", "start_up"]
+
+HEAD = 3  # rounds of start-up, whether the context comes first, seed of the fits
+
+
+class LearnerState(NamedTuple):
+    """The state of a learner: start-up, and where the block of its first model begins."""
+
+    shared: Shared
+    state: FloatArray
+    head: FloatArray
+    plays: FloatArray
+    at: int
+
+
+@inlined
+def open_learner(state: FloatArray) -> LearnerState:
+    """Split the packed state into its parts."""
+    k = int(state[0])
+    at = private_start(state)
+    head, plays = view(state, at, (HEAD,)), view(state, at + HEAD, (k,))
+    return LearnerState(open_shared(state), state, head, plays, at + HEAD + k)
+
+
+@inlined
+def start_up(head: FloatArray, plays: FloatArray, draws: FloatArray) -> int:
+    """Return an arm among those played least, drawn at random; the first draw of all also seeds the fits."""
+    if head[2] == 0.0:
+        head[2] = math.floor(draws[0] * 2.0**53)
+    arm = 0
+    for a in range(1, len(plays)):
+        if plays[a] < plays[arm] or (plays[a] == plays[arm] and draws[a] > draws[arm]):
+            arm = a
+    return arm
+
+
+@inlined
+def largest(shared: Shared, out: FloatArray) -> int:
+    """Publish a model's forecasts and widths, and return the arm where their sum is largest."""
+    best = -1
+    for r in range(len(shared.order)):
+        a = int(shared.order[r])
+        shared.forecast[a] = out[0, a]
+        shared.width[a] = out[1, a]
+        if best < 0 or out[0, a] + out[1, a] > out[0, best] + out[1, best]:
+            best = a
+    return best

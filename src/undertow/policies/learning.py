@@ -1,0 +1,392 @@
+"""What the learners share: a log, models that are fitted to it now and then, and rewards that come late.
+
+A learner holds one model or several (`Member`), each in a block of its own in the packed state. When a fit is due, the
+kernel that was asked to decide says so. Inline, the fit is made there and then; in the background, a thread makes it
+from a copy, and the model is swapped in before a later decision, after it has caught up with the rounds in between.
+"""
+
+import abc
+import json
+import math
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
+from undertow.policies.base import LivePolicy
+from undertow.policies.contextual import ContextPolicy
+from undertow.policies.decision import Why
+from undertow.policies.health import FitRecord, Health, ModelInUse
+from undertow.policies.learner_state import HEAD
+from undertow.policies.log import RoundLog
+from undertow.policies.member import (
+    ALARMED,
+    ALARMS,
+    BEGIN,
+    BUSY,
+    DENSITY,
+    FITS,
+    FITTED,
+    LEVEL,
+    NEXT,
+    READY,
+    RING,
+    SCORE,
+    SCORED,
+    SETTINGS,
+    Fit,
+    Member,
+    Span,
+    Task,
+)
+from undertow.policies.state import ROUNDS, new_state
+from undertow.system import LinearGaussianSystem
+
+__all__ = ["LearningPolicy"]
+
+LONGEST = 20_000  # rounds that a fit looks at
+_START = 6  # rounds before the first fit, in which the arms take turns
+_SPACING = 64  # rounds between two states that late rewards can go back to
+_OWN = [SCORE, DENSITY, ALARMS, FITS, NEXT, *range(SCORED, SETTINGS)]  # what a fit leaves to the model that runs
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LearningPolicy(ContextPolicy):
+    """Base of the learners.
+
+    Parameters
+    ----------
+    refit
+        "inline": fits are made when they are due, and a seed fixes the run. "background": a thread makes them, and a
+        decision never waits for one.
+    max_delay
+        How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
+    """
+
+    refit: Literal["inline", "background"] = "inline"
+    max_delay: int = 1000
+
+    def __post_init__(self) -> None:
+        _checks.choice("refit", self.refit, ("inline", "background"))
+        self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+        LivePolicy.__post_init__(self)
+        keep = LONGEST + self.max_delay
+        self._log = RoundLog(self._context_dim, self._feature_dim, keep)
+        self._checkpoints: deque[tuple[int, FloatArray]] = deque()
+        self._records: deque[FitRecord] = deque(maxlen=50)
+        self._under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
+
+    # What a learner has to say
+
+    @abc.abstractmethod
+    def _make_members(self) -> Sequence[tuple[Member, FloatArray]]:
+        """Return the models with their first blocks."""
+
+    # What users call
+
+    @property
+    def models(self) -> tuple[ModelInUse, ...]:
+        """The models that have been fitted, the best predictor of the rewards first."""
+        ranked = sorted(self._ready(), key=lambda number: -self._block(number)[SCORE])
+        return tuple(self._model(number) for number in ranked)
+
+    @property
+    def model(self) -> ModelInUse | None:
+        """The model that decides; None before the first fit."""
+        return next(iter(self.models), None)
+
+    @property
+    def system(self) -> LinearGaussianSystem | None:
+        """The system in use, with identity state noise, where one shared system decides; None otherwise."""
+        content = None if self.model is None else self.model.content
+        return content if isinstance(content, LinearGaussianSystem) else None
+
+    def health(self) -> Health:
+        """Return what a person on call would ask for: innovations, alarms, fits and their failures."""
+        names = [member.name for member in self._members]
+        blocks = [self._block(number) for number in range(len(names))]
+        recent = {}
+        for name, block in zip(names, blocks, strict=True):
+            count, ring = int(block[SCORED]), block[SCORED + 1 : SETTINGS]
+            recent[name] = np.roll(ring, -count % RING if count > RING else 0)[: min(count, RING)].copy()
+        return Health(
+            recent,
+            {name: float(block[LEVEL]) for name, block in zip(names, blocks, strict=True)},
+            {name: int(block[ALARMS]) for name, block in zip(names, blocks, strict=True)},
+            tuple(self._records),
+            tuple(names[number] for number in self._under_way),
+        )
+
+    def warm_start(
+        self,
+        arms: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        *,
+        contexts: npt.ArrayLike | None = None,
+        features: npt.ArrayLike | None = None,
+    ) -> None:
+        """Take in a table of past rounds, one row each, before the first decision, which then begins with a fit.
+
+        `arms` (n,) are indices, −1 where none was played; `rewards` (n,) are NaN where none came; `contexts` (n, m) are
+        NaN where an entry is missing, and `features` (n, q) are needed where the policy takes them.
+        """
+        if not self.unused:
+            raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
+        m, q, k = self._context_dim, self._feature_dim, self.arm_count
+        played = _checks.indices("arms", np.asarray(arms) + 1, ("n",), below=k + 1) - 1
+        n = len(played)
+        x = _checks.array("rewards", rewards, (n,), missing=True)
+        θ = _checks.array("contexts", np.full((n, m), math.nan) if contexts is None else contexts, (n, m), missing=True)
+        if features is None and q:
+            raise InvalidInputError(f"features: expected shape ({n}, {q}), got None")
+        u = _checks.array("features", np.empty((n, 0)) if features is None else features, (n, q))
+        if not n:
+            return
+        self._log.open(n - 1)
+        first = self._log.begin  # what is older than the log's memory is gone
+        self._log.rows(first, n)[:] = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])[first:]
+        self._state[ROUNDS] = n
+        self._plays(self._state)[:] = np.bincount(played[played >= 0], minlength=k)
+        for number in range(len(self._members)):
+            self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, _START))
+        if self._context_first and m:
+            self._due = "observe"
+
+    # State
+
+    def _ready(self) -> list[int]:
+        return [number for number in range(len(self._members)) if self._block(number)[READY]]
+
+    def _model(self, number: int) -> ModelInUse:
+        block, member = self._block(number), self._members[number]
+        return ModelInUse(
+            member.name, int(block[READY]), int(block[FITTED]), float(block[SCORE]), member.describe(block)
+        )
+
+    def _why(self) -> Why:
+        k = self.arm_count
+        ranked = sorted(self._ready(), key=lambda number: -self._block(number)[SCORE])
+        if not ranked or self.round <= self._state[self._head]:
+            return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
+        block = self._block(ranked[0])
+        lead = float(block[SCORE] - self._block(ranked[1])[SCORE]) if len(ranked) > 1 else math.inf
+        out = block[SETTINGS : SETTINGS + 4 * k].reshape(4, k)
+        return Why(
+            out[2].copy(), out[3].copy(), self._members[ranked[0]].name, lead, self.round - 1 - int(block[FITTED])
+        )
+
+    def _plays(self, state: FloatArray) -> FloatArray:
+        return state[self._head + HEAD : self._head + HEAD + self.arm_count]
+
+    def _new_state(self) -> FloatArray:
+        k = self.arm_count
+        made = self._make_members()
+        self._members = [member for member, _ in made]
+        blocks = [block for _, block in made]
+        start = _START
+        for block in blocks:
+            block[NEXT] = start
+        head = np.array([start, self._context_first, 0.0])
+        state = new_state(k, self._context_dim, 0, head, np.zeros(k), *blocks)
+        ends = len(state) - np.cumsum([0, *(len(block) for block in reversed(blocks))])
+        self._places = [int(end) for end in ends[1:][::-1]]
+        self._head = self._places[0] - k - HEAD
+        return state
+
+    def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
+        return rng.random((rounds, self.arm_count))
+
+    def _block(self, number: int, state: FloatArray | None = None) -> FloatArray:
+        state = self._state if state is None else state
+        return state[self._places[number] : self._places[number] + self._members[number].size]
+
+    def _scratch_state(self) -> FloatArray:
+        state = self._state.copy()
+        for number in range(len(self._members)):
+            block = self._block(number, state)
+            block[NEXT], block[ALARMED] = math.inf, 0.0
+        return state
+
+    def for_run(self, number: int, *, context_first: bool | None = None) -> LivePolicy:
+        """Return an unused copy with the stream of run `number` that makes its fits inline."""
+        twin = LivePolicy.for_run(self, number, context_first=context_first)
+        assert isinstance(twin, LearningPolicy)
+        twin.refit = "inline"
+        return twin
+
+    # Fits
+
+    def _attend(self) -> None:
+        for number, member in enumerate(self._members):
+            block, t = self._block(number), self.round
+            if block[BUSY] or (t < block[NEXT] and not block[ALARMED]):
+                continue
+            self._log.open(t - 1)
+            begin = max(int(block[BEGIN]), t - LONGEST, self._log.begin)
+            seed = (int(self._state[self._head + 2]), number, int(block[FITS]))
+            task = Task(t, begin, self._log.rows(begin, t).copy(), block.copy(), seed)
+            block[NEXT] = min(math.ceil(t * member.growth), t + LONGEST // 2)
+            block[ALARMS] += block[ALARMED]
+            if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
+                continue
+            block[FITS] += 1
+            if self.refit == "inline":
+                self._install(number, task, attempt(member, task))
+            else:
+                self._start(number, task)
+
+    def _start(self, number: int, task: Task) -> None:
+        """Make a fit on another thread."""
+        self._block(number)[BUSY] = 1.0
+        answer: list[Fit | Exception] = []
+        member = self._members[number]
+        self._under_way[number] = (task, answer)
+        threading.Thread(target=lambda: answer.append(attempt(member, task)), daemon=True).start()
+
+    def _install(self, number: int, task: Task, answer: Fit | Exception) -> None:
+        """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
+        member, block = self._members[number], self._block(number)
+        block[BUSY] = block[ALARMED] = 0.0
+        if isinstance(answer, Exception):
+            self._records.append(FitRecord(member.name, task.round, int(block[READY]), math.nan, 0, repr(answer)))
+            return
+        found = (answer.order, answer.log_likelihood, len(answer.tried))
+        self._records.append(FitRecord(member.name, task.round, *found, None))
+        kept = block[_OWN].copy()
+        if not block[READY]:  # a newcomer among the models begins level with the last of them
+            others = (self._block(other) for other in range(len(self._members)))
+            kept[0] = min((float(other[SCORE]) for other in others if other[READY]), default=0.0)
+        block[:] = answer.block
+        block[_OWN] = kept
+        block[FITTED] = task.round
+        self._catch_up(number, task.round, task.round, self.round + self._context_first)
+        self._checkpoints.clear()
+        self._checkpoints.append((self.round, self._state.copy()))
+
+    def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
+        rows = self._log.rows(begin, max(self.round, seen))
+        self._members[number].catch_up(self._state, self._places[number], rows, Span(begin, self.round, fresh, seen))
+
+    def _before_decision(self) -> None:
+        t = self.round
+        for number, (task, answer) in list(self._under_way.items()):
+            if answer:
+                del self._under_way[number]
+                self._install(number, task, answer[0])
+        if not self._checkpoints or t - self._checkpoints[-1][0] >= _SPACING:
+            while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= t - self.max_delay:
+                self._checkpoints.popleft()
+            self._checkpoints.append((t, self._state.copy()))
+
+    # The log, and rewards that come late
+
+    def _after_decision(self, t: int, arm: int) -> None:
+        row = self._log.row(t)
+        m, q = self._context_dim, self._feature_dim
+        row[m : m + q] = self._stage.features
+        row[m + q] = arm
+
+    def _apply_context(self) -> None:
+        self._log.row(self.round - (not self._context_first))[: self._context_dim] = self._stage.context
+        LivePolicy._apply_context(self)
+
+    def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+        then = self.round - 1 - age
+        if age > self.max_delay or then < self._log.begin:
+            raise UnknownDecisionError(
+                f"decision: its reward comes {age} rounds late, and only max_delay = {self.max_delay} are remembered"
+            )
+        self._log.row(then)[-1] = reward
+        if age == 0:
+            LivePolicy._apply_reward(self, memory, arm, reward, 0)
+        else:
+            self._filter_again(then)
+
+    def _filter_again(self, then: int) -> None:
+        """Go back to a state before a round, and from there through the log once more."""
+        now, seen = self.round, self._seen
+        while len(self._checkpoints) > 1 and self._checkpoints[-1][0] > then:
+            self._checkpoints.pop()
+        begin, state = self._checkpoints[-1]
+        if begin > then:  # a fit has been made since: its belief is to hold the reward, too
+            for number, member in enumerate(self._members):
+                block = self._block(number, state)
+                member.believe(block, self._log.rows(max(int(block[BEGIN]), self._log.begin), begin), begin)
+            if self._context_first:
+                for number in range(len(self._members)):
+                    span = Span(begin, begin, begin, begin + 1)
+                    rows = self._log.rows(begin, begin + 1)
+                    self._members[number].catch_up(state, self._places[number], rows, span)
+        plays = self._plays(self._state).copy()
+        self._state[:] = state
+        self._state[ROUNDS] = now
+        self._plays(self._state)[:] = plays
+        for number in range(len(self._members)):
+            self._catch_up(number, begin, begin + self._context_first, seen)
+
+    @property
+    def _seen(self) -> int:
+        """Number of rounds whose context has been taken in."""
+        if not self._context_dim:
+            return 0
+        if self._context_first:
+            return self.round + (self._due == "decide")
+        return self.round - (self._due == "observe")
+
+    def _note_played(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
+        m, q = self._context_dim, self._feature_dim
+        first, last = begun // 3, step // 3
+        base = self.round - last
+        if step % 3:  # the context of the next round has been seen
+            self._log.row(base + last)[:m] = data[last, :m]
+        if last > first:
+            self._log.open(base + last - 1)
+            rows = self._log.rows(base + first, base + last)
+            played = arms[first:last].astype(np.int64)
+            rows[:, : m + q] = data[first:last, : m + q]
+            rows[:, m + q] = played
+            rows[:, -1] = data[np.arange(first, last), m + q + played]
+
+    # Save files
+
+    def _extra_arrays(self) -> dict[str, FloatArray]:
+        arrays = {
+            "log_begin": np.array([float(self._log.begin)]),
+            "log_rows": self._log.rows(self._log.begin, self._log.end),
+            "checkpoint_rounds": np.array([float(t) for t, _ in self._checkpoints]),
+            "checkpoint_states": np.array([state for _, state in self._checkpoints]).reshape(-1, len(self._state)),
+            "fit_records": np.frombuffer(json.dumps(list(self._records)).encode(), dtype=np.uint8).astype(np.float64),
+        }
+        for number, (task, _) in self._under_way.items():
+            arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed], dtype=np.float64)
+            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = task.rows, task.block
+        return arrays
+
+    def _restore_extra(self, arrays: dict[str, FloatArray]) -> None:
+        self._log.restore(int(arrays["log_begin"][0]), arrays["log_rows"])
+        rounds, states = arrays["checkpoint_rounds"], arrays["checkpoint_states"]
+        self._checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
+        records = json.loads(arrays["fit_records"].astype(np.uint8).tobytes().decode())
+        self._records.extend(FitRecord(*record) for record in records)
+        for number, member in enumerate(self._members):
+            if f"task_{number}" in arrays:
+                t, begin, *seed = (int(value) for value in arrays[f"task_{number}"])
+                rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
+                if block.shape != (member.size,):
+                    raise InvalidInputError(f"task_{number}_block: expected {member.size} numbers, got {block.shape}")
+                self._start(number, Task(t, begin, rows, block, tuple(seed)))
+
+
+def attempt(member: Member, task: Task) -> Fit | Exception:
+    """Make a fit, or return why it failed: whatever it is, the policy goes on with the model it has."""
+    try:
+        return member.fit(task)
+    except Exception as error:
+        return error

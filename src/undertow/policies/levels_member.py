@@ -1,0 +1,159 @@
+"""The structural model as a member of a learner: when and how it is fitted, and how a fit takes effect."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow._kernel import plain
+from undertow.identify.levels import filter_levels, optimise_levels, typical_levels
+from undertow.identify.levels_steps import GROUPS
+from undertow.policies.levels_member_steps import (
+    LevelsBlock,
+    levels_block_size,
+    levels_catch_up,
+    open_levels_block,
+)
+from undertow.policies.member import (
+    ALARMED,
+    BEGIN,
+    FACTOR,
+    KIND,
+    LEVEL,
+    LEVELS,
+    OVER,
+    READY,
+    SETTINGS,
+    SIZE,
+    Fit,
+    Member,
+    Span,
+    Task,
+    centre_and_scale,
+)
+
+__all__ = ["LevelsMember", "expected_largest"]
+
+_LONGEST_LAG = 10
+_WEIGHTS = 120  # how many weights the lagged contexts may bring, over all arms
+_WINDOW = 1500  # rounds that the hyper-parameters are fitted to
+_COLD, _WARM = 40, 12  # evaluations of the likelihood
+
+
+def expected_largest(k: int) -> float:
+    """Return the expected maximum of k standard normal numbers: by how much the best of k arms stands out."""
+    x = np.linspace(-8.0, 8.0, 4001)
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x])
+    return float(np.trapezoid(np.where(x > 0, 1.0, 0.0) - below**k, x))
+
+
+class LevelsModel(NamedTuple):
+    """The hyper-parameters of the structural model, variances in the rewards' units; see `identify.FittedLevels`."""
+
+    shared_persistence: float
+    slow_persistence: float
+    fast_persistence: float
+    shared_variance: float
+    slow_variance: float
+    fast_variance: float
+    intercept_variance: float
+    weight_variance: float
+    shared_weight_variance: float
+    reward_noise: float
+
+
+@dataclass(frozen=True)
+class LevelsMember(Member):
+    """A shared level, a slow and a fast level of each arm, and weights on features (`identify.fit_levels`)."""
+
+    name: ClassVar[str] = "structural levels"
+
+    @property
+    def lags(self) -> int:
+        """How many past contexts serve as features."""
+        m, k = self.context_dim, self.arms
+        return min(_LONGEST_LAG, _WEIGHTS // (m * (k + 1))) if m else 0
+
+    @property
+    def size(self) -> int:
+        """Length of the block."""
+        return levels_block_size(self.arms, self.context_dim, self.feature_dim, self.lags)
+
+    def block(self, factor: float) -> FloatArray:
+        """Return the block before the first round."""
+        block = np.zeros(self.size)
+        block[KIND], block[SIZE], block[FACTOR] = LEVELS, self.size, factor
+        sizes = SETTINGS + 4 * self.arms
+        block[sizes : sizes + 4] = self.feature_dim, self.lags, 0.0, 1.0
+        own = self.open(block)
+        own.scale[:] = 1.0
+        own.past[:] = math.nan
+        own.hyper[:] = typical_levels()
+        return block
+
+    def open(self, block: FloatArray) -> LevelsBlock:
+        """Return named views of a block."""
+        return plain(open_levels_block)(block, 0, self.arms, self.context_dim)
+
+    def inputs(self, rows: FloatArray) -> FloatArray:
+        """Return the features of every row of a log: those given, then lagged contexts, NaN where missing."""
+        m, q = self.context_dim, self.feature_dim
+        result = np.full((len(rows), q + self.lags * m), math.nan)
+        result[:, :q] = rows[:, m : m + q]
+        for lag in range(self.lags):
+            back = lag if self.context_first else lag + 1
+            if back < len(rows):
+                result[back:, q + lag * m : q + (lag + 1) * m] = rows[: len(rows) - back, :m]
+        return result
+
+    def fit(self, task: Task) -> Fit:
+        """Fit the model to the rows of a task, from its block."""
+        block, rows = task.block.copy(), task.rows
+        own, k = self.open(block), self.arms
+        inputs = self.inputs(rows)
+        rewards = rows[:, -1]
+        own.sizes[2], own.sizes[3] = centre_and_scale(rewards)
+        for i in range(inputs.shape[1]):
+            own.centre[i], own.scale[i] = centre_and_scale(inputs[rows[:, -2] >= 0, i])
+        table = self.table(own, rows)
+        recent = np.ascontiguousarray(table[-_WINDOW:])
+        Q = inputs.shape[1]
+        cold = own.settings[READY] == 0
+        hyper, _, likelihood, used = optimise_levels(recent, k, Q, own.hyper.copy(), _COLD if cold else _WARM)
+        own.hyper[:] = hyper
+        filter_levels(table, own.hyper, k, Q, own.z, own.P)
+        m = self.context_dim
+        past = rows[::-1][: self.lags, :m]
+        own.past[:] = math.nan
+        own.past[: len(past)] = past
+        own.settings[READY], own.settings[OVER] = 1.0, 1.0
+        own.settings[LEVEL], own.settings[ALARMED] = 1.0, 0.0
+        own.settings[BEGIN] = task.begin
+        return Fit(block, (used,), 1, likelihood)
+
+    def describe(self, block: FloatArray) -> LevelsModel | None:
+        """Return the model in words; None before the first fit."""
+        own = self.open(block)
+        if own.settings[READY] == 0:
+            return None
+        φ, unit = own.hyper[:GROUPS], own.sizes[3] ** 2
+        return LevelsModel(*map(float, φ[:3]), *map(float, unit * own.hyper[GROUPS:]))
+
+    def table(self, own: LevelsBlock, rows: FloatArray) -> FloatArray:
+        """Return arm, reward and features of the rows of a log, standardised."""
+        inputs = (self.inputs(rows) - own.centre) / own.scale
+        rewards = (rows[:, -1] - own.sizes[2]) / own.sizes[3]
+        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0)])
+
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Filter through the rows of a log with the model as it is."""
+        own = self.open(block)
+        if own.settings[READY] and len(rows):
+            filter_levels(self.table(own, rows), own.hyper, self.arms, len(own.u), own.z, own.P)
+            own.settings[OVER] = 1.0
+
+    def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
+        """Go through rows of a log with the block in place."""
+        levels_catch_up(state, at, self.arms, self.context_dim, rows, *span, self.context_first)

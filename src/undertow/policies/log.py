@@ -1,0 +1,52 @@
+"""What a learner remembers of the rounds behind it, in bounded memory."""
+
+import math
+
+import numpy as np
+
+from undertow._checks import FloatArray
+
+__all__ = ["RoundLog"]
+
+
+class RoundLog:
+    """One row a round: m contexts, q features, the arm (−1 where none was played), its reward (NaN until it comes).
+
+    At least the last `keep` rounds are remembered, at most twice as many.
+    """
+
+    def __init__(self, context_dim: int, feature_dim: int, keep: int) -> None:
+        self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
+        self.arm, self.reward = context_dim + feature_dim, context_dim + feature_dim + 1
+        self.begin = self.end = 0  # the rounds that are remembered
+        self._rows = np.empty((64, self.reward + 1))
+
+    def open(self, last: int) -> None:
+        """Have a row for every round up to `last`, empty where nothing is known yet."""
+        if last < self.end:
+            return
+        if last - self.begin >= len(self._rows):
+            first = max(self.begin, last + 1 - self.keep)
+            kept = self.rows(first, self.end)
+            self._rows = np.empty((min(2 * (last + 1 - first), 2 * self.keep), self.reward + 1))
+            self._rows[: len(kept)] = kept
+            self.begin, self.end = first, max(self.end, first)
+        fresh = self._rows[self.end - self.begin : last + 1 - self.begin]
+        fresh.fill(math.nan)
+        fresh[:, self.arm] = -1.0
+        self.end = last + 1
+
+    def row(self, number: int) -> FloatArray:
+        """Return a round's row, to read or to write."""
+        self.open(number)
+        row: FloatArray = self._rows[number - self.begin]
+        return row
+
+    def rows(self, first: int, last: int) -> FloatArray:
+        """Return the rows of rounds `first` to `last`, the last excluded."""
+        return self._rows[max(first - self.begin, 0) : max(last - self.begin, 0)]
+
+    def restore(self, begin: int, rows: FloatArray) -> None:
+        """Take back rows that were saved."""
+        self.begin, self.end = begin, begin + len(rows)
+        self._rows = np.array(rows, dtype=np.float64).reshape(len(rows), self.reward + 1)

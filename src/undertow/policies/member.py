@@ -1,0 +1,157 @@
+"""What the models inside a learner have in common: a block of the packed state that begins with the same numbers."""
+
+import abc
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow._kernel import inlined
+
+__all__ = [
+    "ALARMED",
+    "ALARMS",
+    "BEGIN",
+    "BUSY",
+    "DENSITY",
+    "FACTOR",
+    "FITS",
+    "FITTED",
+    "GUEST",
+    "KIND",
+    "LEVEL",
+    "LEVELS",
+    "NEXT",
+    "OVER",
+    "READY",
+    "RIDGE",
+    "RING",
+    "SCORE",
+    "SCORED",
+    "SETTINGS",
+    "SHARED",
+    "SIZE",
+    "SPENT",
+    "TURN",
+    "Fit",
+    "Member",
+    "Span",
+    "Task",
+    "centre_and_scale",
+    "note_density",
+    "watch",
+]
+
+RING = 128  # standardised innovations that are remembered
+SETTINGS = 18 + RING
+READY = 0  # 0 before the first fit, then the order of the model
+OVER = 1  # whether the belief is still in a round that is over
+FITTED, NEXT = 2, 3  # the round of the last fit, and from which round on the next is due
+LEVEL, ALARMED, ALARMS = 4, 5, 6  # mean squared innovation, whether it is too large, how often it was
+BEGIN = 7  # the first round that fits look at
+SPENT, TURN, FITS = 8, 9, 10  # of the compute budget, in the cycle of challengers, and how many fits there were
+SCORE, DENSITY = 11, 12  # discounted log density of the rewards, and that of the last one
+FACTOR = 13  # of the exploration bonus
+BUSY = 14  # whether a fit is under way elsewhere
+KIND, SIZE = 15, 16  # which kind of model this is, and the length of its block
+SCORED = 17  # how many rewards were predicted; the last innovations follow
+SHARED, LEVELS, RIDGE, GUEST = 0, 1, 2, 3
+
+_DISCOUNT = 0.999  # of the log densities by which models are compared
+_RATE = 0.03  # at which the mean squared innovation follows
+_LARGEST = 9.0  # squared innovation: a single gross error is no alarm
+_ALARM = 2.0
+_CONSTANT = 1e-9  # a column that varies less than this, relative to its size, is taken as constant
+_QUIET = 32  # rounds after a fit without an alarm
+
+
+@inlined
+def watch(settings: FloatArray, squared: float, t: int) -> None:
+    """Follow the squared standardised innovations, whose mean is 1 while the model holds, and raise the alarm."""
+    settings[LEVEL] += _RATE * (min(squared, _LARGEST) - settings[LEVEL])
+    if settings[LEVEL] > _ALARM and t - settings[FITTED] >= _QUIET:
+        settings[ALARMED] = 1.0
+
+
+@inlined
+def note_density(settings: FloatArray, density: float, innovation: float) -> None:
+    """Score a prediction of the played arm's reward by its log density."""
+    settings[SCORE] = _DISCOUNT * settings[SCORE] + density
+    settings[DENSITY] = density
+    settings[SCORED + 1 + int(settings[SCORED]) % RING] = innovation
+    settings[SCORED] += 1.0
+
+
+class Task(NamedTuple):
+    """A fit to be made: copies of what it needs."""
+
+    round: int
+    begin: int  # the round of the first row
+    rows: FloatArray
+    block: FloatArray
+    seed: tuple[int, ...]
+
+
+class Span(NamedTuple):
+    """Which rounds to go through again, from `begin` on.
+
+    The choices of those before `decided`, and the contexts of those from `fresh` to before `seen`.
+    """
+
+    begin: int
+    decided: int
+    fresh: int
+    seen: int
+
+
+class Fit(NamedTuple):
+    """A fit that was made: the block it leads to, what was tried, and the size and likelihood of the model chosen."""
+
+    block: FloatArray
+    tried: tuple[Any, ...]
+    order: int
+    log_likelihood: float
+
+
+@dataclass(frozen=True)
+class Member(abc.ABC):
+    """One model inside a learner; all that changes is in its block of the state."""
+
+    name: ClassVar[str]
+    growth: ClassVar[float] = 1.4  # of the data from one fit to the next
+
+    arms: int
+    context_dim: int
+    feature_dim: int
+    context_first: bool
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Length of the block."""
+
+    def describe(self, block: FloatArray) -> Any:
+        """Return the model in use for people to read; None where there is nothing to show."""
+        return None
+
+    @abc.abstractmethod
+    def fit(self, task: Task) -> Fit:
+        """Fit the model to the rows of a task, from its block; called from any thread."""
+
+    @abc.abstractmethod
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Set the belief to that after the rows of a log, which end before round `end`, with the model as it is."""
+
+    @abc.abstractmethod
+    def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: "Span") -> None:
+        """Go through rows of a log."""
+
+
+def centre_and_scale(column: FloatArray) -> tuple[float, float]:
+    """Return mean and standard deviation of what was seen; for a constant column its size, or 1, as the scale."""
+    seen = column[~np.isnan(column)]
+    if not len(seen):
+        return 0.0, 1.0
+    centre, spread, size = float(seen.mean()), float(seen.std()), float(np.abs(seen).max())
+    return centre, spread if spread > _CONSTANT * size else size or 1.0

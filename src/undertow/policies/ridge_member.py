@@ -1,0 +1,98 @@
+"""A ridge regression on lagged contexts, features and own rewards as a member of a learner."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from undertow._checks import FloatArray
+from undertow._kernel import plain
+from undertow.policies.inputs import inputs_size
+from undertow.policies.member import (
+    BEGIN,
+    FACTOR,
+    KIND,
+    READY,
+    RIDGE,
+    SIZE,
+    Fit,
+    Member,
+    Span,
+    Task,
+    centre_and_scale,
+)
+from undertow.policies.ridge_member_steps import RidgeBlock, open_ridge_block, ridge_block, ridge_catch_up
+
+__all__ = ["RidgeMember"]
+
+_WINDOW = 5
+_LAGS, _LAG_INPUTS = 5, 60  # rounds of own rewards, and how many inputs they may bring
+_DRIFT = 0.25  # change of mean or scale, relative to the scale, from which the regression is built anew
+
+
+@dataclass(frozen=True)
+class RidgeMember(Member):
+    """What LinUCB with reward lags knows, at any scale: rewards need not be linear in any hidden state."""
+
+    name: ClassVar[str] = "ridge"
+    growth: ClassVar[float] = 2.0
+
+    @property
+    def lags(self) -> int:
+        """Over how many past rounds own rewards enter."""
+        return max(1, min(_LAGS, _LAG_INPUTS // (2 * self.arms)))
+
+    @property
+    def size(self) -> int:
+        """Length of the block."""
+        return len(self.block(0.0))
+
+    def block(self, factor: float) -> FloatArray:
+        """Return the block before the first round."""
+        k, m, q = self.arms, self.context_dim, self.feature_dim
+        p = inputs_size(k, m, _WINDOW, q, self.lags)
+        block = ridge_block(k, m, q, _WINDOW, self.lags, p)
+        block[KIND], block[SIZE], block[FACTOR] = RIDGE, len(block), factor
+        return block
+
+    def open(self, block: FloatArray) -> RidgeBlock:
+        """Return named views of a block."""
+        return plain(open_ridge_block)(block, 0, self.arms, self.context_dim)
+
+    def fit(self, task: Task) -> Fit:
+        """Fit the model to the rows of a task, from its block."""
+        own, rows = self.open(task.block), task.rows
+        m, q = self.context_dim, self.feature_dim
+        units = [centre_and_scale(rows[:, i]) for i in range(m + q)]
+        reward = centre_and_scale(rows[:, -1])
+        old = [*zip(own.centre, own.scale, strict=True), (own.sizes[2], own.sizes[3])]
+        moved = max(
+            max(abs(c - c0) / s0, abs(s - s0) / s0) for (c, s), (c0, s0) in zip([*units, reward], old, strict=True)
+        )
+        if own.settings[READY] and moved < _DRIFT:
+            return Fit(task.block.copy(), (), 1, float("nan"))
+        block = self.block(task.block[FACTOR])
+        fresh = self.open(block)
+        for i, (centre, scale) in enumerate(units):
+            fresh.centre[i], fresh.scale[i] = centre, scale
+        fresh.sizes[2], fresh.sizes[3] = reward
+        block[BEGIN] = task.begin
+        self._rebuild(block, rows, task.begin)
+        return Fit(block, (), 1, float("nan"))
+
+    def _rebuild(self, block: FloatArray, rows: FloatArray, begin: int) -> None:
+        end = begin + len(rows)
+        ridge_catch_up(block, 0, self.arms, self.context_dim, rows, begin, end, begin, end, self.context_first)
+        block[READY] = 1.0
+
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Filter through the rows of a log with the model as it is."""
+        if block[READY]:
+            fresh = self.block(block[FACTOR])
+            new, old = self.open(fresh), self.open(block)
+            new.settings[:], new.centre[:], new.scale[:] = old.settings, old.centre, old.scale
+            new.sizes[2:4] = old.sizes[2:4]
+            self._rebuild(fresh, rows, end - len(rows))
+            block[:] = fresh
+
+    def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
+        """Go through rows of a log with the block in place."""
+        ridge_catch_up(state, at, self.arms, self.context_dim, rows, *span, self.context_first)

@@ -1,0 +1,156 @@
+"""A learned shared system as a member of a learner: when and how it is fitted, and how a fit takes effect."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow._kernel import plain
+from undertow.identify.model import Model, Units, rescaled, standardised, to_system, units_of
+from undertow.identify.score import filter_table, store_size
+from undertow.identify.search import Attempt, Search, challenge, fit_one
+from undertow.policies.member import (
+    ALARMED,
+    BEGIN,
+    FACTOR,
+    KIND,
+    LEVEL,
+    OVER,
+    READY,
+    SHARED,
+    SIZE,
+    SPENT,
+    TURN,
+    Fit,
+    Member,
+    Span,
+    Task,
+)
+from undertow.policies.shared_steps import SharedBlock, open_shared_block, shared_block_size, shared_catch_up
+from undertow.system import LinearGaussianSystem
+
+__all__ = ["SharedMember"]
+
+_BUDGET, _ADVANCE = 20.0, 2500  # units of work a round, and how many rounds' worth is there from the start
+_SHARE = 0.35  # of the budget at hand that one refit may spend
+_RECENT = 64  # rounds that an alarm looks at
+_FAR_BETTER = 20.0  # nats
+_UNIT_ROOT = 0.999
+
+
+@dataclass(frozen=True)
+class SharedMember(Member):
+    """One shared hidden system of unknown order (`identify.fit`, kept up to date)."""
+
+    name: ClassVar[str] = "shared system"
+    budget: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Length of the block."""
+        return shared_block_size(self.arms, self.context_dim)
+
+    def block(self, factor: float) -> FloatArray:
+        """Return the block before the first round."""
+        block = np.zeros(self.size)
+        block[KIND], block[SIZE], block[FACTOR] = SHARED, self.size, factor
+        return block
+
+    def open(self, block: FloatArray) -> SharedBlock:
+        """Return named views of a block."""
+        return plain(open_shared_block)(block, 0, self.arms, self.context_dim)
+
+    def table(self, rows: FloatArray) -> FloatArray:
+        """Return the columns of a log that the model looks at."""
+        m = self.context_dim
+        return np.ascontiguousarray(rows[:, [*range(m), -2, -1]])
+
+    def fit(self, task: Task) -> Fit:
+        """Fit the model to the rows of a task, from its block."""
+        m, k = self.context_dim, self.arms
+        block, table = task.block.copy(), self.table(task.rows)
+        own = self.open(block)
+        units = units_of(table, m)
+        search = Search.on(standardised(table, units), m, k)
+        model = None
+        if own.settings[READY] > 0:
+            model = rescaled(self.model(block), Units(own.mean.copy(), own.scale.copy()), units)
+        rng = np.random.default_rng(task.seed)
+        left = self.budget * _BUDGET * (task.round + _ADVANCE) - own.settings[SPENT]
+        best, spent, turn, tried = challenge(search, model, rng, _SHARE * left, int(own.settings[TURN]))
+        begin = task.begin
+        if own.settings[ALARMED] and model is not None:
+            recent = self._recent(search, best, rng, tried)
+            if recent is not None:
+                best, search = recent
+                begin = task.round - len(search.table)
+        self._settle(own, search, best, units)
+        own.settings[SPENT] += spent
+        own.settings[TURN] = turn
+        own.settings[BEGIN] = begin
+        return Fit(block, tuple(tried), best.order, best.log_likelihood)
+
+    def _recent(
+        self, search: Search, model: Model, rng: np.random.Generator, tried: list[Attempt]
+    ) -> tuple[Model, Search] | None:
+        """Return a model of the last rounds alone, where it explains them far better than the one of all rounds."""
+        length = max(_RECENT, 3 * self.arms)
+        A = model.vector[:64].reshape(8, 8)[: model.order, : model.order]
+        if len(search.table) <= 2 * length or np.abs(np.linalg.eigvals(A)).max() > _UNIT_ROOT:
+            return None
+        m = self.context_dim
+        filter_table(model.vector, model.order, m, self.arms, search.table, model.prior[0], search.store)
+        stored = search.store.reshape(len(search.table), -1)[-length:, 72:].reshape(length, m + 1, 10)
+        rows = search.table[-length:]
+        seen = ~np.isnan(np.column_stack([rows[:, :m], np.where(rows[:, m] >= 0, rows[:, m + 1], math.nan)]))
+        v, F = stored[..., 8], stored[..., 9]
+        old = -0.5 * float(np.sum((math.log(2 * math.pi) + np.log(F) + v * v / F)[seen]))
+        fresh = Search.on(np.ascontiguousarray(rows), m, self.arms)
+        rival, _, _, more = challenge(fresh, None, rng, 10_000.0, 0)
+        tried.extend(more)
+        return (rival, fresh) if rival.criterion - old > _FAR_BETTER else None
+
+    def _settle(self, own: SharedBlock, search: Search, model: Model, units: Units) -> None:
+        """Write a model into a block, with the belief after the last round and what is unknown of each arm."""
+        d, m, k = model.order, self.context_dim, self.arms
+        settled, _ = fit_one(search, model, em_steps=0, evaluations=1)
+        own.settings[READY], own.settings[OVER] = d, 1.0
+        own.settings[LEVEL], own.settings[ALARMED] = 1.0, 0.0
+        own.mean[:], own.scale[:] = units
+        own.vector[:], own.prior[:] = settled.vector, settled.prior
+        own.At[:] = settled.vector[:64].reshape(8, 8).T
+        own.noise[:] = np.exp(settled.vector[len(settled.vector) - m - 1 :])
+        last = search.store.reshape(len(search.table), -1)[-1]
+        own.z[0], own.P[:] = last[:8], last[8:72].reshape(8, 8)
+        own.V[:] = search.inverse.reshape(m + k + 1, 9, 9)[m : m + k]
+
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Filter through the rows of a log with the model as it is."""
+        own, m, k = self.open(block), self.context_dim, self.arms
+        d = int(own.settings[READY])
+        if d == 0 or not len(rows):
+            return
+        table = standardised(self.table(rows), Units(own.mean, own.scale))
+        store = np.empty(store_size(len(table), m))
+        filter_table(own.vector, d, m, k, table, own.prior[0], store)
+        last = store.reshape(len(table), -1)[-1]
+        own.z[0], own.P[:] = last[:8], last[8:72].reshape(8, 8)
+        own.settings[OVER] = 1.0
+
+    def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
+        """Go through rows of a log with the block in place."""
+        shared_catch_up(state, at, self.arms, self.context_dim, rows, *span, self.context_first)
+
+    def model(self, block: FloatArray) -> Model:
+        """Return the model in use, in its own units."""
+        own = self.open(block)
+        return Model(int(own.settings[READY]), own.vector.copy(), own.prior.copy())
+
+    def describe(self, block: FloatArray) -> LinearGaussianSystem | None:
+        """Return the model in words; None before the first fit."""
+        own = self.open(block)
+        if own.settings[READY] == 0:
+            return None
+        return to_system(self.model(block), Units(own.mean, own.scale))

@@ -1,0 +1,120 @@
+"""StructuralKalman: every arm has a life of its own, beside a level that all share and features known beforehand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow._kernel import inlined
+from undertow._view import view
+from undertow.policies.catalogue import register
+from undertow.policies.decision import Claims
+from undertow.policies.learner_state import LearnerState, largest, open_learner, start_up
+from undertow.policies.learning import LearningPolicy
+from undertow.policies.levels_member import LevelsMember, expected_largest
+from undertow.policies.levels_member_steps import (
+    levels_begin,
+    levels_decide,
+    levels_learn,
+    levels_observe,
+    levels_see,
+)
+from undertow.policies.member import ALARMED, BUSY, NEXT, OVER, READY, SETTINGS, Member
+from undertow.policies.play import compile_kernels
+from undertow.policies.state import ROUNDS
+
+__all__ = ["StructuralKalman"]
+
+
+@register("structural-kalman", citation="undertow")
+@dataclass(kw_only=True, eq=False, repr=False)
+class StructuralKalman(LearningPolicy):
+    """Learn a level that all arms share, a slow and a fast level of each, and weights on features.
+
+    Play the largest forecast + width, the width `exploration` · √(variance of the arm's own part of its reward): an arm
+    that has not been played for long has wandered off unseen. The last contexts enter as further features.
+
+    Parameters
+    ----------
+    feature_dim
+        Number q of features given to `decide`.
+    exploration
+        Factor of the width; "auto" is the expected maximum of k standard normal numbers.
+
+    Examples
+    --------
+    >>> policy = StructuralKalman(arms=3, feature_dim=2, rng=0)
+    >>> policy.learn(policy.decide(features=[0.1, 0.7]), reward=0.4)
+    """
+
+    claims: ClassVar[Claims] = Claims(
+        uses_contexts=True, takes_features=True, deterministic=False, handles_missing_contexts=True
+    )
+
+    feature_dim: int = 0
+    exploration: float | str = "auto"
+
+    def _make_members(self) -> Sequence[tuple[Member, FloatArray]]:
+        given = _checks.auto_number("exploration", self.exploration)
+        factor = expected_largest(self.arm_count) if given is None else given
+        member = LevelsMember(self.arm_count, self._context_dim, self._feature_dim, self._context_first)
+        return [(member, member.block(factor))]
+
+
+@inlined
+def structural_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
+    """Play the largest forecast + width; ask for a fit first, where one is due."""
+    header = own.shared.header
+    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
+    state, at = own.state, own.at
+    if state[at + BUSY] == 0.0 and (t >= state[at + NEXT] or state[at + ALARMED] > 0.0):
+        return -1
+    arm = start_up(own.head, own.plays, draws)
+    levels_begin(state, at, k, m)
+    levels_see(state, at, k, m, features, 0)
+    if state[at + READY] > 0.0:
+        levels_decide(state, at, k, m)
+        best = largest(own.shared, view(state, at + SETTINGS, (4, k)))
+        if t >= own.head[0]:
+            arm = best
+    else:
+        for a in range(k):
+            own.shared.forecast[a] = 0.0
+            own.shared.width[a] = np.inf
+    own.plays[arm] += 1.0
+    header[ROUNDS] += 1.0
+    if own.head[1] > 0.0 or m == 0:
+        state[at + OVER] = 1.0
+    return arm
+
+
+@inlined
+def structural_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Condition the model on a reward of the present round."""
+    header = own.shared.header
+    levels_learn(own.state, own.at, int(header[0]), int(header[1]), int(header[ROUNDS]), arm, rewards[arm])
+
+
+@inlined
+def structural_observe(own: LearnerState, context: FloatArray) -> None:
+    """File a context."""
+    header = own.shared.header
+    levels_observe(own.state, own.at, int(header[0]), int(header[1]), context, own.head[1] > 0.0)
+
+
+@inlined
+def structural_skip(own: LearnerState) -> None:
+    """Let a round pass without a choice."""
+    header = own.shared.header
+    levels_begin(own.state, own.at, int(header[0]), int(header[1]))
+    header[ROUNDS] += 1.0
+    if own.head[1] > 0.0 or header[1] == 0.0:
+        own.state[own.at + OVER] = 1.0
+
+
+StructuralKalman.kernels = compile_kernels(
+    __name__, open_learner, structural_decide, structural_learn, structural_observe, structural_skip
+)

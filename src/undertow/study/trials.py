@@ -1,0 +1,314 @@
+"""How policies that know nothing do on many kinds of problems: one table, and what it says of each kind.
+
+A family is a set of problems of one kind; every policy plays every problem of it, on the same paths and from the same
+seeds. The result is one row per family, problem and policy.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from rich.table import Table
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.policies import LivePolicy, make, registry
+from undertow.simulation import simulate
+from undertow.study.datasets import dataset, follow_average
+from undertow.study.families import FAMILIES, Family, Problem, select_families
+from undertow.trajectory import Trajectory
+
+__all__ = ["CONTENDERS", "RIVALS", "Contender", "run_trials", "show", "summarise", "write"]
+
+FLOOR = 0.01  # of Random's regret: below it, a smaller regret is not a better policy but a luckier path
+_WARM_UP = 300  # rounds; enough for every kernel to be compiled before the clock runs
+
+
+class Contender(NamedTuple):
+    """A policy by its label in tables, its name in the registry, and the parameters that do not follow from a problem.
+
+    `needs_contexts` keeps it from problems that have none.
+    """
+
+    label: str
+    policy: str
+    parameters: Mapping[str, Any] = MappingProxyType({})
+    needs_contexts: bool = False
+
+
+KNOWS, ORACLE = "KalmanGreedy", "Oracle"
+CONTENDERS: tuple[Contender, ...] = (
+    Contender(KNOWS, "kalman-greedy"),
+    Contender(ORACLE, "context-oracle"),
+    Contender("PIES(10)", "pies", {"window": 10}, needs_contexts=True),
+    Contender("LinUCB", "linucb", {"window": 5, "reward_lags": 5}),
+    Contender("LinUCB(0.1)", "linucb", {"window": 5, "reward_lags": 5, "exploration": 0.1}),
+    Contender("Discounted UCB", "discounted-ucb", {"discount": 0.99}),
+    Contender("LearnedKalman", "learned-kalman"),
+    Contender("StructuralKalman", "structural-kalman"),
+    Contender("Autopilot", "autopilot"),
+)
+RIVALS = ("LinUCB", "Discounted UCB", "LearnedKalman", "StructuralKalman")
+
+
+def run_trials(
+    families: Iterable[str] = (),
+    *,
+    runs: int | None = None,
+    rounds: int = 10_000,
+    policies: Collection[str] = (),
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> pl.DataFrame:
+    """Let every policy play every problem of some families.
+
+    Parameters
+    ----------
+    families
+        Names of `FAMILIES`, or what several begin with ("paper", "misspecified", "missing", "no-contexts", "data"); all
+        by default.
+    runs
+        How many problems of each family: paths of the paper's system, random systems, or seeds of the policies on
+        recorded data. By default each family's own number.
+    rounds
+        Rounds of each path; recorded data end earlier where they are shorter.
+    policies
+        Labels of `CONTENDERS`, all by default.
+    threads
+        How many threads share the problems, by default all cores. Each problem runs on one; only `microseconds` can
+        tell.
+    progress
+        Called with the number of problems that are done and their total.
+
+    Returns
+    -------
+    family, problem, policy, arms, rounds, regret, random_regret (what a uniform choice loses on that path on average),
+    share (won, of what there is to win; recorded data only) and microseconds a round.
+    """
+    rounds = _checks.integer("rounds", rounds, least=1)
+    threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
+    chosen = {name: FAMILIES[name] for name in select_families(families)}
+    contenders = _contenders(policies)
+    problems = [
+        (name, family.problem(number))
+        for name, family in chosen.items()
+        for number in range(family.size if runs is None else _checks.integer("runs", runs, least=1))
+    ]
+    progress = progress or (lambda done, total: None)
+    progress(0, len(problems))
+    _warm_up(problems, contenders, rounds)
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(_play, name, problem, contenders, rounds) for name, problem in problems]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                progress(done, len(problems))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    rows = [row for future in futures for row in future.result()]
+    rows += [row for name, family in chosen.items() if family.data for row in _references(name, family, rounds)]
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+_SCHEMA = {
+    "family": pl.String,
+    "problem": pl.String,
+    "policy": pl.String,
+    "arms": pl.Int64,
+    "rounds": pl.Int64,
+    "regret": pl.Float64,
+    "random_regret": pl.Float64,
+    "share": pl.Float64,
+    "microseconds": pl.Float64,
+}
+
+
+def build(contender: Contender, path: Trajectory, problem: Problem) -> LivePolicy | None:
+    """Return a policy that fits a problem; None where it cannot play it."""
+    entry = registry()[contender.policy]
+    if entry.claims.needs_system:
+        return None if problem.system is None else make(contender.policy, problem.system, **contender.parameters)
+    if contender.needs_contexts and path.context_dim == 0:
+        return None
+    sizes = {"context_dim": path.context_dim, "feature_dim": path.features.shape[1], "rng": problem.seed}
+    fitting = {name: size for name, size in sizes.items() if name in entry.parameters}
+    return make(contender.policy, arms=path.arm_count, **fitting, **contender.parameters)
+
+
+def _play(family: str, problem: Problem, contenders: Sequence[Contender], rounds: int) -> list[dict[str, Any]]:
+    """Return one row for each policy that can play the problem."""
+    path = problem.path(rounds)
+    rows = []
+    for contender in contenders:
+        policy = build(contender, path, problem)
+        if policy is not None:
+            start = time.perf_counter()
+            run = simulate(policy, path, threads=1)
+            microseconds = 1e6 * (time.perf_counter() - start) / path.rounds
+            rows.append(_row(family, problem.label, contender.label, path, run.arms) | {"microseconds": microseconds})
+    return rows
+
+
+def _row(family: str, problem: str, policy: str, path: Trajectory, arms: Any) -> dict[str, Any]:
+    assert path.means is not None
+    regret = float(path.regret(arms)[-1])
+    at_random = float((path.means.max(axis=1) - path.means.mean(axis=1)).sum())
+    return {
+        "family": family,
+        "problem": problem,
+        "policy": policy,
+        "arms": path.arm_count,
+        "rounds": path.rounds,
+        "regret": regret,
+        "random_regret": at_random,
+        # The same as datasets.share_won, since there the rewards are the means.
+        "share": 1 - regret / at_random if FAMILIES[family].data else None,
+        "microseconds": None,
+    }
+
+
+def _references(name: str, family: Family, rounds: int) -> list[dict[str, Any]]:
+    """Return what hindsight and full information win of a recorded table: bounds of a kind, not policies."""
+    path = family.problem(0).path(rounds)
+    best = np.full(path.rounds, path.rewards.mean(axis=0).argmax())
+    follow = follow_average(dataset(str(family.data)))[: path.rounds]
+    shown = {"best fixed arm (hindsight)": best, "average of all rewards (sees all)": follow}
+    return [_row(name, "seed 0", label, path, arms) for label, arms in shown.items()]
+
+
+def _warm_up(problems: Sequence[tuple[str, Problem]], contenders: Sequence[Contender], rounds: int) -> None:
+    """Compile what has to be compiled, so that no measured time contains it."""
+    cold = list(contenders)
+    for first in dict(reversed(problems)).values():
+        if cold:
+            path = first.path(min(rounds, _WARM_UP))
+            built = [(contender, build(contender, path, first)) for contender in cold]
+            for _, policy in built:
+                if policy is not None:
+                    simulate(policy, path, threads=1)
+            cold = [contender for contender, policy in built if policy is None]
+
+
+def _contenders(labels: Collection[str]) -> list[Contender]:
+    known = [contender.label for contender in CONTENDERS]
+    if unknown := [label for label in labels if label not in known]:
+        raise InvalidInputError(f"policies: there is no {unknown[0]!r}; there are {', '.join(known)}")
+    there = registry()
+    return [c for c in CONTENDERS if c.policy in there and (not labels or c.label in labels)]
+
+
+def summarise(table: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per family and policy of a table from `run_trials`.
+
+    Returns
+    -------
+    family, policy, problems
+        Which, and how many problems.
+    regret, of_random
+        Median regret, and its median ratio to a uniform choice's.
+    to_known, to_known_worst; to_oracle, to_oracle_worst
+        Median and largest ratio to KalmanGreedy, which knows the true system, and to the paper's Oracle.
+    best, to_best
+        The best of `RIVALS`, the one with the smallest geometric mean of regret over the family, and the geometric mean
+        of the ratio to it. Here every regret is at least 1 % of a uniform choice's.
+    share, share_low, share_high
+        Median and range of the share won.
+    microseconds
+        Median time a round.
+    """
+    rows = []
+    for family in table.partition_by("family", maintain_order=True):
+        groups = {str(group["policy"][0]): group for group in family.partition_by("policy", maintain_order=True)}
+        regrets = {label: group["regret"].to_numpy() for label, group in groups.items()}
+        logs = {
+            label: np.log(np.maximum(regrets[label], FLOOR * group["random_regret"].to_numpy())).mean()
+            for label, group in groups.items()
+        }
+        best = min((label for label in RIVALS if label in logs), key=lambda label: float(logs[label]), default=None)
+        for label, group in groups.items():
+            to_known = _ratio(regrets[label], regrets.get(KNOWS))
+            to_oracle = _ratio(regrets[label], regrets.get(ORACLE))
+            rows.append(
+                {
+                    "family": family["family"][0],
+                    "policy": label,
+                    "problems": group.height,
+                    "regret": group["regret"].median(),
+                    "of_random": (group["regret"] / group["random_regret"]).median(),
+                    "to_known": _or_none(np.median, to_known),
+                    "to_known_worst": _or_none(np.max, to_known),
+                    "to_oracle": _or_none(np.median, to_oracle),
+                    "to_oracle_worst": _or_none(np.max, to_oracle),
+                    "best": best,
+                    "to_best": None if best is None else float(np.exp(logs[label] - logs[best])),
+                    "share": group["share"].median(),
+                    "share_low": group["share"].min(),
+                    "share_high": group["share"].max(),
+                    "microseconds": group["microseconds"].median(),
+                }
+            )
+    return pl.DataFrame(rows, schema=_SUMMARY)
+
+
+_SUMMARY = {"family": pl.String, "policy": pl.String, "problems": pl.Int64} | {
+    name: pl.String if name == "best" else pl.Float64
+    for name in (
+        *("regret", "of_random", "to_known", "to_known_worst", "to_oracle", "to_oracle_worst", "best", "to_best"),
+        *("share", "share_low", "share_high", "microseconds"),
+    )
+}
+
+
+def _ratio(regret: FloatArray, base: FloatArray | None) -> FloatArray:
+    """Return the ratios on the problems on which the base has any regret."""
+    if base is None or len(base) != len(regret):
+        return np.empty(0)
+    return np.asarray(regret[base > 0] / base[base > 0])
+
+
+def _or_none(statistic: Callable[[FloatArray], Any], values: FloatArray) -> float | None:
+    return float(statistic(values)) if values.size else None
+
+
+def write(folder: str | os.PathLike[str], table: pl.DataFrame, summary: pl.DataFrame) -> Path:
+    """Write trials.csv, one row a problem and policy, and summary.json into a folder, and return it."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    table.write_csv(place / "trials.csv")
+    (place / "summary.json").write_text(json.dumps(summary.to_dicts(), indent=1) + "\n", encoding="utf-8")
+    return place
+
+
+def show(summary: pl.DataFrame) -> Table:
+    """Return the summary as a table to print."""
+    table = Table(title="Regret relative to others: median (worst); geometric mean; share won: median (range)")
+    table.add_column("family")
+    table.add_column("policy")
+    for name in ("to KalmanGreedy", "to the Oracle", "to the best rival", "share won, %", "µs a round"):
+        table.add_column(name, justify="right")
+    for family in summary.partition_by("family", maintain_order=True):
+        for number, row in enumerate(family.iter_rows(named=True)):
+            share = [None if row[key] is None else 100 * row[key] for key in ("share", "share_low", "share_high")]
+            table.add_row(
+                f"{FAMILIES[row['family']].title} ({row['problems']})" if number == 0 else "",
+                row["policy"],
+                _cell("{:.3f} ({:.2f})", row["to_known"], row["to_known_worst"]),
+                _cell("{:.3f} ({:.2f})", row["to_oracle"], row["to_oracle_worst"]),
+                _cell("{:.3f}", row["to_best"]) + (" *" if row["policy"] == row["best"] else ""),
+                _cell("{:.1f} ({:.1f}–{:.1f})", *share),
+                _cell("{:.1f}", row["microseconds"]),
+            )
+        table.add_section()
+    return table
+
+
+def _cell(form: str, *values: float | None) -> str:
+    return "" if any(value is None for value in values) else form.format(*values)

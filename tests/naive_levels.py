@@ -1,0 +1,124 @@
+"""The slow twins of the structural model: full matrices, and one Gaussian law of all rewards written out whole."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import multivariate_normal
+
+Array = npt.NDArray[np.float64]
+
+
+def groups(k: int, q: int) -> npt.NDArray[np.int64]:
+    """Group of each entry: shared level, slow levels, fast levels, intercept and weights by arm, shared weights."""
+    return np.array([0] + [1] * k + [2] * k + ([3] + [4] * q) * k + [5] * q)
+
+
+def matrices(hyper: Array, k: int, q: int) -> tuple[Array, Array, Array]:
+    """Transition Φ, innovation covariance Q and initial covariance, all diagonal."""
+    φ, V = hyper[:6][groups(k, q)], hyper[6:12][groups(k, q)]
+    return np.diag(φ), np.diag(V * (1 - φ**2)), np.diag(V)
+
+
+def row(arm: int, features: Array, k: int) -> Array:
+    """Observation row h of an arm: shared level, its two levels, [1, u] at its own weights, u at the shared ones."""
+    q = len(features)
+    h = np.zeros(len(groups(k, q)))
+    h[[0, 1 + arm, 1 + k + arm]] = 1
+    start = 1 + 2 * k + arm * (1 + q)
+    h[start : start + 1 + q] = [1, *features]
+    h[len(h) - q :] = features
+    return h
+
+
+def seen(table: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray((table[:, 0] >= 0) & ~np.isnan(table[:, 1]))
+
+
+def run(table: Array, hyper: Array, k: int) -> tuple[float, Array, Array, Array]:
+    """Log-likelihood, standardised innovations, and the belief at the end of the last round, without a step beyond."""
+    q = table.shape[1] - 2
+    Φ, Q, P = matrices(hyper, k, q)
+    z = np.zeros(len(P))
+    log_likelihood, innovations = 0.0, np.full(len(table), np.nan)
+    for t, there in enumerate(seen(table)):
+        if t > 0:
+            z, P = Φ @ z, Φ @ P @ Φ + Q
+        if there:
+            h = row(int(table[t, 0]), table[t, 2:], k)
+            s = h @ P @ h + hyper[12]
+            e = table[t, 1] - h @ z
+            K = P @ h / s
+            z, P = z + K * e, P - np.outer(K, h @ P)
+            log_likelihood -= 0.5 * (math.log(2 * math.pi * s) + e**2 / s)
+            innovations[t] = e / math.sqrt(s)
+    return log_likelihood, innovations, z, P
+
+
+def forecast(z: Array, P: Array, hyper: Array, k: int, features: Array) -> Array:
+    """Mean; variances of s + f + ⟨w, [1, u]⟩, of s + ⟨w, [1, u]⟩, of s + f, of ⟨w, [1, u]⟩, of the reward: (6, k)."""
+    result, part = np.empty((6, k)), groups(k, len(features))
+    for a in range(k):
+        h = row(a, features, k)
+        result[0, a], result[5, a] = h @ z, h @ P @ h + hyper[12]
+        for i, which in enumerate([(1, 2, 3, 4), (1, 3, 4), (1, 2), (3, 4)]):
+            some = h * np.isin(part, which)
+            result[1 + i, a] = some @ P @ some
+    return result
+
+
+def dense_log_likelihood(table: Array, hyper: Array, k: int) -> float:
+    """The same likelihood from the covariance of all rewards: Cov(z_j at t, z_j at t') = V φ^|t − t'|."""
+    q = table.shape[1] - 2
+    φ, V = hyper[:6][groups(k, q)], hyper[6:12][groups(k, q)]
+    rounds = np.flatnonzero(seen(table))
+    H = np.array([row(int(table[t, 0]), table[t, 2:], k) for t in rounds])
+    apart = np.abs(rounds[:, None] - rounds[None, :])
+    covariance = np.diag(np.full(len(rounds), hyper[12]))
+    for j in range(len(φ)):
+        covariance += np.outer(H[:, j], H[:, j]) * V[j] * φ[j] ** apart
+    return float(multivariate_normal(np.zeros(len(rounds)), covariance).logpdf(table[rounds, 1]))
+
+
+def score(table: Array, hyper: Array, k: int) -> Array:
+    """Score in atanh φ, log V and log σ² by Fisher's identity, from the law of all states given all rewards."""
+    q, n = table.shape[1] - 2, len(table)
+    Φ, Q, P0 = matrices(hyper, k, q)
+    D = len(Φ)
+    prior = np.zeros((n, n, D, D))
+    P = P0
+    for t in range(n):
+        prior[t, t] = P
+        for later in range(t + 1, n):
+            prior[later, t] = Φ @ prior[later - 1, t]
+            prior[t, later] = prior[later, t].T
+        P = Φ @ P @ Φ + Q
+    covariance = prior.transpose(0, 2, 1, 3).reshape(n * D, n * D)
+    there = np.flatnonzero(seen(table))
+    H = np.zeros((len(there), n * D))
+    for i, t in enumerate(there.tolist()):
+        H[i, t * D : (t + 1) * D] = row(int(table[t, 0]), table[t, 2:], k)
+    gain = covariance @ H.T @ np.linalg.inv(H @ covariance @ H.T + hyper[12] * np.eye(len(there)))
+    mean = gain @ table[there, 1]
+    second = covariance - gain @ H @ covariance + np.outer(mean, mean)  # E zz' given all rewards
+    moments = second.reshape(n, D, n, D)
+    φ, V = np.diag(Φ), np.diag(P0)
+    result = np.zeros(13)
+    for j, group in enumerate(groups(k, q).tolist()):
+        entry = moments[:, j, :, j]
+        start = entry[0, 0]
+        by_V = (start / V[j] - 1) / 2
+        if φ[j] < 1:
+            noise = V[j] * (1 - φ[j] ** 2)
+            squares = math.fsum(
+                entry[t, t] - 2 * φ[j] * entry[t, t - 1] + φ[j] ** 2 * entry[t - 1, t - 1] for t in range(1, n)
+            )
+            slope = math.fsum(entry[t, t - 1] - φ[j] * entry[t - 1, t - 1] for t in range(1, n)) / noise
+            by_noise = (squares / noise - (n - 1)) / (2 * noise)
+            by_V += V[j] * (1 - φ[j] ** 2) * by_noise
+            result[group] += (1 - φ[j] ** 2) * (slope - 2 * φ[j] * V[j] * by_noise)
+        result[6 + group] += by_V
+    smoothed = second - np.outer(mean, mean)
+    residuals = np.sum((table[there, 1] - H @ mean) ** 2 + np.einsum("ij,jk,ik->i", H, smoothed, H))
+    result[12] = (residuals / hyper[12] - len(there)) / 2
+    return result

@@ -1,0 +1,279 @@
+"""The structural model: its filter, likelihood and score against slow twins, and its fit on sound and on odd data."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import naive_levels as naive
+from undertow.errors import InvalidInputError
+from undertow.identify.levels import (
+    filter_levels,
+    fit_levels,
+    levels_optimise,
+    levels_prior,
+    optimise_levels,
+    typical_levels,
+)
+from undertow.identify.levels_score import levels_likelihood, levels_workspace
+from undertow.identify.levels_steps import (
+    levels_condition,
+    levels_forecast,
+    levels_predict,
+    levels_run,
+    levels_size,
+    levels_start,
+)
+
+Array = naive.Array
+
+STILL = np.array([0.9, 0.98, -0.6, 1.0, 1.0, 1.0, 0.3, 0.4, 0.5, 0.7, 0.2, 0.6, 0.3])
+DRIFT = np.array([-0.5, 0.99, 0.7, 0.999, 0.97, 0.95, 0.1, 0.8, 0.2, 0.4, 0.5, 0.3, 0.05])
+SIZES = [(1, 0), (1, 2), (3, 0), (3, 2), (2, 5)]
+
+
+def make_table(n: int, k: int, q: int, seed: int) -> Array:
+    """Some rounds without an arm, some without a reward."""
+    rng = np.random.default_rng(seed)
+    table = rng.standard_normal((n, 2 + q))
+    table[:, 0] = rng.integers(-1, k, n)
+    table[rng.random(n) < 0.1, 1] = np.nan
+    return table
+
+
+def likelihood(table: Array, hyper: Array, k: int) -> tuple[float, Array]:
+    q, score = table.shape[1] - 2, np.empty(13)
+    work = np.full(levels_workspace(len(table), k, q), np.nan)  # nothing may be read before it is written
+    return levels_likelihood(table, hyper, k, q, score, work), score
+
+
+def belief(k: int, q: int) -> tuple[Array, Array, Array]:
+    D = levels_size(k, q)
+    return np.empty(D), np.empty((D, D)), np.empty(2 * D)
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize(("k", "q"), SIZES)
+def test_filter_agrees_with_full_matrices(k: int, q: int, hyper: Array) -> None:
+    table = make_table(80, k, q, seed=k + 10 * q)
+    z, P, scratch = belief(k, q)
+    innovations = np.empty(80)
+    levels_start(z, P, hyper, k, q)
+    found = levels_run(table, hyper, k, q, z, P, scratch, innovations)
+    expected, standardised, mean, covariance = naive.run(table, hyper, k)
+    assert found == pytest.approx(expected, rel=1e-10)
+    np.testing.assert_allclose(innovations, standardised, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(z, mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(P, covariance, rtol=1e-8, atol=1e-10)
+    np.testing.assert_array_equal(P, P.T)
+    again = np.empty_like(z), np.empty_like(P)
+    assert filter_levels(table, hyper, k, q, *again) == found
+    np.testing.assert_array_equal(again[0], z)
+
+
+@pytest.mark.parametrize(("k", "q"), SIZES)
+def test_single_steps_and_forecast(k: int, q: int) -> None:
+    table = make_table(30, k, q, seed=3)
+    u = np.random.default_rng(4).standard_normal(q)
+    z, P, scratch = belief(k, q)
+    filter_levels(table, DRIFT, k, q, z, P)
+    Φ, Q, _ = naive.matrices(DRIFT, k, q)
+    mean, covariance = Φ @ z, Φ @ P @ Φ + Q
+    levels_predict(z, P, DRIFT, k, q, scratch)
+    np.testing.assert_allclose(z, mean, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(P, covariance, rtol=1e-12, atol=1e-14)
+    forecast = np.empty((6, k))
+    levels_forecast(z, P, DRIFT, k, q, u, forecast)
+    np.testing.assert_allclose(forecast, naive.forecast(z, P, DRIFT, k, u), rtol=1e-9, atol=1e-11)
+    log_density, innovation = levels_condition(z, P, DRIFT, k, q, u, k - 1, 1.5, scratch)
+    s = forecast[5, k - 1]
+    assert innovation == pytest.approx((1.5 - forecast[0, k - 1]) / math.sqrt(s), rel=1e-9)
+    assert log_density == pytest.approx(-0.5 * (math.log(2 * math.pi * s) + innovation**2), rel=1e-9)
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize(("k", "q"), SIZES)
+def test_likelihood_agrees_with_filter_and_with_one_gaussian_law(k: int, q: int, hyper: Array) -> None:
+    table = make_table(70, k, q, seed=20 + k + q)
+    found, _ = likelihood(table, hyper, k)
+    assert found == pytest.approx(naive.run(table, hyper, k)[0], rel=1e-10)
+    assert found == pytest.approx(naive.dense_log_likelihood(table, hyper, k), rel=1e-8)
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize(("k", "q"), SIZES)
+def test_score_agrees_with_fishers_identity(k: int, q: int, hyper: Array) -> None:
+    table = make_table(25, k, q, seed=k * q)
+    np.testing.assert_allclose(likelihood(table, hyper, k)[1], naive.score(table, hyper, k), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+def test_score_agrees_with_differences(hyper: Array) -> None:
+    k, q = 3, 2
+    table = make_table(150, k, q, seed=8)
+    score = likelihood(table, hyper, k)[1]
+    for i in np.flatnonzero(hyper != 1):
+        ends = []
+        for by in (-1e-5, 1e-5):
+            moved = hyper.copy()
+            moved[i] = math.tanh(math.atanh(hyper[i]) + by) if i < 6 else hyper[i] * math.exp(by)
+            ends.append(likelihood(table, moved, k)[0])
+        assert score[i] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+def test_score_does_not_depend_on_how_many_beliefs_are_kept(hyper: Array) -> None:
+    """900 rounds of 20 arms go through in several segments, the other tests in one."""
+    k, q = 20, 1
+    table = make_table(900, k, q, seed=5)
+    whole, score = likelihood(table, hyper, k)
+    expected = naive.run(table, hyper, k)[0]
+    assert whole == pytest.approx(expected, rel=1e-10)
+    up, down = hyper.copy(), hyper.copy()
+    up[12], down[12] = hyper[12] * math.exp(1e-5), hyper[12] * math.exp(-1e-5)
+    slope = (likelihood(table, up, k)[0] - likelihood(table, down, k)[0]) / 2e-5
+    assert score[12] == pytest.approx(slope, rel=1e-5)
+
+
+def test_belief_stays_symmetric_and_positive_for_long() -> None:
+    k, q = 2, 1
+    hyper = np.array([0.95, 0.9999, 0.01, 1.0, 1.0, 1.0, 0.2, 2.0, 0.2, 5.0, 5.0, 5.0, 1e-6])
+    table = make_table(200_000, k, q, seed=6)
+    table[1000:150_000, 0] = np.where(table[1000:150_000, 0] == 1, 0, table[1000:150_000, 0])  # arm 1 rests
+    z, P, _ = belief(k, q)
+    assert math.isfinite(filter_levels(table, hyper, k, q, z, P))
+    np.testing.assert_array_equal(P, P.T)
+    assert np.linalg.eigvalsh(P)[0] > -1e-12
+
+
+def simulate(n: int, k: int, hyper: Array, features: Array, seed: int) -> tuple[npt.NDArray[np.int64], Array]:
+    rng = np.random.default_rng(seed)
+    q = features.shape[1]
+    Φ, Q, V = naive.matrices(hyper, k, q)
+    z = np.sqrt(np.diag(V)) * rng.standard_normal(len(V))
+    arms, rewards = rng.integers(0, k, n), np.empty(n)
+    for t in range(n):
+        rewards[t] = naive.row(int(arms[t]), features[t], k) @ z + math.sqrt(hyper[12]) * rng.standard_normal()
+        z = np.diag(Φ) * z + np.sqrt(np.diag(Q)) * rng.standard_normal(len(z))
+    return arms, rewards
+
+
+def test_fit_finds_what_made_the_data() -> None:
+    """One path, seed 1: logs of variances within 1, persistences within 0.1 of the truth; innovations white."""
+    hyper = np.array([0.97, 0.998, -0.8, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.3])
+    features = np.random.default_rng(0).standard_normal((2000, 2))
+    arms, rewards = simulate(2000, 4, hyper, features, seed=1)
+    fit = fit_levels(arms, rewards, features=features)
+    assert fit.fast_persistence == pytest.approx(-0.8, abs=0.1)
+    assert fit.shared_persistence == pytest.approx(0.97, abs=0.1)
+    assert math.log(fit.fast_variance) == pytest.approx(0.0, abs=1.0)
+    assert math.log(fit.reward_noise / 0.3) == pytest.approx(0.0, abs=1.0)
+    assert np.std(fit.innovations) == pytest.approx(1.0, abs=4 / math.sqrt(2 * 2000))
+    mean, error = fit.forecast(np.zeros(2))
+    assert mean.shape == error.shape == (4,)
+    assert np.all(error > 0)
+
+
+def test_optimiser_reaches_a_stationary_point_and_never_gets_worse() -> None:
+    k, q = 3, 1
+    features = np.random.default_rng(2).standard_normal((400, q))
+    arms, rewards = simulate(400, k, STILL, features, seed=3)
+    table = np.column_stack([arms, rewards, features])
+    prior, before = levels_prior(), -math.inf
+    for evaluations in (1, 2, 4, 8, 16, 200):
+        hyper, objective, log_likelihood, used = optimise_levels(table, k, q, typical_levels(), evaluations)
+        assert 1 <= used <= evaluations
+        assert objective >= before
+        before = objective
+    assert used < 200
+    found, score = likelihood(table, hyper, k)
+    assert found == pytest.approx(log_likelihood, rel=1e-12)
+    free = prior[1] > 0
+    with np.errstate(divide="ignore"):
+        c = np.concatenate([np.arctanh(hyper[:6]), np.log(hyper[6:])])
+    penalty = (c[free] - prior[0, free]) / prior[1, free]
+    assert objective == pytest.approx(found - 0.5 * penalty @ penalty, rel=1e-12)
+    np.testing.assert_allclose(score[free] - penalty / prior[1, free], 0, atol=0.5)
+    np.testing.assert_array_equal(hyper[~free], 1.0)
+
+
+def test_a_start_that_cannot_be_improved_is_left_alone() -> None:
+    hyper, work = typical_levels(), np.empty(levels_workspace(3, 1, 0))
+    table = np.array([[0.0, math.inf], [0.0, 1.0], [0.0, 2.0]])
+    levels_optimise(table, hyper, 1, 0, levels_prior(), 10, work)
+    np.testing.assert_allclose(hyper, typical_levels(), rtol=1e-14)
+
+
+def test_units_do_not_matter() -> None:
+    """Powers of two change no rounding: the standardised fit is the same to the last bit."""
+    features = np.random.default_rng(2).standard_normal((200, 2))
+    arms, rewards = simulate(200, 3, STILL, features, seed=4)
+    one = fit_levels(arms, rewards, features=features)
+    two = fit_levels(arms, rewards * 2**10, features=features / 4)
+    np.testing.assert_array_equal(one.innovations, two.innovations)
+    assert two.reward_noise == one.reward_noise * 2**20
+    assert two.fast_persistence == one.fast_persistence
+    assert two.log_likelihood == pytest.approx(one.log_likelihood - 200 * math.log(2**10), rel=1e-12)
+    for mine, theirs in zip(one.forecast([1.0, 2.0]), two.forecast([0.25, 0.5]), strict=True):
+        np.testing.assert_array_equal(mine * 2**10, theirs)
+    shifted = fit_levels(arms, rewards * 1e6 - 3e7, features=features + 100)
+    assert shifted.reward_noise == pytest.approx(one.reward_noise * 1e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arms", "rewards", "features"),
+    [
+        ([0], [3.0], None),
+        ([0] * 60, [0.1] * 60, None),
+        ([0, 1] * 40, [1e6] * 80, np.ones((80, 1))),
+        ([-1] * 5, [math.nan] * 5, None),
+        ([0, -1, 1] * 20, [1.0, 5.0, math.nan] * 20, np.full((60, 2), 0.1)),
+        ([0] * 100, [(-1.0) ** t for t in range(100)], None),
+        ([0, 1] * 60, [float(t) for t in range(120)], np.arange(120.0)[:, None]),
+        ([5], [1e-300], np.zeros((1, 1))),
+        ([], [], None),
+    ],
+)
+def test_odd_data_give_finite_numbers(arms: list[int], rewards: list[float], features: Array | None) -> None:
+    fit = fit_levels(np.array(arms, dtype=int), rewards, features=features)
+    q = 0 if features is None else features.shape[1]
+    mean, error = fit.forecast(np.zeros(q))
+    assert np.isfinite(mean).all()
+    assert np.isfinite(error).all()
+    assert fit.arm_count == max([0, *arms]) + 1
+    names = ("shared", "slow", "fast")
+    assert all(-1 < getattr(fit, f"{name}_persistence") < 1 for name in names)
+    assert all(
+        math.isfinite(getattr(fit, f"{name}_variance")) for name in (*names, "intercept", "weight", "shared_weight")
+    )
+    assert math.isfinite(fit.reward_noise)
+    assert math.isfinite(fit.log_likelihood)
+    seen = (np.array(arms) >= 0) & ~np.isnan(rewards)
+    np.testing.assert_array_equal(np.isfinite(fit.innovations), seen)
+
+
+def test_arms_never_played_are_forecast_from_what_all_share() -> None:
+    fit = fit_levels([0, 1, 0, 1], [1.0, 2.0, 1.1, 2.1], arm_count=4)
+    mean, error = fit.forecast()
+    assert mean[2] == mean[3]
+    assert error[2] > error[0]
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"arms: expected whole numbers, -1 where"):
+        fit_levels([0.5, 1.0], [1.0, 2.0])
+    with pytest.raises(InvalidInputError, match=r"arms: expected numbers from 0 on"):
+        fit_levels([0, -2], [1.0, 2.0])
+    with pytest.raises(InvalidInputError, match=r"rewards: expected shape \(2,\)"):
+        fit_levels([0, 1], [1.0])
+    with pytest.raises(InvalidInputError, match=r"rewards: expected finite numbers, or NaN"):
+        fit_levels([0, 1], [1.0, math.inf])
+    with pytest.raises(InvalidInputError, match=r"features: expected shape \(2, q\)"):
+        fit_levels([0, 1], [1.0, 2.0], features=[[1.0]])
+    with pytest.raises(InvalidInputError, match=r"features: expected finite numbers"):
+        fit_levels([0, 1], [1.0, 2.0], features=[[1.0], [math.nan]])
+    with pytest.raises(InvalidInputError, match=r"arm_count: expected at least 2, as arm 1 was played"):
+        fit_levels([0, 1], [1.0, 2.0], arm_count=1)
+    with pytest.raises(InvalidInputError, match=r"features: expected shape \(1,\)"):
+        fit_levels([0, 1], [1.0, 2.0], features=[[1.0], [2.0]]).forecast()

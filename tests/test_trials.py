@@ -1,0 +1,168 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from undertow import InvalidInputError, make, paper_system, simulate
+from undertow.study.datasets import dataset, share_won
+from undertow.study.families import FAMILIES, select_families
+from undertow.study.trials import CONTENDERS, FLOOR, RIVALS, run_trials, show, summarise, write
+
+OLD = ["KalmanGreedy", "Oracle", "PIES(10)", "LinUCB", "Discounted UCB"]
+
+
+@pytest.fixture(scope="module")
+def table() -> pl.DataFrame:
+    return run_trials(runs=2, rounds=150, policies=OLD, threads=2)
+
+
+def test_one_row_per_problem_and_policy(table: pl.DataFrame) -> None:
+    assert table["family"].unique(maintain_order=True).to_list() == list(FAMILIES)
+    assert not table.select("family", "problem", "policy").is_duplicated().any()
+    assert (table["rounds"] == 150).all()
+    for name, family in FAMILIES.items():
+        rows = table.filter(pl.col("family") == name)
+        present = set(rows["policy"])
+        assert ("KalmanGreedy" in present) == (family.problem(0).system is not None)
+        assert ("PIES(10)" in present) == (not family.data and not name.startswith("no-contexts"))
+        assert {"LinUCB", "Discounted UCB"} <= present
+        assert (rows["share"].is_null() == (family.data is None)).all()
+    timed = table.filter(pl.col("microseconds").is_null())
+    assert set(timed["policy"]) == {"best fixed arm (hindsight)", "average of all rewards (sees all)"}
+
+
+def test_rows_are_what_simulate_says(table: pl.DataFrame) -> None:
+    problem = FAMILIES["unit-root-drift"].problem(1)
+    assert problem.system is not None
+    path = problem.path(150)
+    run = simulate(make("kalman-greedy", problem.system), path)
+    assert run.regret is not None
+    here = (pl.col("family") == "unit-root-drift") & (pl.col("problem") == "seed 1")
+    row = table.row(by_predicate=here & (pl.col("policy") == "KalmanGreedy"), named=True)
+    assert row["regret"] == run.regret[-1]
+    assert path.means is not None
+    played = np.random.default_rng(0).integers(path.arm_count, size=(2000, 150))
+    losses = [path.regret(arms)[-1] for arms in played]
+    assert abs(np.mean(losses) - row["random_regret"]) < 4 * np.std(losses) / np.sqrt(2000)
+
+
+def test_the_share_won_is_that_of_the_data_set() -> None:
+    whole = run_trials(["data-victoria"], runs=1, policies=["Discounted UCB"], threads=1)
+    data = dataset("victoria")
+    run = simulate(make("discounted-ucb", arms=5, discount=0.99), data.trajectory)
+    shares = dict(zip(whole["policy"], whole["share"], strict=True))
+    assert shares["Discounted UCB"] == pytest.approx(share_won(data, run.arms))
+    assert shares["average of all rewards (sees all)"] == pytest.approx(0.807, abs=5e-4)
+
+
+def test_threads_change_nothing_but_times(table: pl.DataFrame) -> None:
+    again = run_trials(["stable", "data"], runs=2, rounds=150, policies=OLD, threads=1)
+    some = table.filter(pl.col("family").str.contains("^(stable|data-.*)$"))
+    assert again.drop("microseconds").equals(some.drop("microseconds"))
+
+
+def test_summary() -> None:
+    """By hand: two problems, two rivals, a floor that bites."""
+    rows = [
+        ("stable", "seed 0", "KalmanGreedy", 10.0, 1000.0),
+        ("stable", "seed 1", "KalmanGreedy", 40.0, 1000.0),
+        ("stable", "seed 0", "LinUCB", 20.0, 1000.0),
+        ("stable", "seed 1", "LinUCB", 60.0, 1000.0),
+        ("stable", "seed 0", "Discounted UCB", 1.0, 1000.0),
+        ("stable", "seed 1", "Discounted UCB", 40.0, 1000.0),
+    ]
+    columns = ["family", "problem", "policy", "regret", "random_regret"]
+    empty = (pl.lit(None, dtype=pl.Float64).alias(name) for name in ("share", "microseconds"))
+    summary = summarise(pl.DataFrame(rows, schema=columns, orient="row").with_columns(*empty))
+    known, linear, discounted = summary.iter_rows(named=True)
+    assert (linear["to_known"], linear["to_known_worst"]) == (1.75, 2.0)
+    assert (discounted["to_known"], discounted["to_known_worst"]) == (pytest.approx(0.55), 1.0)
+    assert linear["to_oracle"] is None
+    assert linear["best"] == "Discounted UCB"
+    assert FLOOR == 0.01
+    assert discounted["to_best"] == 1.0
+    assert linear["to_best"] == pytest.approx(np.sqrt(20 * 60 / (10 * 40)))  # 1 counts as 10, 1 % of Random's
+    assert known["to_best"] == pytest.approx(1.0)
+    assert known["of_random"] == pytest.approx(0.025)
+
+
+def test_what_is_written_and_shown(table: pl.DataFrame, tmp_path: Path) -> None:
+    summary = summarise(table)
+    assert set(summary["best"]) <= set(RIVALS)
+    folder = write(tmp_path / "deep" / "trials", table, summary)
+    assert pl.read_csv(folder / "trials.csv").height == table.height
+    kept = json.loads((folder / "summary.json").read_text())
+    assert len(kept) == summary.height
+    assert kept[0]["policy"] == "KalmanGreedy"
+    assert kept[0]["to_known"] == 1.0
+    assert show(summary).row_count == summary.height
+
+
+def test_families_by_name() -> None:
+    assert select_families([]) == list(FAMILIES)
+    assert select_families(["paper"]) == [f"paper-{psi}" for psi in (1, 2, 3, 4)]
+    assert select_families(["data-stocks", "stable"]) == ["stable", "data-stocks"]
+    assert len(select_families(["misspecified"])) == 9
+    assert {FAMILIES[name].size for name in select_families(["paper"])} == {100}
+    assert {contender.label for contender in CONTENDERS} >= {*RIVALS, *OLD}
+
+
+def test_families_of_the_papers_system_share_their_paths() -> None:
+    whole, lossy, bare = (FAMILIES[f"{name}-2"].problem(3) for name in ("paper", "missing", "no-contexts"))
+    path = whole.path(100)
+    assert (lossy.path(100).rewards == path.rewards).all()
+    assert (bare.path(100).rewards == path.rewards).all()
+    assert np.isnan(lossy.path(100).contexts).any()
+    assert lossy.system == whole.system
+    assert bare.system is not None
+    assert bare.system.context_dim == bare.path(100).context_dim == 0
+    assert (bare.system.dynamics == paper_system(2).dynamics).all()
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "undertow.cli", "trials", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command(tmp_path: Path) -> None:
+    words = ["--family", "paper-1", "--family", "data-stocks", "--runs", "2", "--rounds", "100"]
+    done = command(*words, "--policies", "Oracle,LinUCB", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "the paper's system, psi = 1 (2)" in done.stdout
+    assert "4 of 4 problems" in done.stderr
+    assert pl.read_csv(tmp_path / "trials" / "trials.csv").height == 4 + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"families": ["martian"]}, "family: there is no 'martian'; there are paper-1"),
+        ({"policies": ["Luck"]}, "policies: there is no 'Luck'; there are KalmanGreedy"),
+        ({"runs": 0}, "runs: expected at least 1, got 0"),
+        ({"rounds": 0}, "rounds: expected at least 1, got 0"),
+        ({"threads": 0}, "threads: expected at least 1, got 0"),
+    ],
+)
+def test_mistakes(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        run_trials(**arguments)
+
+
+def test_json_for_machines(tmp_path: Path) -> None:
+    words = ("--family", "data-stocks", "--runs", "1", "--rounds", "50", "--policies", "LinUCB")
+    events = [json.loads(line) for line in command(*words, "--json", "--out", str(tmp_path)).stdout.splitlines()]
+    assert events[-1]["event"] == "done"
+    assert events[-1]["summary"][0]["family"] == "data-stocks"
+
+
+def test_mistakes_end_with_status_2() -> None:
+    done = command("--family", "martian")
+    assert done.returncode == 2, done.stderr
+    assert "undertow: family: there is no 'martian'" in done.stderr
+    assert "Traceback" not in done.stderr
