@@ -62,7 +62,7 @@ def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = F
         )
     matrix = (matrix + matrix.T) / 2
     smallest = float(np.linalg.eigvalsh(matrix)[0]) if size else math.inf
-    if definite and smallest <= _POSITIVITY * scale:
+    if definite and not _is_definite(matrix):
         raise InvalidInputError(
             f"{name}: expected a positive definite matrix, but its smallest eigenvalue is {smallest:.3g}; "
             f"add a little noise to its diagonal"
@@ -73,6 +73,15 @@ def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = F
         )
     matrix.setflags(write=False)
     return matrix
+
+
+def _is_definite(matrix: FloatArray) -> bool:
+    """Tell whether a matrix is positive definite beyond rounding, whatever the units of its rows."""
+    variances = np.diag(matrix)
+    if not (variances > 0).all():
+        return False
+    unit = np.sqrt(variances)
+    return bool(np.linalg.eigvalsh(matrix / unit / unit[:, None]).min(initial=math.inf) > _POSITIVITY)
 
 
 def integer(name: str, value: Any, *, least: int) -> int:

@@ -182,8 +182,10 @@ def renew_prior(
         deviation = π[offsets_at(p) + o] - mean
         spread += deviation * deviation + inverse[block * o + BLOCK * d + d]
     U = view(inverse, block * p, (BLOCK, BLOCK))
+    dynamics = -0.5 * d * (d - 1)  # the likelihood does not change when the basis of the state is rotated
     for i in range(d + 1):
-        freedom += d * (1.0 - U[i, i])
+        dynamics += d * (1.0 - U[i, i])
+    freedom += max(dynamics, 0.0)
     prior[0], prior[1], prior[2] = τ / d, τ, 1.0
     prior[3] = (k + _PSEUDO_ARMS) * d / squares
     prior[4], prior[5] = mean, (k + _PSEUDO_ARMS) / spread

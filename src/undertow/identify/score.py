@@ -129,6 +129,9 @@ def filter_table(π: FloatArray, d: int, m: int, k: int, table: FloatArray, vari
     z, P, At, X = np.empty((1, WIDTH)), np.empty((WIDTH, WIDTH)), np.empty((WIDTH, WIDTH)), np.zeros((WIDTH, WIDTH))
     _transpose(A, At)
     _start(z, P, variance, d)
+    noise = np.empty(m + 1)
+    for i in range(m + 1):
+        noise[i] = math.exp(ρ[i])
     stride = _stride(m)
     total = 0.0
     for t in range(len(table)):
@@ -143,7 +146,7 @@ def filter_table(π: FloatArray, d: int, m: int, k: int, table: FloatArray, vari
             K = view(store, at + _C + (WIDTH + 2) * i, (1, WIDTH))
             h = row(C, o)
             v = y - D[o] - dot(h, row(z, 0))
-            F = condition_on(z, P, h, K, v, math.exp(ρ[i]), d)
+            F = condition_on(z, P, h, K, v, noise[i], d)
             store[at + _C + (WIDTH + 2) * i + WIDTH] = v
             store[at + _C + (WIDTH + 2) * i + WIDTH + 1] = F
             total -= 0.5 * (_LOG_2π + math.log(F) + v * v / F)
@@ -201,7 +204,7 @@ def _smooth(
         mean = row(zs, 0)
         add_outer(S, 1.0, zs, 0, mean, d)
         if t < n - 1:
-            whole = sums[p]
+            whole = view(sums, p * (WIDTH + 3) * WIDTH, (WIDTH + 3, WIDTH))
             for i in range(d):
                 put(whole, i, plus(row(whole, i), 1.0, row(S, i)))
             put(whole, WIDTH, plus(row(whole, WIDTH), 1.0, mean))
@@ -211,7 +214,7 @@ def _smooth(
             o = i if i < m else m + int(table[t, m])
             if np.isnan(y) or o < i:
                 continue
-            own = sums[o]
+            own = view(sums, o * (WIDTH + 3) * WIDTH, (WIDTH + 3, WIDTH))
             for j in range(d):
                 put(own, j, plus(row(own, j), 1.0, row(S, j)))
             put(own, WIDTH, plus(row(own, WIDTH), 1.0, mean))

@@ -82,8 +82,7 @@ def fit_one(search: Search, start: Model, *, em_steps: int, evaluations: int) ->
     )
     if not np.isfinite(log_likelihood) or not np.isfinite(vector).all():
         return start._replace(log_likelihood=-np.inf), used
-    # The likelihood does not change when the basis of the state is rotated: those parameters are no parameters.
-    return Model(d, vector, prior, log_likelihood, freedom - d * (d - 1) / 2), used
+    return Model(d, vector, prior, log_likelihood, freedom), used
 
 
 def challenge(

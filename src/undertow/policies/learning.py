@@ -9,6 +9,7 @@ import abc
 import json
 import math
 import threading
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -256,6 +257,8 @@ class LearningPolicy(ContextPolicy):
         block[BUSY] = block[ALARMED] = 0.0
         if isinstance(answer, Exception):
             self._records.append(FitRecord(member.name, task.round, int(block[READY]), math.nan, 0, repr(answer)))
+            message = f"the fit of the {member.name} at round {task.round} failed ({answer!r}); the old model goes on"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self._records.append(FitRecord(member.name, task.round, *found, None))

@@ -27,6 +27,7 @@ from undertow.policies.member import (
     READY,
     SETTINGS,
     SIZE,
+    TURN,
     Fit,
     Member,
     Span,
@@ -39,7 +40,8 @@ __all__ = ["LevelsMember", "expected_largest"]
 _LONGEST_LAG = 10
 _WEIGHTS = 120  # how many weights the lagged contexts may bring, over all arms
 _WINDOW = 1500  # rounds that the hyper-parameters are fitted to
-_COLD, _WARM = 40, 12  # evaluations of the likelihood
+_EVALUATIONS = 20  # of the likelihood in one fit
+_TURNS = (50, 500)  # rounds after which a fast level of the other sign is tried as well
 
 
 def expected_largest(k: int) -> float:
@@ -120,8 +122,15 @@ class LevelsMember(Member):
         table = self.table(own, rows)
         recent = np.ascontiguousarray(table[-_WINDOW:])
         Q = inputs.shape[1]
-        cold = own.settings[READY] == 0
-        hyper, _, likelihood, used = optimise_levels(recent, k, Q, own.hyper.copy(), _COLD if cold else _WARM)
+        hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS)
+        turn = int(own.settings[TURN])
+        if turn < len(_TURNS) and len(rows) >= _TURNS[turn]:  # do the fast levels change sign every round?
+            own.settings[TURN] += 1
+            own.hyper[2] *= -1.0
+            turned, objective, other, more = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS)
+            used += more
+            if objective > best:
+                hyper, likelihood = turned, other
         own.hyper[:] = hyper
         filter_levels(table, own.hyper, k, Q, own.z, own.P)
         m = self.context_dim

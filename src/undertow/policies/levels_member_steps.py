@@ -27,6 +27,7 @@ __all__ = [
     "open_levels_block",
 ]
 
+_ROOT_2π = math.sqrt(2.0 * math.pi)
 FORECASTS = 6  # rows that `levels_forecast` writes
 
 
@@ -112,7 +113,7 @@ def levels_decide(state: FloatArray, at: int, k: int, m: int) -> None:
     mean, scale = own.sizes[2], own.sizes[3]
     for a in range(k):
         own.out[0, a] = mean + scale * own.forecast[0, a]
-        own.out[1, a] = scale * own.settings[FACTOR] * math.sqrt(own.forecast[1, a])
+        own.out[1, a] = scale * own.settings[FACTOR] * math.sqrt(own.forecast[2, a])
         own.out[2, a] = scale * math.sqrt(own.forecast[3, a])
         own.out[3, a] = scale * math.sqrt(own.forecast[4, a])
 
@@ -125,7 +126,8 @@ def levels_learn(state: FloatArray, at: int, k: int, m: int, t: int, arm: int, r
         return
     x = (reward - own.sizes[2]) / own.sizes[3]
     density, e = levels_condition(own.z, own.P, own.hyper, k, len(own.u), own.u, arm, x, own.scratch)
-    note_density(own.settings, density - math.log(own.sizes[3]), e)
+    deviation = math.exp(-density - 0.5 * e * e) / _ROOT_2π
+    note_density(own.settings, e, deviation * own.sizes[3])
     watch(own.settings, e * e, t)
 
 

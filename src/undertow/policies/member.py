@@ -1,6 +1,7 @@
 """What the models inside a learner have in common: a block of the packed state that begins with the same numbers."""
 
 import abc
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -58,6 +59,7 @@ KIND, SIZE = 15, 16  # which kind of model this is, and the length of its block
 SCORED = 17  # how many rewards were predicted; the last innovations follow
 SHARED, LEVELS, RIDGE, GUEST = 0, 1, 2, 3
 
+_TAIL = 5.0  # degrees of freedom
 _DISCOUNT = 0.999  # of the log densities by which models are compared
 _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
@@ -75,8 +77,13 @@ def watch(settings: FloatArray, squared: float, t: int) -> None:
 
 
 @inlined
-def note_density(settings: FloatArray, density: float, innovation: float) -> None:
-    """Score a prediction of the played arm's reward by its log density."""
+def note_density(settings: FloatArray, innovation: float, deviation: float) -> None:
+    """Score a prediction of the played arm's reward: standardised innovation, predicted standard deviation.
+
+    The log density is that of Student's t with 5 degrees of freedom and the predicted variance, without its constant:
+    one outlier says little about which model is better, and a model that is too sure of itself still loses.
+    """
+    density = -math.log(deviation) - 0.5 * (_TAIL + 1.0) * math.log(1.0 + innovation * innovation / (_TAIL - 2.0))
     settings[SCORE] = _DISCOUNT * settings[SCORE] + density
     settings[DENSITY] = density
     settings[SCORED + 1 + int(settings[SCORED]) % RING] = innovation

@@ -133,9 +133,8 @@ def ridge_learn(state: FloatArray, at: int, k: int, m: int, t: int, arm: int, re
         e -= own.u[arm, i] * y[i]
         variance += y[i] * y[i]
     if own.settings[READY] > 0.0:
-        F = variance * own.sizes[4] / own.sizes[5]
-        density = -0.5 * (math.log(2.0 * math.pi * F) + e * e / F) - math.log(own.sizes[3])
-        note_density(own.settings, density, e / math.sqrt(F))
+        deviation = math.sqrt(variance * own.sizes[4] / own.sizes[5])
+        note_density(own.settings, e / deviation, deviation * own.sizes[3])
     own.sizes[4] += e * e / variance
     own.sizes[5] += 1.0
     ridge_update(own.W[arm], own.u[arm], y, x, own.scratch[1], own.scratch[2])

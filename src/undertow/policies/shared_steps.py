@@ -29,7 +29,6 @@ __all__ = [
     "shared_observe",
 ]
 
-_LOG_2π = math.log(2.0 * math.pi)
 _B = WIDTH * WIDTH
 _C = _B + WIDTH
 _SIDE = WIDTH + 1
@@ -159,8 +158,8 @@ def shared_learn(state: FloatArray, at: int, k: int, m: int, t: int, arm: int, r
         C[m + arm, i] += X[0, i] * e / F
     V[d, d] -= last * last / F
     D[m + arm] += last * e / F
-    density = -0.5 * (_LOG_2π + math.log(F) + e * e / F) - math.log(own.scale[m])
-    note_density(own.settings, density, e / math.sqrt(F))
+    deviation = math.sqrt(F)
+    note_density(own.settings, e / deviation, deviation * own.scale[m])
     watch(own.settings, e * e / F, t)
 
 

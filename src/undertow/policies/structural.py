@@ -34,8 +34,9 @@ __all__ = ["StructuralKalman"]
 class StructuralKalman(LearningPolicy):
     """Learn a level that all arms share, a slow and a fast level of each, and weights on features.
 
-    Play the largest forecast + width, the width `exploration` · √(variance of the arm's own part of its reward): an arm
-    that has not been played for long has wandered off unseen. The last contexts enter as further features.
+    Play the largest forecast + width, the width `exploration` · √(variance of the arm's slow level and weights): an arm
+    that has not been played for long has wandered off unseen. What is unknown of its fast level is left out: once found
+    out, it would have passed. The last contexts enter as further features.
 
     Parameters
     ----------
