@@ -40,6 +40,7 @@ study: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/policies.py
+	$(BIN)/python benchmarks/learners.py
 	$(BIN)/python benchmarks/study.py
 
 clean:

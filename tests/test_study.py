@@ -147,7 +147,7 @@ def test_the_papers_plan() -> None:
     plan = paper_plan()
     assert [spec.label for spec in plan.systems] == ["psi = 1", "psi = 2", "psi = 3", "psi = 4"]
     assert (plan.rounds, plan.burn_in, plan.runs) == (10_000, 10_000, 100)
-    assert len(plan.policies) == 21
+    assert len(plan.policies) == 24
     some = plan.select(["ares", "pies(3)", "Random"])
     assert [spec.label for spec in some.policies] == ["ARES", "PIES(3)", "Random", "ARES, noise estimated"]
     with pytest.raises(InvalidInputError, match="policies: the plan has no 'aries'; it has Oracle, ARES"):

@@ -33,7 +33,7 @@ def _type_view(_: Any) -> Any:
     return typer
 
 
-@lower_builtin(view, types.Array, types.Integer, types.BaseTuple)  # type: ignore[untyped-decorator]
+@lower_builtin(view, types.Array, types.Integer, types.BaseTuple)  # type: ignore[attr-defined, untyped-decorator]
 def _lower_view(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     source, start, sizes = signature.args
     data = make_array(source)(context, builder, args[0]).data

@@ -1,4 +1,4 @@
-"""The command line: `undertow study`, `compare`, `trials`, `policies`, `bounds`, `theory`."""
+"""The command line: `undertow study`, `compare`, `trials`, `learners`, `policies`, `bounds`, `theory`."""
 
 import json
 import os
@@ -117,6 +117,31 @@ def trials(
     else:
         _console().print(show(summary))
         print(f"tables: {folder}")
+
+
+@app.command()
+def learners(
+    rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads that share the runs.", show_default="all cores")
+    ] = _CORES,
+    out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw what the learners learn of the paper's system, and which model Autopilot follows on which problem."""
+    from undertow.study.learner_figures import draw_learners
+
+    try:
+        with _watching(as_json, "runs") as (progress, _):
+            drawings = draw_learners(out, rounds=rounds, threads=threads, progress=progress)
+    except KeyboardInterrupt:
+        print("\nundertow: interrupted; nothing was written", file=sys.stderr)
+        raise SystemExit(130) from None
+    for drawing in drawings:
+        if as_json:
+            print(json.dumps({"event": "done", "png": str(drawing.png), "caption": drawing.caption}))
+        else:
+            print(f"{drawing.png}: {drawing.caption}")
 
 
 @app.command()

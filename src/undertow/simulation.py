@@ -99,7 +99,7 @@ def simulate(
     n, k = trajectory.rounds, trajectory.arm_count
     arms = np.empty((count, n), dtype=np.int64)
     records = np.empty((count, n if wanted else 0, len(_TABLES), k))
-    ours = isinstance(policy, LivePolicy) and hasattr(policy, "kernels")
+    ours = isinstance(policy, LivePolicy) and not policy.by_hand
 
     def play(row: int) -> None:
         path = trajectory if trajectory.runs is None else trajectory.run(row)
@@ -108,7 +108,7 @@ def simulate(
             player = policy.for_run(numbers[row], context_first=context_first)
             _play_compiled(player, path, arms[row], records[row])
         else:
-            _play_by_hand(policy, numbers[row], path, bool(context_first), arms[row], records[row])
+            _play_by_hand(policy, numbers[row], path, context_first, arms[row], records[row])
 
     if ours and threads > 1 and count > 1:
         play(0)  # compiles, if that has to be done, once
@@ -162,12 +162,16 @@ def _play_by_hand(
     policy: Policy,
     number: int,
     path: Trajectory,
-    context_first: bool,
+    context_first: bool | None,
     arms: npt.NDArray[np.int64],
     records: FloatArray,
 ) -> None:
-    for_run = getattr(policy, "for_run", None)
-    player: Policy = for_run(number) if for_run else copy.deepcopy(policy)
+    if isinstance(policy, LivePolicy):
+        player: Policy = policy.for_run(number, context_first=context_first)
+        context_first = bool(getattr(player, "context_first", context_first))
+    else:
+        for_run = getattr(policy, "for_run", None)
+        player = for_run(number) if for_run else copy.deepcopy(policy)
     sees = path.context_dim > 0 and getattr(policy, "context_dim", path.context_dim) > 0
     takes = path.features.shape[1] > 0 and getattr(policy, "feature_dim", 0) > 0
     for t in range(path.rounds):

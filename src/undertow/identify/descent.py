@@ -11,7 +11,14 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow._kernel import inlined, kernel
 from undertow.identify.em import em_step
-from undertow.identify.information import invert_information, limit_radius, precondition, renew_prior, spectral_radius
+from undertow.identify.information import (
+    invert_information,
+    limit_radius,
+    precondition,
+    renew_prior,
+    shift_origin,
+    spectral_radius,
+)
 from undertow.identify.score import Prior, noise_at, score
 
 __all__ = ["fit_model"]
@@ -70,6 +77,8 @@ def fit_model(
         limit_radius(π, d, 1.0)
         renew_prior(π, d, m, k, information, prior, inverse)
 
+    if evaluations > 1:
+        shift_origin(π, d, m, k, prior)
     f, log_likelihood = score(π, d, m, k, table, prior, store, g, information, disturbed)
     used += 1
     if not math.isfinite(f) or not invert_information(π, d, m, k, information, prior, inverse):

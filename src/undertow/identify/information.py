@@ -20,6 +20,7 @@ __all__ = [
     "limit_radius",
     "precondition",
     "renew_prior",
+    "shift_origin",
     "spectral_radius",
 ]
 
@@ -193,6 +194,47 @@ def renew_prior(
     for q in range(m + 1):
         prior[FIXED + q] = min(used[q], 0.5 * counts[q])
     return freedom + m + 1
+
+
+@kernel
+def shift_origin(π: FloatArray, d: int, m: int, k: int, prior: Prior) -> None:
+    """Move the origin of the state to where the penalties on b and D are least.
+
+    z + c in place of z turns b into b + (I − A)c and D_i into D_i − ⟨C_i, c⟩, and changes nothing that is seen once the
+    start is forgotten. Left to the descent it takes long, and an arm that was played once has its reward explained by
+    an offset of its own where the others have theirs.
+    """
+    p = m + k
+    M, v, L = np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
+    C, D = view(π, _C, (p, WIDTH)), view(π, offsets_at(p), (p,))
+    for i in range(d):
+        M[i, i] = 1e-9
+        for j in range(d):
+            for h in range(d):
+                left = (1.0 if h == i else 0.0) - π[WIDTH * h + i]
+                right = (1.0 if h == j else 0.0) - π[WIDTH * h + j]
+                M[i, j] += left * right
+        for h in range(d):
+            v[i] -= ((1.0 if h == i else 0.0) - π[WIDTH * h + i]) * π[_B + h]
+    for o in range(p):
+        mean, precision = (0.0, prior[2]) if o < m else (prior[4], prior[5])
+        for i in range(d):
+            v[i] += precision * C[o, i] * (D[o] - mean)
+            for j in range(d):
+                M[i, j] += precision * C[o, i] * C[o, j]
+    if not _invert(M, d, L):
+        return
+    c = np.zeros(d)
+    for i in range(d):
+        for j in range(d):
+            c[i] += M[i, j] * v[j]
+    for i in range(d):
+        π[_B + i] += c[i]
+        for j in range(d):
+            π[_B + i] -= π[WIDTH * i + j] * c[j]
+    for o in range(p):
+        for i in range(d):
+            D[o] -= C[o, i] * c[i]
 
 
 @kernel

@@ -11,9 +11,9 @@ from undertow.identify.score import information_size, store_size
 
 __all__ = ["Attempt", "Search", "cost", "fit_one"]
 
-EM_STEPS = 2
+EM_STEPS = 3
 COLD, GROWN, WARM = 20, 16, 10  # evaluations of the likelihood
-ENTRANTS = 5  # random starts of a challenge
+ENTRANTS = 3  # random starts of a challenge
 SKETCH, PROOF = 500, 1500  # rounds that pick among them, and that the challenge is decided on
 FIRST_ORDER = 2
 MOST = 8  # challengers in one refit
@@ -25,6 +25,7 @@ CYCLE = (  # how a challenger begins, its order against that of the model in use
     ("grown", 1, False),
     ("cold, one less", -1, True),
 )
+LEAST = 2  # challengers of every refit, whatever the budget
 
 
 class Attempt(NamedTuple):
@@ -118,7 +119,7 @@ def challenge(
         first = max((attempt("entrant", sketch, s, EM_STEPS, EM_STEPS + 1) for s in starts), key=_criterion)
         best = attempt("cold", search, first, 0, COLD)
     local = best if proof is search else attempt("incumbent", proof, best, 0, 1)
-    for _ in range(MOST):
+    for bout in range(MOST):
         d = local.order
         name, change, cold = CYCLE[turn % len(CYCLE)] if order is None else ("cold", 0, True)
         turn += 1
@@ -127,7 +128,7 @@ def challenge(
             continue
         evaluations = COLD if cold else GROWN
         price = ENTRANTS * cost(size, m, k, len(sketch.table), EM_STEPS + 1)
-        if spent + price + cost(size, m, k, len(proof.table), evaluations) > budget:
+        if bout >= LEAST and spent + price + cost(size, m, k, len(proof.table), evaluations) > budget:
             turn -= 1
             break
         starts = [

@@ -3,6 +3,7 @@
 from undertow.policies.ares import ARES
 from undertow.policies.autopilot import Autopilot
 from undertow.policies.base import LivePolicy
+from undertow.policies.candidate import Candidate, CandidateForecast
 from undertow.policies.catalogue import Entry, make, register, registry
 from undertow.policies.decision import Claims, Decision, Outlook, Policy
 from undertow.policies.files import load
@@ -20,6 +21,8 @@ __all__ = [
     "PIES",
     "UCB",
     "Autopilot",
+    "Candidate",
+    "CandidateForecast",
     "Claims",
     "ContextOracle",
     "Decision",

@@ -1,6 +1,8 @@
 """Autopilot: several models side by side, and the one that predicts the played arms' rewards best decides."""
 
-from collections.abc import Sequence
+import copy
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +11,9 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow._kernel import inlined, kernel
 from undertow._view import view
+from undertow.errors import InvalidInputError
+from undertow.policies.base import LivePolicy
+from undertow.policies.candidate import Candidate, CandidateMember, candidate_learn
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
 from undertow.policies.learner_state import LearnerState, largest, open_learner, start_up
@@ -32,7 +37,7 @@ from undertow.policies.member import (
 )
 from undertow.policies.play import compile_kernels
 from undertow.policies.ridge_member import RidgeMember
-from undertow.policies.ridge_member_steps import ridge_decide, ridge_learn, ridge_observe, ridge_played
+from undertow.policies.ridge_member_steps import ridge_decide, ridge_learn, ridge_observe, ridge_played, ridge_see
 from undertow.policies.shared_member import SharedMember
 from undertow.policies.shared_steps import shared_begin, shared_forecast, shared_learn, shared_observe
 from undertow.policies.state import ROUNDS
@@ -54,6 +59,8 @@ class Autopilot(LearningPolicy):
     ----------
     feature_dim
         Number q of features given to `decide`.
+    candidates
+        Models of your own that compete with the others; see `undertow.policies.candidate.Candidate`.
 
     Examples
     --------
@@ -67,15 +74,64 @@ class Autopilot(LearningPolicy):
     )
 
     feature_dim: int = 0
+    candidates: Sequence[Candidate] = ()
 
     def _make_members(self) -> Sequence[tuple[Member, FloatArray]]:
         sizes = (self.arm_count, self._context_dim, self._feature_dim, self._context_first)
         shared, levels, ridge = SharedMember(*sizes), LevelsMember(*sizes), RidgeMember(*sizes)
+        guests = [CandidateMember(*sizes, candidate.name) for candidate in self.candidates]
+        names = [shared.name, levels.name, ridge.name, *(guest.name for guest in guests)]
+        if len(set(names)) < len(names):
+            raise InvalidInputError(f"candidates: expected names that differ from one another's, got {names}")
         return [
             (shared, shared.block(_SHARED_BONUS)),
             (levels, levels.block(expected_largest(self.arm_count))),
             (ridge, ridge.block(_RIDGE_BONUS)),
+            *((guest, guest.block()) for guest in guests),
         ]
+
+    # Candidates are asked and told here; the kernels only score them
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether `simulate` has to play through the methods."""
+        return bool(self.candidates)
+
+    def for_run(self, number: int, *, context_first: bool | None = None) -> LivePolicy:
+        """Return an unused copy with the stream of run `number` and copies of the candidates."""
+        twin = LearningPolicy.for_run(self, number, context_first=context_first)
+        assert isinstance(twin, Autopilot)
+        twin.candidates = copy.deepcopy(self.candidates)
+        return twin
+
+    def _guests(self) -> Iterator[tuple[int, Candidate]]:
+        return enumerate(self.candidates, start=len(self._members) - len(self.candidates))
+
+    def _before_decision(self) -> None:
+        LearningPolicy._before_decision(self)
+        for number, candidate in self._guests():
+            member = self._members[number]
+            assert isinstance(member, CandidateMember)
+            member.ask(candidate, self._stage.features.copy(), self._block(number))
+
+    def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+        kept = [(number, self._block(number).copy()) for number, _ in self._guests()]
+        LearningPolicy._apply_reward(self, memory, arm, reward, age)
+        for number, block in kept if age else ():  # the state went back in time; a candidate did not
+            self._block(number)[:] = block
+        for _, candidate in self._guests():
+            candidate.learn(self.round - 1 - age, arm, reward)
+
+    def _apply_context(self) -> None:
+        LearningPolicy._apply_context(self)
+        for _, candidate in self._guests():
+            candidate.observe(self._stage.context.copy())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything needed to continue; not possible with candidates of your own, whose state is not ours."""
+        if self.candidates:
+            raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot be saved")
+        LearningPolicy.save(self, path)
 
 
 @inlined
@@ -125,7 +181,9 @@ def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: 
         if ready:
             levels_decide(state, at, k, m)
     elif kind == RIDGE:
-        ridge_decide(state, at, k, m, t, features, 0)
+        ridge_see(state, at, k, m, t, features, 0)
+        if ready:
+            ridge_decide(state, at, k, m)
 
 
 @inlined
@@ -155,6 +213,8 @@ def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: Fl
             levels_learn(state, at, k, m, t, arm, rewards[arm])
         elif kind == RIDGE:
             ridge_learn(state, at, k, m, t - 1, arm, rewards[arm])
+        else:
+            candidate_learn(state, at, k, arm, rewards[arm])
         at += int(state[at + SIZE])
 
 

@@ -204,6 +204,11 @@ class LivePolicy(abc.ABC):
     # What `simulate` calls
 
     @property
+    def by_hand(self) -> bool:
+        """Whether `simulate` has to play through the methods, which no policy of ours needs by itself."""
+        return False
+
+    @property
     def unused(self) -> bool:
         """Whether nothing has happened to the policy yet."""
         return self._decisions == 0 and self.round == 0 and self._due == self._first_due
@@ -258,6 +263,11 @@ class LivePolicy(abc.ABC):
 
     def _has_windows(self) -> bool:
         return False
+
+    def _fits(self, state: FloatArray) -> bool:
+        """Tell whether a saved state has the sizes of this policy's."""
+        sizes = [0, 1, 2, FEATURES]
+        return state.shape == self._state.shape and np.array_equal(state[sizes], self._state[sizes])
 
     def _restore_pending(self, ids: FloatArray, rounds: FloatArray, arms: FloatArray, memories: FloatArray) -> None:
         self._pending = {

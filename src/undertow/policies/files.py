@@ -105,8 +105,10 @@ def _restore(header: dict[str, Any], arrays: dict[str, Any]) -> LivePolicy:
     seeds = np.random.SeedSequence(seed["entropy"], spawn_key=tuple(seed["spawn_key"]), pool_size=seed["pool_size"])
     policy = make(header["policy"], **parameters, rng=seeds)
     state: FloatArray = arrays["state"]
-    if state.shape != policy._state.shape or state.dtype != np.float64:
-        raise InvalidInputError(f"state: expected {policy._state.size} numbers, got shape {state.shape}")
+    if state.dtype != np.float64 or not policy._fits(state):
+        raise InvalidInputError(
+            f"state: expected {policy._state.size} numbers that fit this policy, got shape {state.shape}"
+        )
     policy._state[:] = state
     policy._rng.bit_generator.state = header["random"]
     policy._due, policy._decisions, policy._forgotten = header["due"], header["decisions"], header["forgotten"]

@@ -8,10 +8,11 @@ from a copy, and the model is swapped in before a later decision, after it has c
 import abc
 import json
 import math
+import queue
 import threading
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +27,7 @@ from undertow.policies.contextual import ContextPolicy
 from undertow.policies.decision import Why
 from undertow.policies.health import FitRecord, Health, ModelInUse
 from undertow.policies.learner_state import HEAD
-from undertow.policies.log import RoundLog
+from undertow.policies.log import RoundLog, arms_played
 from undertow.policies.member import (
     ALARMED,
     ALARMS,
@@ -38,7 +39,6 @@ from undertow.policies.member import (
     LEVEL,
     NEXT,
     READY,
-    RING,
     SCORE,
     SCORED,
     SETTINGS,
@@ -46,6 +46,9 @@ from undertow.policies.member import (
     Member,
     Span,
     Task,
+    attempt,
+    last_innovations,
+    work_through,
 )
 from undertow.policies.state import ROUNDS, new_state
 from undertow.system import LinearGaussianSystem
@@ -53,8 +56,9 @@ from undertow.system import LinearGaussianSystem
 __all__ = ["LearningPolicy"]
 
 LONGEST = 20_000  # rounds that a fit looks at
-_START = 6  # rounds before the first fit, in which the arms take turns
+_START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _SPACING = 64  # rounds between two states that late rewards can go back to
+_RUNNING = [BUSY, NEXT, FITS]  # what a late reward leaves as it is
 _OWN = [SCORE, DENSITY, ALARMS, FITS, NEXT, *range(SCORED, SETTINGS)]  # what a fit leaves to the model that runs
 
 
@@ -83,6 +87,8 @@ class LearningPolicy(ContextPolicy):
         self._checkpoints: deque[tuple[int, FloatArray]] = deque()
         self._records: deque[FitRecord] = deque(maxlen=50)
         self._under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._worker: threading.Thread | None = None
 
     # What a learner has to say
 
@@ -111,18 +117,13 @@ class LearningPolicy(ContextPolicy):
 
     def health(self) -> Health:
         """Return what a person on call would ask for: innovations, alarms, fits and their failures."""
-        names = [member.name for member in self._members]
-        blocks = [self._block(number) for number in range(len(names))]
-        recent = {}
-        for name, block in zip(names, blocks, strict=True):
-            count, ring = int(block[SCORED]), block[SCORED + 1 : SETTINGS]
-            recent[name] = np.roll(ring, -count % RING if count > RING else 0)[: min(count, RING)].copy()
+        blocks = {member.name: self._block(number) for number, member in enumerate(self._members)}
         return Health(
-            recent,
-            {name: float(block[LEVEL]) for name, block in zip(names, blocks, strict=True)},
-            {name: int(block[ALARMS]) for name, block in zip(names, blocks, strict=True)},
+            {name: last_innovations(block) for name, block in blocks.items()},
+            {name: float(block[LEVEL]) for name, block in blocks.items()},
+            {name: int(block[ALARMS]) for name, block in blocks.items()},
             tuple(self._records),
-            tuple(names[number] for number in self._under_way),
+            tuple(self._members[number].name for number in self._under_way),
         )
 
     def warm_start(
@@ -141,7 +142,7 @@ class LearningPolicy(ContextPolicy):
         if not self.unused:
             raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
         m, q, k = self._context_dim, self._feature_dim, self.arm_count
-        played = _checks.indices("arms", np.asarray(arms) + 1, ("n",), below=k + 1) - 1
+        played = arms_played(arms, k)
         n = len(played)
         x = _checks.array("rewards", rewards, (n,), missing=True)
         θ = _checks.array("contexts", np.full((n, m), math.nan) if contexts is None else contexts, (n, m), missing=True)
@@ -156,7 +157,7 @@ class LearningPolicy(ContextPolicy):
         self._state[ROUNDS] = n
         self._plays(self._state)[:] = np.bincount(played[played >= 0], minlength=k)
         for number in range(len(self._members)):
-            self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, _START))
+            self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, self._state[self._head]))
         if self._context_first and m:
             self._due = "observe"
 
@@ -191,13 +192,13 @@ class LearningPolicy(ContextPolicy):
         made = self._make_members()
         self._members = [member for member, _ in made]
         blocks = [block for _, block in made]
-        start = _START
+        start = max(_START, min(k, 2 * _START))
         for block in blocks:
-            block[NEXT] = start
+            block[NEXT] = max(block[NEXT], start)
         head = np.array([start, self._context_first, 0.0])
         state = new_state(k, self._context_dim, 0, head, np.zeros(k), *blocks)
-        ends = len(state) - np.cumsum([0, *(len(block) for block in reversed(blocks))])
-        self._places = [int(end) for end in ends[1:][::-1]]
+        self._sizes = [len(block) for block in blocks]
+        self._places = [len(state) - sum(self._sizes[number:]) for number in range(len(blocks))]
         self._head = self._places[0] - k - HEAD
         return state
 
@@ -206,7 +207,7 @@ class LearningPolicy(ContextPolicy):
 
     def _block(self, number: int, state: FloatArray | None = None) -> FloatArray:
         state = self._state if state is None else state
-        return state[self._places[number] : self._places[number] + self._members[number].size]
+        return state[self._places[number] : self._places[number] + self._sizes[number]]
 
     def _scratch_state(self) -> FloatArray:
         state = self._state.copy()
@@ -236,6 +237,7 @@ class LearningPolicy(ContextPolicy):
             block[NEXT] = min(math.ceil(t * member.growth), t + LONGEST // 2)
             block[ALARMS] += block[ALARMED]
             if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
+                block[ALARMED] = 0.0
                 continue
             block[FITS] += 1
             if self.refit == "inline":
@@ -249,7 +251,10 @@ class LearningPolicy(ContextPolicy):
         answer: list[Fit | Exception] = []
         member = self._members[number]
         self._under_way[number] = (task, answer)
-        threading.Thread(target=lambda: answer.append(attempt(member, task)), daemon=True).start()
+        self._tasks.put(lambda: answer.append(attempt(member, task)))
+        if self._worker is None:
+            self._worker = threading.Thread(target=work_through, args=(self._tasks,), daemon=True)
+            self._worker.start()
 
     def _install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
@@ -262,18 +267,21 @@ class LearningPolicy(ContextPolicy):
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self._records.append(FitRecord(member.name, task.round, *found, None))
-        kept = block[_OWN].copy()
-        if not block[READY]:  # a newcomer among the models begins level with the last of them
+        kept, scored = block[_OWN].copy(), bool(block[READY])
+        if not scored:  # a newcomer among the models begins level with the last of them
             others = (self._block(other) for other in range(len(self._members)))
             kept[0] = min((float(other[SCORE]) for other in others if other[READY]), default=0.0)
         block[:] = answer.block
         block[_OWN] = kept
         block[FITTED] = task.round
         self._catch_up(number, task.round, task.round, self.round + self._context_first)
+        if scored:  # the rounds since were scored when they were played
+            block[_OWN] = kept
         self._checkpoints.clear()
         self._checkpoints.append((self.round, self._state.copy()))
 
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
+        self._log.open(max(self.round, seen) - 1)
         rows = self._log.rows(begin, max(self.round, seen))
         self._members[number].catch_up(self._state, self._places[number], rows, Span(begin, self.round, fresh, seen))
 
@@ -307,7 +315,7 @@ class LearningPolicy(ContextPolicy):
                 f"decision: its reward comes {age} rounds late, and only max_delay = {self.max_delay} are remembered"
             )
         self._log.row(then)[-1] = reward
-        if age == 0:
+        if age == 0 and self._seen <= self.round:  # no context of the next round has come
             LivePolicy._apply_reward(self, memory, arm, reward, 0)
         else:
             self._filter_again(then)
@@ -327,10 +335,13 @@ class LearningPolicy(ContextPolicy):
                     span = Span(begin, begin, begin, begin + 1)
                     rows = self._log.rows(begin, begin + 1)
                     self._members[number].catch_up(state, self._places[number], rows, span)
-        plays = self._plays(self._state).copy()
+        head = slice(self._head, self._head + HEAD + self.arm_count)
+        kept, running = self._state[head].copy(), [self._block(i)[_RUNNING] for i in range(len(self._members))]
         self._state[:] = state
         self._state[ROUNDS] = now
-        self._plays(self._state)[:] = plays
+        self._state[head] = kept
+        for number, settings in enumerate(running):
+            self._block(number)[_RUNNING] = settings
         for number in range(len(self._members)):
             self._catch_up(number, begin, begin + self._context_first, seen)
 
@@ -359,6 +370,10 @@ class LearningPolicy(ContextPolicy):
 
     # Save files
 
+    def _fits(self, state: FloatArray) -> bool:
+        sizes = [place + i for place, member in zip(self._places, self._members, strict=True) for i in member.sizes]
+        return LivePolicy._fits(self, state) and np.array_equal(state[sizes], self._state[sizes])
+
     def _extra_arrays(self) -> dict[str, FloatArray]:
         arrays = {
             "log_begin": np.array([float(self._log.begin)]),
@@ -373,8 +388,14 @@ class LearningPolicy(ContextPolicy):
         return arrays
 
     def _restore_extra(self, arrays: dict[str, FloatArray]) -> None:
-        self._log.restore(int(arrays["log_begin"][0]), arrays["log_rows"])
+        begin, rows = int(arrays["log_begin"][0]), arrays["log_rows"]
         rounds, states = arrays["checkpoint_rounds"], arrays["checkpoint_states"]
+        widths = rows.ndim == 2 and rows.shape[1] == self._log.reward + 1
+        if not widths or begin < 0 or not self._seen - 1 <= begin + len(rows) <= self.round + 1:
+            raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {self.round}")
+        if states.shape != (len(rounds), len(self._state)):
+            raise InvalidInputError(f"checkpoints: expected {len(self._state)} numbers each, got shape {states.shape}")
+        self._log.restore(begin, rows)
         self._checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
         records = json.loads(arrays["fit_records"].astype(np.uint8).tobytes().decode())
         self._records.extend(FitRecord(*record) for record in records)
@@ -385,11 +406,3 @@ class LearningPolicy(ContextPolicy):
                 if block.shape != (member.size,):
                     raise InvalidInputError(f"task_{number}_block: expected {member.size} numbers, got {block.shape}")
                 self._start(number, Task(t, begin, rows, block, tuple(seed)))
-
-
-def attempt(member: Member, task: Task) -> Fit | Exception:
-    """Make a fit, or return why it failed: whatever it is, the policy goes on with the model it has."""
-    try:
-        return member.fit(task)
-    except Exception as error:
-        return error

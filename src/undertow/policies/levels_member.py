@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from undertow.policies.member import (
 __all__ = ["LevelsMember", "expected_largest"]
 
 _LONGEST_LAG = 10
-_WEIGHTS = 120  # how many weights the lagged contexts may bring, over all arms
+_WEIGHTS = 36  # how many weights the lagged contexts may bring, over all arms
 _WINDOW = 1500  # rounds that the hyper-parameters are fitted to
 _EVALUATIONS = 20  # of the likelihood in one fit
 _TURNS = (50, 500)  # rounds after which a fast level of the other sign is tried as well
@@ -70,8 +70,6 @@ class LevelsModel(NamedTuple):
 class LevelsMember(Member):
     """A shared level, a slow and a fast level of each arm, and weights on features (`identify.fit_levels`)."""
 
-    name: ClassVar[str] = "structural levels"
-
     @property
     def lags(self) -> int:
         """How many past contexts serve as features."""
@@ -79,9 +77,20 @@ class LevelsMember(Member):
         return min(_LONGEST_LAG, _WEIGHTS // (m * (k + 1))) if m else 0
 
     @property
+    def name(self) -> str:
+        """What people call the model."""
+        return "structural levels"
+
+    @property
     def size(self) -> int:
         """Length of the block."""
         return levels_block_size(self.arms, self.context_dim, self.feature_dim, self.lags)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Places in the block that hold sizes and never change."""
+        first = SETTINGS + 4 * self.arms
+        return [KIND, SIZE, first, first + 1]
 
     def block(self, factor: float) -> FloatArray:
         """Return the block before the first round."""
@@ -117,8 +126,11 @@ class LevelsMember(Member):
         inputs = self.inputs(rows)
         rewards = rows[:, -1]
         own.sizes[2], own.sizes[3] = centre_and_scale(rewards)
-        for i in range(inputs.shape[1]):
-            own.centre[i], own.scale[i] = centre_and_scale(inputs[rows[:, -2] >= 0, i])
+        m, q = self.context_dim, self.feature_dim
+        for i in range(q):
+            own.centre[i], own.scale[i] = centre_and_scale(rows[:, m + i])
+        for j in range(m):  # the same for all lags of a context entry
+            own.centre[q + j :: m], own.scale[q + j :: m] = centre_and_scale(rows[:, j])
         table = self.table(own, rows)
         recent = np.ascontiguousarray(table[-_WINDOW:])
         Q = inputs.shape[1]
@@ -133,10 +145,7 @@ class LevelsMember(Member):
                 hyper, likelihood = turned, other
         own.hyper[:] = hyper
         filter_levels(table, own.hyper, k, Q, own.z, own.P)
-        m = self.context_dim
-        past = rows[::-1][: self.lags, :m]
-        own.past[:] = math.nan
-        own.past[: len(past)] = past
+        self._remember(own, rows)
         own.settings[READY], own.settings[OVER] = 1.0, 1.0
         own.settings[LEVEL], own.settings[ALARMED] = 1.0, 0.0
         own.settings[BEGIN] = task.begin
@@ -150,6 +159,12 @@ class LevelsMember(Member):
         φ, unit = own.hyper[:GROUPS], own.sizes[3] ** 2
         return LevelsModel(*map(float, φ[:3]), *map(float, unit * own.hyper[GROUPS:]))
 
+    def _remember(self, own: LevelsBlock, rows: FloatArray) -> None:
+        """File the contexts of the last rows."""
+        past = rows[::-1][: self.lags, : self.context_dim]
+        own.past[:] = math.nan
+        own.past[: len(past)] = past
+
     def table(self, own: LevelsBlock, rows: FloatArray) -> FloatArray:
         """Return arm, reward and features of the rows of a log, standardised."""
         inputs = (self.inputs(rows) - own.centre) / own.scale
@@ -159,6 +174,7 @@ class LevelsMember(Member):
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Filter through the rows of a log with the model as it is."""
         own = self.open(block)
+        self._remember(own, rows)
         if own.settings[READY] and len(rows):
             filter_levels(self.table(own, rows), own.hyper, self.arms, len(own.u), own.z, own.P)
             own.settings[OVER] = 1.0

@@ -175,7 +175,7 @@ def levels_catch_up(
             if rows[i, arm] >= 0.0:
                 levels_see(state, at, k, m, rows[i], m)
                 if not np.isnan(rows[i, reward]):
-                    levels_learn(state, at, k, m, t, int(rows[i, arm]), rows[i, reward])
+                    levels_learn(state, at, k, m, t + 1, int(rows[i, arm]), rows[i, reward])
             if first or m == 0:
                 state[at + OVER] = 1.0
         if not first and fresh <= t < seen:

@@ -3,10 +3,13 @@
 import math
 
 import numpy as np
+import numpy.typing as npt
 
+from undertow import _checks
 from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
 
-__all__ = ["RoundLog"]
+__all__ = ["RoundLog", "arms_played"]
 
 
 class RoundLog:
@@ -50,3 +53,15 @@ class RoundLog:
         """Take back rows that were saved."""
         self.begin, self.end = begin, begin + len(rows)
         self._rows = np.array(rows, dtype=np.float64).reshape(len(rows), self.reward + 1)
+
+
+def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
+    """Return checked indices of k arms, −1 where none was played."""
+    given = np.asarray(arms)
+    if given.dtype.kind not in "iu" and given.size:
+        raise InvalidInputError(f"arms: expected whole numbers, -1 where none was played, got {arms!r:.80}")
+    played = _checks.array("arms", given, ("n",)).astype(np.int64)
+    outside = played[(played < -1) | (played >= k)]
+    if outside.size:
+        raise InvalidInputError(f"arms: expected numbers from -1 to {k - 1}, got {outside[0]}")
+    return played

@@ -2,6 +2,8 @@
 
 import abc
 import math
+import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,9 +41,12 @@ __all__ = [
     "Member",
     "Span",
     "Task",
+    "attempt",
     "centre_and_scale",
+    "last_innovations",
     "note_density",
     "watch",
+    "work_through",
 ]
 
 RING = 128  # standardised innovations that are remembered
@@ -65,14 +70,14 @@ _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
 _ALARM = 2.0
 _CONSTANT = 1e-9  # a column that varies less than this, relative to its size, is taken as constant
-_QUIET = 32  # rounds after a fit without an alarm
+_QUIET, _PATIENCE = 32, 0.05  # rounds after a fit without an alarm, and at least this share of all rounds
 
 
 @inlined
 def watch(settings: FloatArray, squared: float, t: int) -> None:
     """Follow the squared standardised innovations, whose mean is 1 while the model holds, and raise the alarm."""
     settings[LEVEL] += _RATE * (min(squared, _LARGEST) - settings[LEVEL])
-    if settings[LEVEL] > _ALARM and t - settings[FITTED] >= _QUIET:
+    if settings[LEVEL] > _ALARM and t - settings[FITTED] >= max(_QUIET, _PATIENCE * t):
         settings[ALARMED] = 1.0
 
 
@@ -125,7 +130,6 @@ class Fit(NamedTuple):
 class Member(abc.ABC):
     """One model inside a learner; all that changes is in its block of the state."""
 
-    name: ClassVar[str]
     growth: ClassVar[float] = 1.4  # of the data from one fit to the next
 
     arms: int
@@ -135,8 +139,18 @@ class Member(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def name(self) -> str:
+        """What people call the model."""
+
+    @property
+    @abc.abstractmethod
     def size(self) -> int:
         """Length of the block."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Places in the block that hold sizes and never change."""
+        return [KIND, SIZE]
 
     def describe(self, block: FloatArray) -> Any:
         """Return the model in use for people to read; None where there is nothing to show."""
@@ -162,3 +176,23 @@ def centre_and_scale(column: FloatArray) -> tuple[float, float]:
         return 0.0, 1.0
     centre, spread, size = float(seen.mean()), float(seen.std()), float(np.abs(seen).max())
     return centre, spread if spread > _CONSTANT * size else size or 1.0
+
+
+def attempt(member: Member, task: Task) -> Fit | Exception:
+    """Make a fit, or return why it failed: whatever it is, the policy goes on with the model it has."""
+    try:
+        return member.fit(task)
+    except Exception as error:
+        return error
+
+
+def work_through(tasks: "queue.SimpleQueue[Callable[[], None]]") -> None:
+    """Do one task after another, for ever: what the thread behind background fits does."""
+    while True:
+        tasks.get()()
+
+
+def last_innovations(block: FloatArray) -> FloatArray:
+    """Return the last standardised innovations of a model, oldest first."""
+    count, ring = int(block[SCORED]), block[SCORED + 1 : SETTINGS]
+    return np.roll(ring, -count % RING if count > RING else 0)[: min(count, RING)].copy()

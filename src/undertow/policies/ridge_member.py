@@ -5,13 +5,14 @@ from typing import ClassVar
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
-from undertow.policies.inputs import inputs_size
+from undertow.policies.inputs import inputs_size, new_inputs
 from undertow.policies.member import (
     BEGIN,
     FACTOR,
     KIND,
     READY,
     RIDGE,
+    SETTINGS,
     SIZE,
     Fit,
     Member,
@@ -32,18 +33,29 @@ _DRIFT = 0.25  # change of mean or scale, relative to the scale, from which the 
 class RidgeMember(Member):
     """What LinUCB with reward lags knows, at any scale: rewards need not be linear in any hidden state."""
 
-    name: ClassVar[str] = "ridge"
     growth: ClassVar[float] = 2.0
 
     @property
     def lags(self) -> int:
         """Over how many past rounds own rewards enter."""
-        return max(1, min(_LAGS, _LAG_INPUTS // (2 * self.arms)))
+        return min(_LAGS, _LAG_INPUTS // (2 * self.arms))
+
+    @property
+    def name(self) -> str:
+        """What people call the model."""
+        return "ridge"
 
     @property
     def size(self) -> int:
         """Length of the block."""
         return len(self.block(0.0))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Places in the block that hold sizes and never change."""
+        first = SETTINGS + 4 * self.arms
+        inputs = self.size - len(new_inputs(self.context_dim, _WINDOW, self.feature_dim, self.lags))
+        return [KIND, SIZE, first, first + 1, inputs, inputs + 1, inputs + 2]
 
     def block(self, factor: float) -> FloatArray:
         """Return the block before the first round."""
@@ -85,13 +97,12 @@ class RidgeMember(Member):
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Filter through the rows of a log with the model as it is."""
-        if block[READY]:
-            fresh = self.block(block[FACTOR])
-            new, old = self.open(fresh), self.open(block)
-            new.settings[:], new.centre[:], new.scale[:] = old.settings, old.centre, old.scale
-            new.sizes[2:4] = old.sizes[2:4]
-            self._rebuild(fresh, rows, end - len(rows))
-            block[:] = fresh
+        fresh = self.block(block[FACTOR])
+        new, old = self.open(fresh), self.open(block)
+        new.centre[:], new.scale[:], new.sizes[2:4] = old.centre, old.scale, old.sizes[2:4]
+        self._rebuild(fresh, rows, end - len(rows))
+        new.settings[:] = old.settings
+        block[:] = fresh
 
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Go through rows of a log with the block in place."""

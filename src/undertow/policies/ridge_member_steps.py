@@ -33,6 +33,7 @@ __all__ = [
     "ridge_learn",
     "ridge_observe",
     "ridge_played",
+    "ridge_see",
 ]
 
 _SIZES = 6
@@ -87,15 +88,19 @@ def ridge_block(k: int, m: int, q: int, window: int, lags: int, p: int) -> Float
 
 
 @kernel
-def ridge_decide(state: FloatArray, at: int, k: int, m: int, t: int, features: FloatArray, first: int) -> None:
-    """Write forecast, width and standard error of every arm, in the rewards' own units."""
+def ridge_see(state: FloatArray, at: int, k: int, m: int, t: int, features: FloatArray, first: int) -> None:
+    """Build the inputs of round t, with the features from `first` on."""
     own = open_ridge_block(state, at, k, m)
-    q, p = int(own.sizes[1]), int(own.sizes[0])
-    for i in range(q):
+    for i in range(int(own.sizes[1])):
         own.row[m + i] = (features[first + i] - own.centre[m + i]) / own.scale[m + i]
     build_inputs(own.inputs, k, t, own.row[m:], own.Θ)
-    if own.settings[READY] == 0.0:
-        return
+
+
+@kernel
+def ridge_decide(state: FloatArray, at: int, k: int, m: int) -> None:
+    """Write forecast, width and standard error of every arm, in the rewards' own units."""
+    own = open_ridge_block(state, at, k, m)
+    p = int(own.sizes[0])
     mean, scale = own.sizes[2], own.sizes[3]
     noise = math.sqrt(own.sizes[4] / own.sizes[5])
     y = own.scratch[0]
@@ -167,18 +172,15 @@ def ridge_catch_up(
     A row holds m contexts, features, arm and reward.
     """
     arm, reward = rows.shape[1] - 2, rows.shape[1] - 1
-    ready = state[at + READY]
-    state[at + READY] = 0.0  # forecasts of rounds gone by are not needed
     for i in range(len(rows)):
         t = begin + i
         if first and fresh <= t < seen:
             ridge_observe(state, at, k, m, rows[i])
         if t < decided:
             if rows[i, arm] >= 0.0:
-                ridge_decide(state, at, k, m, t, rows[i], m)
+                ridge_see(state, at, k, m, t, rows[i], m)
             ridge_played(state, at, k, m, t, int(rows[i, arm]))
             if rows[i, arm] >= 0.0 and not np.isnan(rows[i, reward]):
                 ridge_learn(state, at, k, m, t, int(rows[i, arm]), rows[i, reward])
         if not first and fresh <= t < seen:
             ridge_observe(state, at, k, m, rows[i])
-    state[at + READY] = ready

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -44,8 +43,12 @@ _UNIT_ROOT = 0.999
 class SharedMember(Member):
     """One shared hidden system of unknown order (`identify.fit`, kept up to date)."""
 
-    name: ClassVar[str] = "shared system"
     budget: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What people call the model."""
+        return "shared system"
 
     @property
     def size(self) -> int:

@@ -206,8 +206,8 @@ def shared_catch_up(
         if t < decided:
             shared_begin(state, at, k, m)
             if rows[i, arm] >= 0.0 and not np.isnan(rows[i, reward]):
-                shared_learn(state, at, k, m, t, int(rows[i, arm]), rows[i, reward])
+                shared_learn(state, at, k, m, t + 1, int(rows[i, arm]), rows[i, reward])
             if first or m == 0:
                 state[at + OVER] = 1.0
         if not first and fresh <= t < seen:
-            shared_observe(state, at, k, m, t, rows[i], first)
+            shared_observe(state, at, k, m, t + 1, rows[i], first)

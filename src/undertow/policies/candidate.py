@@ -1,0 +1,104 @@
+"""A model of your own beside those of Autopilot: what it has to do, and how it is fitted in.
+
+Autopilot asks every candidate for forecasts, scores them by the reward of the arm that was played, and lets the leader
+decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot with candidates through its methods.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow._kernel import kernel
+from undertow.errors import InvalidInputError
+from undertow.policies.member import GUEST, KIND, NEXT, READY, SETTINGS, SIZE, Fit, Member, Span, Task, note_density
+
+__all__ = ["Candidate", "CandidateForecast", "CandidateMember", "candidate_learn"]
+
+
+class CandidateForecast(NamedTuple):
+    """What a candidate expects of the present round, each (k,): reward, exploration bonus, deviation of the reward."""
+
+    mean: npt.ArrayLike
+    width: npt.ArrayLike
+    deviation: npt.ArrayLike
+
+
+class Candidate(Protocol):
+    """What Autopilot asks of a model of yours.
+
+    In every round it is asked for a forecast; it is told of every reward, with the round and the arm it belongs to, and
+    of every context as it comes (NaN where an entry is missing). It is deep-copied for each run of `simulate`.
+    """
+
+    name: str
+
+    def forecast(self, features: FloatArray) -> CandidateForecast:
+        """Return what is expected of every arm in the present round, whose features are given, (q,)."""
+
+    def learn(self, round: int, arm: int, reward: float) -> None:
+        """Take in the reward of an arm that was played in a round, the present one or an earlier one."""
+
+    def observe(self, context: FloatArray) -> None:
+        """Take in a context, (m,)."""
+
+
+@dataclass(frozen=True)
+class CandidateMember(Member):
+    """The place of a candidate among Autopilot's models: its forecasts and its score."""
+
+    label: str
+
+    @property
+    def name(self) -> str:
+        """What the candidate calls itself."""
+        return self.label
+
+    @property
+    def size(self) -> int:
+        """Length of the block: settings, forecasts as every model has them, and deviations."""
+        return SETTINGS + 5 * self.arms
+
+    def block(self) -> FloatArray:
+        """Return the block before the first round."""
+        block = np.zeros(self.size)
+        block[KIND], block[SIZE], block[NEXT] = GUEST, self.size, math.inf
+        return block
+
+    def ask(self, candidate: Candidate, features: FloatArray, block: FloatArray) -> None:
+        """Write a candidate's forecasts into its block."""
+        k = self.arms
+        mean, width, deviation = candidate.forecast(features)
+        rows = block[SETTINGS:].reshape(5, k)
+        rows[0] = _checks.array(f"{self.name}: mean", mean, (k,))
+        rows[1] = _checks.array(f"{self.name}: width", width, (k,))
+        rows[2] = 0.0
+        rows[4] = _checks.array(f"{self.name}: deviation", deviation, (k,))
+        if not (rows[4] > 0).all():
+            raise InvalidInputError(f"{self.name}: deviation: expected numbers above 0, got {rows[4].min():g}")
+        rows[3] = rows[4]
+        block[READY] = 1.0
+
+    def fit(self, task: Task) -> Fit:
+        """Return the block as it is: a candidate fits itself when it learns."""
+        return Fit(task.block.copy(), (), 1, math.nan)
+
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Leave the candidate alone: it was told of the late reward itself."""
+
+    def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
+        """Leave the candidate alone: it has seen these rounds."""
+
+
+@kernel
+def candidate_learn(state: FloatArray, at: int, k: int, arm: int, reward: float) -> None:
+    """Score a candidate's forecast of the played arm."""
+    if state[at + READY] > 0.0:
+        deviation = state[at + SETTINGS + 4 * k + arm]
+        innovation = (reward - state[at + SETTINGS + arm]) / deviation
+        settings = state[at : at + SETTINGS]
+        note_density(settings, innovation, deviation)

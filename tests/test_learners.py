@@ -1,0 +1,879 @@
+"""LearnedKalman, StructuralKalman and Autopilot: their steps, what they say of themselves, and what may not matter."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import naive_levels
+import undertow
+from helpers import Array, with_gaps
+from undertow import (
+    InvalidInputError,
+    LinearGaussianSystem,
+    OutOfTurnError,
+    Trajectory,
+    paper_system,
+    random_system,
+    simulate,
+)
+from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
+from undertow.policies.learning import LearningPolicy
+from undertow.policies.levels_member import LevelsMember
+from undertow.policies.log import RoundLog
+from undertow.policies.member import BEGIN, FACTOR, FITTED, NEXT, READY, SCORE, SETTINGS, Task
+from undertow.policies.ridge_member import RidgeMember
+from undertow.policies.ridge_member_steps import ridge_decide, ridge_learn, ridge_observe, ridge_played, ridge_see
+from undertow.policies.shared_member import SharedMember
+
+LEARNERS = [LearnedKalman, StructuralKalman, Autopilot]
+every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda policy: policy.__name__)
+both_orders = pytest.mark.parametrize("context_first", [False, True], ids=["decide first", "context first"])
+
+
+def three_arms() -> LinearGaussianSystem:
+    return random_system(3, 2, 3, rng=2, spectral_radius=0.97)
+
+
+def step(policy: LearningPolicy, path: Trajectory, t: int, *, learn: bool = True) -> Decision:
+    """Play round t of a path by hand."""
+    m, first = policy._context_dim, policy._context_first
+    if m and first:
+        policy.observe(path.contexts[t])
+    decision = policy.decide(path.features[t] if policy._feature_dim else None)
+    if learn:
+        policy.learn(decision, float(path.rewards[t, decision.arm]))
+    if m and not first:
+        policy.observe(path.contexts[t])
+    return decision
+
+
+def play(policy: LearningPolicy, path: Trajectory, first: int, last: int) -> list[Decision]:
+    """Play rounds `first` to `last`, the last excluded."""
+    return [step(policy, path, t) for t in range(first, last)]
+
+
+def keep_models(policy: LearningPolicy) -> None:
+    """Have no further fits, in the state and in those that late rewards go back to."""
+    for state in (policy._state, *(state for _, state in policy._checkpoints)):
+        for number in range(len(policy._members)):
+            block = policy._block(number, state)
+            block[NEXT], block[FITTED] = math.inf, 10**9  # no alarm either
+
+
+# Steps against plain NumPy
+
+
+class SharedTwin:
+    """A learned shared system with plain matrices, in its own units; arms have a law [C; D] ~ N(·, V) each."""
+
+    def __init__(self, member: SharedMember, block: Array) -> None:
+        own, m = member.open(block), member.context_dim
+        d, self.m, self.k = int(own.settings[READY]), m, member.arms
+        self.A, self.b = own.A[:d, :d].copy(), own.b[0, :d].copy()
+        self.C, self.D, self.r = own.C[:, :d].copy(), own.D.copy(), own.noise.copy()
+        self.z, self.P = own.z[0, :d].copy(), own.P[:d, :d].copy()
+        self.V = [own.V[a, : d + 1, : d + 1].copy() for a in range(self.k)]
+        self.mean, self.scale, self.factor = own.mean.copy(), own.scale.copy(), float(own.settings[FACTOR])
+
+    def begin(self) -> None:
+        self.z, self.P = self.A @ self.z + self.b, self.A @ self.P @ self.A.T + np.eye(len(self.z))
+
+    def forecast(self) -> tuple[Array, Array, Array, Array]:
+        """Forecast, width, standard error from the state, from the arm."""
+        c, known = self.C[self.m :], np.append(self.z, 1.0)
+        mean = self.mean[-1] + self.scale[-1] * (c @ self.z + self.D[self.m :])
+        state = self.scale[-1] * np.sqrt(np.einsum("ai,ij,aj->a", c, self.P, c))
+        arm = self.scale[-1] * np.sqrt([known @ V @ known for V in self.V])
+        return mean, self.factor * arm, state, arm
+
+    def condition(self, output: int, value: float, noise: float) -> tuple[float, float]:
+        """The Kalman step; return innovation and its variance."""
+        h = self.C[output]
+        e, F = value - self.D[output] - h @ self.z, h @ self.P @ h + noise
+        gain = self.P @ h / F
+        self.z, self.P = self.z + gain * e, self.P - np.outer(gain, h @ self.P)
+        return float(e), float(F)
+
+    def learn(self, arm: int, reward: float) -> None:
+        """Condition the state, with the arm's own law as further noise, and the arm, with the state as noise."""
+        known, V, output = np.append(self.z, 1.0), self.V[arm], self.m + arm
+        e, F = self.condition(output, (reward - self.mean[-1]) / self.scale[-1], self.r[-1] + known @ V @ known)
+        gain = V @ known / F
+        self.V[arm] = V - np.outer(gain, known @ V)
+        self.C[output] += gain[:-1] * e
+        self.D[output] += gain[-1] * e
+
+    def observe(self, context: Array) -> None:
+        for i in np.flatnonzero(~np.isnan(context)):
+            self.condition(int(i), (context[i] - self.mean[i]) / self.scale[i], self.r[i])
+
+    def agrees_with(self, member: SharedMember, block: Array) -> None:
+        own, d = member.open(block), len(self.z)
+        np.testing.assert_allclose(own.z[0, :d], self.z, atol=1e-9)
+        np.testing.assert_allclose(own.P[:d, :d], self.P, atol=1e-9)
+        np.testing.assert_allclose(own.V[:, : d + 1, : d + 1], self.V, atol=1e-9)
+        np.testing.assert_allclose(own.C[:, :d], self.C, atol=1e-9)
+        np.testing.assert_allclose(own.D, self.D, atol=1e-9)
+
+
+@both_orders
+def test_learned_kalman_steps_are_a_kalman_filter_and_recursive_least_squares(context_first: bool) -> None:
+    base = three_arms().sample(110, rng=1)
+    path = Trajectory(with_gaps(base.contexts, 0.2, 0), base.rewards)
+    policy = LearnedKalman(arms=3, context_dim=2, context_first=context_first, rng=0)
+    for t in range(60):
+        step(policy, path, t)
+    keep_models(policy)
+    member = policy._members[0]
+    assert isinstance(member, SharedMember)
+    twin = SharedTwin(member, policy._block(0))
+    for t in range(60, 110):
+        twin.begin()
+        if context_first:
+            twin.observe(path.contexts[t])
+        expected = twin.forecast()
+        decision = step(policy, path, t)
+        assert decision.why is not None
+        for one, two in zip(
+            (decision.forecast, decision.width, decision.why.state_error, decision.why.arm_error), expected, strict=True
+        ):
+            np.testing.assert_allclose(one, two, atol=1e-9)
+        assert decision.arm == int((expected[0] + expected[1]).argmax())
+        twin.learn(decision.arm, float(path.rewards[t, decision.arm]))
+        if not context_first:
+            twin.observe(path.contexts[t])
+    twin.agrees_with(member, policy._block(0))
+
+
+@both_orders
+def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> None:
+    base = random_system(3, 1, 2, rng=4, spectral_radius=0.95).sample(110, rng=1)
+    features = np.random.default_rng(0).standard_normal((110, 2))
+    path = Trajectory(with_gaps(base.contexts, 0.2, 0), base.rewards, features=features)
+    policy = StructuralKalman(arms=2, context_dim=1, feature_dim=2, context_first=context_first, rng=0)
+    for t in range(60):
+        step(policy, path, t)
+    keep_models(policy)
+    member = policy._members[0]
+    assert isinstance(member, LevelsMember)
+    own = member.open(policy._block(0))
+    k, lags, hyper = 2, member.lags, own.hyper.copy()
+    Φ, Q, _ = naive_levels.matrices(hyper, k, 2 + lags)
+    z, P, (mean, scale) = own.z.copy(), own.P.copy(), own.sizes[2:]
+    for t in range(60, 110):
+        z, P = Φ @ z, Φ @ P @ Φ + Q
+        newest = t if context_first else t - 1
+        inputs = np.concatenate([features[t], path.contexts[newest - np.arange(lags), 0]])
+        u = np.nan_to_num((inputs - own.centre) / own.scale, nan=0.0)
+        expected = naive_levels.forecast(z, P, hyper, k, u)
+        decision = step(policy, path, t)
+        assert decision.why is not None
+        np.testing.assert_allclose(decision.forecast, mean + scale * expected[0], atol=1e-9)
+        np.testing.assert_allclose(decision.width, scale * own.settings[FACTOR] * np.sqrt(expected[2]), atol=1e-9)
+        np.testing.assert_allclose(decision.why.state_error, scale * np.sqrt(expected[3]), atol=1e-9)
+        np.testing.assert_allclose(decision.why.arm_error, scale * np.sqrt(expected[4]), atol=1e-9)
+        h = naive_levels.row(decision.arm, u, k)
+        F = h @ P @ h + hyper[12]
+        gain = P @ h / F
+        e = (path.rewards[t, decision.arm] - mean) / scale - h @ z
+        z, P = z + gain * e, P - np.outer(gain, h @ P)
+    np.testing.assert_allclose(own.z, z, atol=1e-9)
+    np.testing.assert_allclose(own.P, P, atol=1e-9)
+
+
+def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, lags: int, context_first: bool) -> Array:
+    """[1 | five contexts, newest first | features | reward and indicator of each arm by lag] of standardised rows."""
+    contexts = rows[: t + context_first, :m].copy()
+    for j in range(m):  # a missing entry is the mean of those before it
+        for i in np.flatnonzero(np.isnan(contexts[:, j])):
+            before = rows[:i, j][~np.isnan(rows[:i, j])]
+            contexts[i, j] = before.mean() if len(before) else 0.0
+    newest = np.vstack([contexts[::-1], np.zeros((5, m))])[:5]
+    past = np.zeros((lags, k, 2))
+    for lag in range(1, min(lags, t) + 1):
+        arm, reward = rows[t - lag, -2:]
+        if arm >= 0 and not math.isnan(reward):
+            past[lag - 1, int(arm)] = reward, 1.0
+    return np.concatenate([[1.0], newest.ravel(), rows[t, m : m + q], past.ravel()])
+
+
+@both_orders
+def test_the_ridge_member_solves_a_ridge_regression(context_first: bool) -> None:
+    m, q, k, n = 2, 1, 2, 80
+    rng = np.random.default_rng(3)
+    rows = np.column_stack(
+        [
+            with_gaps(5 + 3 * rng.standard_normal((n + 2, m)), 0.2, 1),
+            rng.standard_normal((n + 2, q)),
+            rng.integers(-1, k, n + 2),
+            10 + rng.standard_normal(n + 2),
+        ]
+    )
+    rows[rows[:, -2] < 0, -1] = math.nan
+    rows[20:24, -1] = math.nan  # rewards that never came
+    rows[n, -2:] = 1, 12.0
+    member = RidgeMember(k, m, q, context_first)
+    block = member.fit(Task(n, 0, rows[:n].copy(), member.block(0.5), (0,))).block
+    own = member.open(block)
+    centre, scale = np.nanmean(rows[:n], axis=0), np.nanstd(rows[:n], axis=0)
+    centre[-2], scale[-2] = 0.0, 1.0
+    table = (rows - centre) / scale
+
+    def expected(t: int) -> tuple[Array, Array]:
+        """Forecast of every arm in round t and its standard error; the noise is that of the forecasts before it."""
+        inputs = [ridge_inputs(table, i, m, q, k, member.lags, context_first) for i in range(t + 1)]
+        V, b, squares, count = [np.eye(len(inputs[0])) for _ in range(k)], np.zeros((k, len(inputs[0]))), 1.0, 1
+        for i in range(t):
+            arm, reward, Θ = int(table[i, -2]), table[i, -1], inputs[i]
+            if not math.isnan(reward):
+                e = reward - Θ @ np.linalg.solve(V[arm], b[arm])
+                squares, count = squares + e**2 / (1 + Θ @ np.linalg.solve(V[arm], Θ)), count + 1
+                V[arm] += np.outer(Θ, Θ)
+                b[arm] += reward * Θ
+        Θ = inputs[t]
+        mean = np.array([Θ @ np.linalg.solve(V[a], b[a]) for a in range(k)])
+        error = np.sqrt([squares / count * Θ @ np.linalg.solve(V[a], Θ) for a in range(k)])
+        return centre[-1] + scale[-1] * mean, scale[-1] * error
+
+    for t in (n, n + 1):
+        if context_first:
+            ridge_observe(block, 0, k, m, rows[t, :m])
+        ridge_see(block, 0, k, m, t, rows[t, m : m + q], 0)
+        ridge_decide(block, 0, k, m)
+        mean, error = expected(t)
+        np.testing.assert_allclose(own.out[0], mean, rtol=1e-9)
+        np.testing.assert_allclose(own.out[1], 0.5 * error, rtol=1e-9)
+        np.testing.assert_allclose(own.out[3], error, rtol=1e-9)
+        ridge_played(block, 0, k, m, t, int(rows[t, -2]))
+        if t == n:
+            ridge_learn(block, 0, k, m, t, 1, 12.0)
+        if not context_first:
+            ridge_observe(block, 0, k, m, rows[t, :m])
+
+
+# What may not matter
+
+
+def with_features(path: Trajectory) -> Trajectory:
+    shape = (*path.rewards.shape[:-1], 2)
+    return Trajectory(path.contexts, path.rewards, means=path.means, features=np.random.default_rng(7).random(shape))
+
+
+def build(learner: Any, path: Trajectory, **parameters: Any) -> Any:
+    """A learner that fits a path, with features where it can take them."""
+    if learner is not LearnedKalman:
+        parameters["feature_dim"] = path.features.shape[-1]
+    return learner(**({"arms": path.arm_count, "rng": 0} | parameters), context_dim=path.context_dim)
+
+
+def without_features(learner: Any, path: Trajectory) -> Trajectory:
+    return Trajectory(path.contexts, path.rewards, means=path.means) if learner is LearnedKalman else path
+
+
+@every_learner
+@pytest.mark.parametrize(
+    ("contexts", "features", "rewards"), [(2.0**5, 1, 1), (1, 2.0**-4, 1), (1, 1, 2.0**10), (1, 1, 2.0**-7)]
+)
+def test_powers_of_two_change_nothing(learner: Any, contexts: float, features: float, rewards: float) -> None:
+    path = with_features(three_arms().sample(300, rng=3))
+    scaled = Trajectory(path.contexts * contexts, path.rewards * rewards, features=path.features * features)
+    one, two = (
+        simulate(build(learner, path), without_features(learner, each), record=["forecasts", "widths"])
+        for each in (path, scaled)
+    )
+    np.testing.assert_array_equal(one.arms, two.arms)
+    assert one.forecasts is not None
+    assert one.widths is not None
+    assert two.forecasts is not None
+    assert two.widths is not None
+    np.testing.assert_array_equal(one.forecasts * rewards, two.forecasts)
+    np.testing.assert_array_equal(one.widths * rewards, two.widths)
+
+
+def test_powers_of_two_change_nothing_with_many_lags() -> None:
+    path = paper_system(2).sample(100, rng=3)
+    scaled = Trajectory(2.0**10 * path.contexts, path.rewards)
+    assert LevelsMember(2, 1, 0, False).lags > 6
+    one, two = (simulate(build(StructuralKalman, path), each, record=["widths"]) for each in (path, scaled))
+    np.testing.assert_array_equal(one.arms, two.arms)
+    np.testing.assert_array_equal(one.widths, two.widths)
+
+
+def final_regrets(policy: Any, path: Trajectory) -> Array:
+    regret = simulate(policy, path).regret
+    assert regret is not None
+    return np.asarray(regret[:, -1])
+
+
+def same_on_average(one: Array, two: Array) -> bool:
+    """Whether paired numbers differ by less than 3 standard errors on average."""
+    lead = one - two
+    return bool(abs(lead.mean()) < 3 * lead.std(ddof=1) / math.sqrt(len(lead)) + 1e-9)
+
+
+@every_learner
+def test_the_unit_of_the_rewards_hardly_matters(learner: Any) -> None:
+    """Seed 8, 20 runs of 500 rounds: the same regret to within 3 standard errors, and the same arms at first."""
+    path = paper_system(2).sample(500, rng=8, runs=20)
+    assert path.means is not None
+    other = Trajectory(path.contexts, 1e3 * path.rewards + 1e4, means=1e3 * path.means + 1e4)
+    early = [
+        simulate(build(learner, path), Trajectory(each.contexts[:, :8], each.rewards[:, :8])).arms
+        for each in (path, other)
+    ]
+    np.testing.assert_array_equal(early[0], early[1])
+    assert same_on_average(final_regrets(build(learner, path), path), final_regrets(build(learner, path), other) / 1e3)
+
+
+@every_learner
+def test_the_order_of_the_arms_hardly_matters(learner: Any) -> None:
+    """Seed 9, 20 runs of 150 rounds: the same regret to within 3 standard errors."""
+    path = paper_system(2).sample(150, rng=9, runs=20)
+    assert path.means is not None
+    turned = Trajectory(path.contexts, path.rewards[..., ::-1], means=path.means[..., ::-1])
+    assert same_on_average(final_regrets(build(learner, path), path), final_regrets(build(learner, path), turned))
+
+
+@every_learner
+def test_names_never_matter(learner: Any) -> None:
+    path = without_features(learner, with_features(three_arms().sample(150, rng=3)))
+    plain, named = (
+        simulate(build(learner, path, arms=arms), path, record=["forecasts"]) for arms in (3, ["z", "a", "and so on"])
+    )
+    np.testing.assert_array_equal(plain.arms, named.arms)
+    np.testing.assert_array_equal(plain.forecasts, named.forecasts)
+
+
+@every_learner
+def test_the_same_seed_gives_the_same_decisions(learner: Any) -> None:
+    path = without_features(learner, with_features(three_arms().sample(120, rng=3)))
+    one, two = ([step(policy, path, t) for t in range(120)] for policy in (build(learner, path) for _ in range(2)))
+    assert [decision.to_json() for decision in one] == [decision.to_json() for decision in two]
+    other = build(learner, path, rng=1)
+    assert [decision.arm for decision in one] != [step(other, path, t).arm for t in range(120)]
+
+
+PROGRAM = """
+import undertow
+from undertow.policies import Autopilot
+path = undertow.random_system(3, 2, 3, rng=2, spectral_radius=0.97).sample(150, rng=1)
+run = undertow.simulate(Autopilot(arms=3, context_dim=2, rng=5), path, record=["forecasts"])
+print(run.arms.tolist(), run.forecasts.tobytes().hex())
+"""
+
+
+def test_the_same_seed_gives_the_same_decisions_in_another_process() -> None:
+    run = simulate(Autopilot(arms=3, context_dim=2, rng=5), three_arms().sample(150, rng=1), record=["forecasts"])
+    assert run.forecasts is not None
+    answer = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    assert answer.strip() == f"{run.arms.tolist()} {run.forecasts.tobytes().hex()}"
+
+
+# Data that no model was made for
+
+
+def degenerate(case: str) -> Trajectory:
+    base = three_arms().sample(150, rng=4)
+    contexts, rewards = base.contexts.copy(), base.rewards.copy()
+    match case:
+        case "rewards all 0.7":
+            rewards[:] = 0.7
+        case "rewards all zero":
+            rewards[:] = 0.0
+        case "one arm":
+            rewards = rewards[:, :1]
+        case "contexts constant":
+            contexts[:] = [3.0, 0.0]
+        case "contexts a millionfold apart":
+            contexts *= [1e-3, 1e3]
+        case "contexts never seen":
+            contexts[:] = math.nan
+        case "contexts alike":
+            contexts[:, 1] = contexts[:, 0]
+        case "huge outliers":
+            rewards[20::40] = 1e8
+            contexts[30::40] = -1e8
+        case "no noise":
+            rewards[:] = np.arange(3)
+        case "far from zero":
+            rewards += 1e9
+        case "tiny":
+            rewards *= 1e-100
+            contexts *= 1e-100
+        case "no contexts":
+            contexts = contexts[:, :0]
+    return Trajectory(contexts, rewards)
+
+
+@every_learner
+@pytest.mark.parametrize(
+    "case",
+    [
+        "rewards all 0.7",
+        "rewards all zero",
+        "one arm",
+        "contexts constant",
+        "contexts a millionfold apart",
+        "contexts never seen",
+        "contexts alike",
+        "huge outliers",
+        "no noise",
+        "far from zero",
+        "tiny",
+        "no contexts",
+    ],
+)
+def test_forecasts_stay_finite_on_degenerate_data(learner: Any, case: str) -> None:
+    path = degenerate(case)
+    policy = build(learner, path)
+    for t in range(path.rounds):
+        decision = step(policy, path, t)
+        assert np.isfinite(decision.forecast).all()
+        assert np.isfinite(decision.width).all() or t < 6
+    assert policy.model is not None
+    assert all(record.failure is None for record in policy.health().fits)
+
+
+@every_learner
+def test_without_any_reward_the_arms_take_turns(learner: Any) -> None:
+    path = three_arms().sample(90, rng=4)
+    policy = build(learner, path)
+    decisions = [step(policy, path, t, learn=False) for t in range(90)]
+    assert np.bincount([decision.arm for decision in decisions]).tolist() == [30, 30, 30]
+    assert {decision.why.model for decision in decisions if decision.why is not None} == {"start-up"}
+    assert policy.model is None
+    assert policy.system is None
+    assert policy.models == ()
+
+
+@every_learner
+@pytest.mark.parametrize("contexts", [0, 2])
+def test_a_long_pause(learner: Any, contexts: int) -> None:
+    path = three_arms().sample(80, rng=4)
+    path = Trajectory(path.contexts[:, :contexts], path.rewards)
+    policy = build(learner, path)
+    for t in range(40):
+        step(policy, path, t)
+    policy.skip(1000)
+    for t in range(40, 80):
+        decision = step(policy, path, t)
+        assert decision.round == 1000 + t
+        assert np.isfinite(decision.forecast).all()
+        assert np.isfinite(decision.width).all()
+
+
+# What learners say of themselves
+
+
+@every_learner
+def test_a_decision_says_why(learner: Any) -> None:
+    path = three_arms().sample(60, rng=4)
+    policy = build(learner, path)
+    fitted: list[int] = []
+    for t in range(60):
+        decision = step(policy, path, t)
+        why = decision.why
+        assert why is not None
+        if t < 6:
+            assert np.isinf(decision.width).all()
+            assert why.model == "start-up"
+            assert why.since_fit == -1
+            assert why.lead == math.inf
+            assert np.isinf([why.state_error, why.arm_error]).all()
+        else:
+            assert why.model in {member.name for member in policy._members}
+            assert (why.state_error >= 0).all()
+            assert (why.arm_error > 0).all()
+            assert why.lead >= 0
+            assert math.isinf(why.lead) == (learner is not Autopilot)
+            fitted.append(t - why.since_fit)
+        again = Decision.from_json(decision.to_json())
+        assert again.why is not None
+        assert again.to_json() == decision.to_json()
+        assert again.why[2:] == why[2:]
+        np.testing.assert_array_equal(again.why.state_error, why.state_error)
+        np.testing.assert_array_equal(again.why.arm_error, why.arm_error)
+    assert fitted[0] == 6
+    assert set(fitted) <= {record.round for record in policy.health().fits}
+
+
+def test_errors_of_learned_kalman_are_told_apart() -> None:
+    """In a long pause nothing is learned of an arm, but the state is lost track of."""
+    path = three_arms().sample(80, rng=4)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    decisions = [step(policy, path, t) for t in range(80)]
+    keep_models(policy)
+    policy.skip(500)
+    before, after = decisions[-1].why, policy.decide().why
+    assert before is not None
+    assert after is not None
+    assert (after.state_error > before.state_error).all()
+
+
+def test_a_decision_without_a_reason_is_written_as_before() -> None:
+    decision = Decision(0, 0, 1, "b", np.zeros(2), np.full(2, math.inf), None)
+    assert Decision.from_json(decision.to_json()).why is None
+
+
+@every_learner
+def test_health_and_models(learner: Any) -> None:
+    path = three_arms().sample(200, rng=4)
+    policy = build(learner, path)
+    empty = policy.health()
+    names = {member.name for member in policy._members}
+    assert empty.innovations.keys() == empty.level.keys() == empty.alarms.keys() == names
+    assert all(len(values) == 0 for values in empty.innovations.values())
+    assert empty.fits == empty.under_way == ()
+    counts = []
+    for t in range(200):
+        step(policy, path, t)
+        counts.append({name: len(values) for name, values in policy.health().innovations.items()})
+    for name in names:  # the first reward that is predicted is that of round 6
+        assert [count[name] for count in counts] == [min(max(t - 5, 0), 128) for t in range(200)]
+    health = policy.health()
+    for values in health.innovations.values():  # seed 4: standard normal as far as 128 numbers tell
+        assert abs(values.mean()) < 0.5
+        assert 0.5 < values.std() < 2
+    assert all(0.3 < level < 2 for name, level in health.level.items() if name != "ridge")
+    assert {record.model for record in health.fits} == names
+    assert [record.round for record in health.fits] == sorted(record.round for record in health.fits)
+    assert policy.models[0] == policy.model
+    assert [model.score for model in policy.models] == sorted((model.score for model in policy.models), reverse=True)
+    for model in policy.models:
+        assert model.fitted == max(record.round for record in health.fits if record.model == model.name)
+
+
+def test_the_last_innovations_come_oldest_first() -> None:
+    path = three_arms().sample(180, rng=4)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    newest = []
+    for t in range(180):
+        step(policy, path, t)
+        if t >= 6:
+            newest.append(policy.health().innovations["shared system"][-1])
+    np.testing.assert_array_equal(policy.health().innovations["shared system"], newest[-128:])
+
+
+def test_learned_kalman_shows_its_system() -> None:
+    path = three_arms().sample(300, rng=4)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    for t in range(300):
+        step(policy, path, t)
+    system = policy.system
+    assert system is not None
+    assert policy.model is not None
+    assert policy.model.content.to_dict() == system.to_dict()
+    assert (system.arm_count, system.context_dim, system.state_dim) == (3, 2, policy.model.order)
+    np.testing.assert_array_equal(system.state_noise, np.eye(system.state_dim))
+    assert StructuralKalman(arms=2).system is None
+
+
+def test_structural_kalman_shows_its_levels() -> None:
+    path = three_arms().sample(100, rng=4)
+    policies = [StructuralKalman(arms=3, context_dim=2, rng=0) for _ in range(2)]
+    for t in range(100):
+        step(policies[0], path, t)
+        step(policies[1], Trajectory(path.contexts, 8 * path.rewards), t)
+    one, two = (policy.model.content for policy in policies if policy.model is not None)
+    assert policies[0].system is None
+    for name in one._fields:
+        factor = 1 if name.endswith("persistence") else 64
+        assert getattr(two, name) == pytest.approx(factor * getattr(one, name))
+    assert 0 <= one.slow_persistence <= 1
+    assert one.reward_noise > 0
+
+
+def test_parameters_are_checked() -> None:
+    for learner, parameters, message in (
+        (LearnedKalman, {"refit": "never"}, "refit: expected 'inline' or 'background', got 'never'"),
+        (LearnedKalman, {"max_delay": -1}, "max_delay: expected at least 0, got -1"),
+        (LearnedKalman, {"exploration": -1.0}, "exploration: expected"),
+        (StructuralKalman, {"exploration": "much"}, "exploration: expected"),
+        (StructuralKalman, {"feature_dim": -1}, "feature_dim: expected at least 0"),
+        (Autopilot, {"context_dim": 1.5}, "context_dim: expected"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            learner(arms=2, **parameters)
+
+
+def test_learned_kalman_takes_no_features() -> None:
+    with pytest.raises(InvalidInputError, match="features: expected None"):
+        LearnedKalman(arms=2).decide([1.0])
+    with pytest.raises(InvalidInputError, match=r"features: expected shape \(2,\), got None"):
+        StructuralKalman(arms=2, feature_dim=2).decide()
+
+
+# Warm starts
+
+
+def past_rounds(n: int, seed: int = 5) -> tuple[Trajectory, Any, Array]:
+    """Rounds that somebody else played, now and then none: path, arms, rewards."""
+    path = with_features(three_arms().sample(n, rng=seed))
+    arms = np.random.default_rng(seed).integers(-1, 3, n)
+    return path, arms, path.rewards[np.arange(n), arms]
+
+
+@every_learner
+@both_orders
+def test_a_warm_start_is_followed_by_a_fit(learner: Any, context_first: bool) -> None:
+    path, arms, rewards = past_rounds(120)
+    policy = build(learner, path, context_first=context_first)
+    features = {} if learner is LearnedKalman else {"features": path.features}
+    policy.warm_start(arms, rewards, contexts=path.contexts, **features)
+    assert policy.round == 120
+    assert policy.model is None
+    decision = step(policy, path, 0)
+    assert decision.round == 120
+    assert decision.id == 0
+    assert decision.why is not None
+    assert decision.why.model != "start-up"
+    assert decision.why.since_fit == 0
+    assert {record.round for record in policy.health().fits} == {120}
+    assert np.isfinite(decision.width).all()
+    for t in range(1, 20):
+        assert np.isfinite(step(policy, path, t).forecast).all()
+
+
+def test_a_warm_start_leads_to_the_model_that_the_same_rounds_lead_to() -> None:
+    path, arms, rewards = past_rounds(120)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    policy.warm_start(arms, rewards, contexts=path.contexts)
+    policy.decide()
+    log = policy._log.rows(0, 120)
+    np.testing.assert_array_equal(log[:, :2], path.contexts)
+    np.testing.assert_array_equal(log[:, 2], arms)
+    np.testing.assert_array_equal(log[:, 3], np.where(arms < 0, math.nan, rewards))  # no arm, no reward
+
+
+def test_a_warm_start_survives_a_save(tmp_path: Path) -> None:
+    path, arms, rewards = past_rounds(60)
+    policy = Autopilot(arms=3, context_dim=2, rng=0)
+    policy.warm_start(arms, rewards, contexts=path.contexts)
+    policy.save(tmp_path / "policy")
+    assert undertow.load(tmp_path / "policy").decide().to_json() == policy.decide().to_json()
+
+
+def test_a_short_warm_start_shortens_the_start_up() -> None:
+    policy = LearnedKalman(arms=3, rng=0)
+    policy.warm_start([0, 1, 1, 0], [1.0, 2.0, math.nan, 0.5])
+    assert policy.decide().arm == 2  # the arm that was not played yet
+    models = [policy.decide().why for _ in range(2)]
+    assert [why.model for why in models if why is not None] == ["start-up", "shared system"]
+
+
+@every_learner
+def test_a_warm_start_comes_first_or_not_at_all(learner: Any) -> None:
+    policy = learner(arms=2, rng=0)
+    policy.decide()
+    with pytest.raises(OutOfTurnError, match="warm_start: this policy has begun"):
+        policy.warm_start([0], [1.0])
+    policy = learner(arms=2, rng=0)
+    policy.skip()
+    with pytest.raises(OutOfTurnError, match="warm_start: this policy has begun"):
+        policy.warm_start([0], [1.0])
+    policy = learner(arms=2, rng=0)
+    policy.warm_start([], [])
+    assert policy.unused
+    policy.warm_start([0], [1.0])
+    with pytest.raises(OutOfTurnError, match="warm_start: this policy has begun"):
+        policy.warm_start([0], [1.0])
+
+
+def test_a_warm_start_names_what_is_wrong() -> None:
+    for given, message in (
+        ({"arms": [0, 2]}, "arms: expected numbers from"),
+        ({"arms": [0, -2]}, "arms: expected numbers from"),
+        ({"arms": [0.5, 1.0]}, "arms: expected whole numbers"),
+        ({"arms": [[0, 1]]}, r"arms: expected shape \(n,\), got \(1, 2\)"),
+        ({"rewards": [1.0]}, r"rewards: expected shape \(2,\), got \(1,\)"),
+        ({"rewards": [1.0, math.inf]}, "rewards: expected finite numbers, or NaN"),
+        ({"contexts": [[1.0], [2.0], [3.0]]}, r"contexts: expected shape \(2, 1\), got \(3, 1\)"),
+        ({"contexts": [[1.0], [math.inf]]}, "contexts: expected finite numbers, or NaN"),
+        ({"features": None}, r"features: expected shape \(2, 2\), got None"),
+        ({"features": [[1.0, 2.0]]}, r"features: expected shape \(2, 2\), got \(1, 2\)"),
+        ({"features": [[1.0, 2.0], [1.0, math.nan]]}, "features: expected finite numbers"),
+    ):
+        policy = StructuralKalman(arms=2, context_dim=1, feature_dim=2, rng=0)
+        good: dict[str, Any] = {"arms": [0, -1], "rewards": [1.0, 2.0], "contexts": None, "features": np.ones((2, 2))}
+        with pytest.raises(InvalidInputError, match=message):
+            policy.warm_start(**(good | given))
+        assert policy.unused
+        policy.warm_start(**good)
+        assert policy.round == 2
+
+
+def test_a_warm_start_with_names_for_arms_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="arms: expected whole numbers"):
+        LearnedKalman(arms=["a", "b"]).warm_start(["a", "b"], [1.0, 2.0])
+
+
+def test_a_warm_start_names_the_arm_that_was_given() -> None:
+    with pytest.raises(InvalidInputError, match="from -1 to 1, got 2"):
+        LearnedKalman(arms=2).warm_start([0, 2], [1.0, 2.0])
+
+
+# Autopilot
+
+
+def test_the_leader_is_the_model_with_the_best_score() -> None:
+    path = three_arms().sample(250, rng=6)
+    policy = Autopilot(arms=3, context_dim=2, rng=0)
+    leaders = set()
+    for t in range(250):
+        decision = policy.decide()
+        if t >= 6:
+            scores = {member.name: policy._block(number)[SCORE] for number, member in enumerate(policy._members)}
+            first, second = sorted(scores.values(), reverse=True)[:2]
+            assert decision.why is not None
+            assert scores[decision.why.model] == first
+            assert decision.why.lead == first - second
+            number = list(scores).index(decision.why.model)
+            out = policy._block(number)[SETTINGS : SETTINGS + 12].reshape(4, 3)
+            np.testing.assert_array_equal(decision.forecast, out[0])
+            np.testing.assert_array_equal(decision.width, out[1])
+            assert decision.arm == (out[0] + out[1]).argmax()
+            assert policy.model is not None
+            assert policy.model.name == decision.why.model
+            leaders.add(decision.why.model)
+        policy.learn(decision, float(path.rewards[t, decision.arm]))
+        policy.observe(path.contexts[t])
+    assert len(leaders) > 1
+
+
+def test_scores_are_discounted_log_densities_of_student_t() -> None:
+    path = three_arms().sample(60, rng=6)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    for t in range(60):
+        decision = policy.decide()
+        before = policy._block(0)[SCORE]
+        policy.learn(decision, float(path.rewards[t, decision.arm]))
+        if t >= 6:
+            e = policy.health().innovations["shared system"][-1]
+            deviation = (path.rewards[t, decision.arm] - decision.forecast[decision.arm]) / e
+            density = -math.log(deviation) - 3 * math.log(1 + e**2 / 3)
+            assert policy._block(0)[SCORE] == pytest.approx(0.999 * before + density)
+        policy.observe(path.contexts[t])
+
+
+def test_a_newcomer_starts_level_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(60, rng=6)
+    policy = Autopilot(arms=3, context_dim=2, rng=0)
+    fit = SharedMember.fit
+
+    def late(self: SharedMember, task: Task) -> Any:
+        if task.round < 30:
+            raise ValueError("not yet")
+        return fit(self, task)
+
+    monkeypatch.setattr(SharedMember, "fit", late)
+    with pytest.warns(RuntimeWarning, match="not yet"):
+        play(policy, path, 0, 30)
+    assert {model.name for model in policy.models} == {"structural levels", "ridge"}
+    policy._block(0)[NEXT] = 30
+    policy.decide()
+    scores = {model.name: model.score for model in policy.models}
+    assert scores["shared system"] == min(scores["structural levels"], scores["ridge"])
+    assert len(set(scores.values())) == 2
+
+
+def test_autopilot_follows_features_without_contexts() -> None:
+    """Seed 0: rewards ±feature. After 200 rounds the better arm is found nearly always."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((400, 1))
+    means = np.column_stack([features[:, 0], -features[:, 0]])
+    path = Trajectory(None, means + 0.3 * rng.standard_normal((400, 2)), means=means, features=features)
+    run = simulate(Autopilot(arms=2, feature_dim=1, rng=0), path)
+    assert np.mean(run.arms[200:] == means[200:].argmax(axis=1)) > 0.85
+
+
+def test_autopilot_without_contexts_and_features() -> None:
+    """Seed 0: two arms, of which one is better by two standard deviations."""
+    means = np.tile([0.0, 1.0], (400, 1))
+    path = Trajectory(None, means + 0.5 * np.random.default_rng(0).standard_normal((400, 2)), means=means)
+    run = simulate(Autopilot(arms=2, rng=0), path)
+    assert run.arms[200:].mean() > 0.9
+
+
+def test_autopilot_without_most_contexts() -> None:
+    base = three_arms().sample(200, rng=6)
+    path = Trajectory(with_gaps(base.contexts, 0.7, 3), base.rewards, means=base.means)
+    run = simulate(Autopilot(arms=3, context_dim=2, rng=0), path, record=["forecasts"])
+    assert run.forecasts is not None
+    assert np.isfinite(run.forecasts).all()
+
+
+# The log
+
+
+def test_a_log_keeps_what_it_was_told() -> None:
+    log = RoundLog(context_dim=2, feature_dim=1, keep=10)
+    log.row(0)[:] = [1.0, 2.0, 3.0, 0.0, 5.0]
+    log.row(2)[:2] = [7.0, 8.0]
+    assert (log.begin, log.end) == (0, 3)
+    np.testing.assert_array_equal(log.rows(0, 1), [[1.0, 2.0, 3.0, 0.0, 5.0]])
+    np.testing.assert_array_equal(log.row(1), [math.nan, math.nan, math.nan, -1.0, math.nan])
+    np.testing.assert_array_equal(log.row(2), [7.0, 8.0, math.nan, -1.0, math.nan])
+    log.open(1)  # already there
+    assert log.end == 3
+    log.row(0)[-1] = 6.0
+    assert log.rows(0, 3)[0, -1] == 6.0
+
+
+@pytest.mark.parametrize("strides", [[1], [3], [1, 50, 1, 1], [7, 200, 1]])
+def test_a_log_remembers_the_last_rounds_in_bounded_memory(strides: list[int]) -> None:
+    log = RoundLog(context_dim=1, feature_dim=0, keep=20)
+    rounds, t = set(), -1
+    for i in range(300):
+        t += strides[i % len(strides)]
+        log.row(t)[0] = t
+        rounds.add(t)
+        assert log.end == t + 1
+        assert min(20, t + 1) <= log.end - log.begin <= max(40, 64)
+        assert len(log._rows) <= max(40, 64)
+        rows = log.rows(log.begin, log.end)
+        for number, (context, arm, reward) in enumerate(rows.tolist(), start=log.begin):
+            assert context == number if number in rounds else math.isnan(context)
+            assert arm == -1
+            assert math.isnan(reward)
+
+
+def test_a_log_keeps_at_most_twice_as_much_as_it_has_to() -> None:
+    log = RoundLog(context_dim=0, feature_dim=0, keep=100)
+    for t in range(2000):
+        log.open(t)
+        assert len(log._rows) <= 200
+        assert log.end - log.begin >= min(t + 1, 100)
+
+
+def test_a_log_is_restored() -> None:
+    log = RoundLog(context_dim=1, feature_dim=1, keep=5)
+    for t in range(100):
+        log.row(t)[:] = t
+    again = RoundLog(context_dim=1, feature_dim=1, keep=5)
+    again.restore(log.begin, log.rows(log.begin, log.end))
+    for t in range(100, 200):
+        for one in (log, again):
+            one.row(t)[:] = t
+        np.testing.assert_array_equal(again.rows(t - 4, t + 1), log.rows(t - 4, t + 1))
+    again.restore(7, np.empty((0, 4)))
+    again.row(9)[0] = 9.0
+    assert (again.begin, again.end) == (7, 10)
+
+
+def test_learners_are_listed() -> None:
+    for name, learner in zip(("learned-kalman", "structural-kalman", "autopilot"), LEARNERS, strict=True):
+        assert undertow.make(name, arms=2).__class__ is learner
+    assert repr(LearnedKalman(arms=2, refit="background", rng=3)) == "LearnedKalman(arms=2, refit='background')"
+
+
+def test_a_fit_looks_at_all_rounds_so_far() -> None:
+    path = three_arms().sample(50, rng=6)
+    policy = Autopilot(arms=3, context_dim=2, rng=0)
+    for t in range(50):
+        step(policy, path, t)
+    assert [policy._block(number)[BEGIN] for number in range(len(policy._members))] == [0, 0, 0]

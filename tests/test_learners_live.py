@@ -1,0 +1,681 @@
+"""Learners in use: rewards that come late, save files, fits in the background, bounded memory, alarms."""
+
+import json
+import math
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import undertow
+from helpers import Array
+from test_learners import (
+    SharedTwin,
+    both_orders,
+    build,
+    every_learner,
+    keep_models,
+    play,
+    step,
+    three_arms,
+    with_features,
+)
+from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
+from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman, learning
+from undertow.policies.learning import LearningPolicy
+from undertow.policies.levels_member import LevelsMember
+from undertow.policies.member import ALARMED, BEGIN, BUSY, FITS, LEVEL, NEXT, SCORE, SCORED, SIZE, Fit, Task
+from undertow.policies.ridge_member import RidgeMember
+from undertow.policies.shared_member import SharedMember
+
+
+def beliefs(policy: LearningPolicy) -> list[Array]:
+    """What every model believes, without its scores."""
+    result = []
+    for number, member in enumerate(policy._members):
+        block = policy._block(number)
+        match member:
+            case SharedMember():
+                shared = member.open(block)
+                result += [shared.z, shared.P, shared.C, shared.D, shared.V]
+            case LevelsMember():
+                levels = member.open(block)
+                result += [levels.z, levels.P, levels.past]
+            case RidgeMember():
+                ridge = member.open(block)
+                result += [ridge.Θ, ridge.u, ridge.W, ridge.sizes]
+    return [part.copy() for part in result]
+
+
+def believe_the_same(one: LearningPolicy, two: LearningPolicy) -> None:
+    for first, second in zip(beliefs(one), beliefs(two), strict=True):
+        np.testing.assert_allclose(first, second, atol=1e-9)
+
+
+def take_turns(policy: LearningPolicy) -> None:
+    """Have the arms take turns for ever, so that what is played does not depend on what was learned."""
+    policy._state[policy._head] = math.inf
+
+
+def trained(learner: Any, path: Trajectory, rounds: int, **parameters: Any) -> Any:
+    """A learner after some rounds that keeps its models from then on, and in which arms take turns."""
+    policy = build(learner, path, **parameters)
+    take_turns(policy)
+    for t in range(rounds):
+        step(policy, path, t)
+    keep_models(policy)
+    return policy
+
+
+def reward(path: Trajectory, decision: Decision) -> float:
+    return float(path.rewards[decision.round, decision.arm])
+
+
+# Rewards that come late
+
+
+@every_learner
+@pytest.mark.parametrize(("contexts", "context_first"), [(0, False), (0, True), (2, False), (2, True)])
+def test_late_rewards_in_any_order_end_in_the_same_beliefs(learner: Any, contexts: int, context_first: bool) -> None:
+    """Seed 0: each reward comes up to 40 rounds late."""
+    base = three_arms().sample(160, rng=1)
+    path = Trajectory(base.contexts[:, :contexts], base.rewards)
+    prompt, late = (trained(learner, path, 60, context_first=context_first) for _ in range(2))
+    rng = np.random.default_rng(0)
+    due: dict[int, list[Decision]] = {}
+    for t in range(60, 160):
+        if contexts and context_first:
+            for policy in (prompt, late):
+                policy.observe(path.contexts[t])
+        first, second = prompt.decide(), late.decide()
+        assert first.arm == second.arm
+        prompt.learn(first, reward(path, first))
+        due.setdefault(min(t + int(rng.integers(0, 41)), 159), []).append(second)
+        arrived = due.pop(t, [])
+        for number in rng.permutation(len(arrived)):
+            late.learn(arrived[number], reward(path, arrived[number]))
+        if contexts and not context_first:
+            for policy in (prompt, late):
+                policy.observe(path.contexts[t])
+    assert late.pending == 0
+    np.testing.assert_array_equal(late._log.rows(0, 160), prompt._log.rows(0, 160))
+    believe_the_same(prompt, late)
+    if learner is not Autopilot:  # whose leader is looked at below
+        np.testing.assert_allclose(prompt.forecast().forecast, late.forecast().forecast, atol=1e-9)
+
+
+def test_a_reward_may_come_after_the_context_of_its_round() -> None:
+    path = three_arms().sample(62, rng=1)
+    prompt, late = (trained(StructuralKalman, path, 60) for _ in range(2))
+    first, second = prompt.decide(), late.decide()
+    prompt.learn(first, 1.0)
+    for policy in (prompt, late):
+        policy.observe(path.contexts[60])
+    late.learn(second, 1.0)
+    believe_the_same(prompt, late)
+
+
+@every_learner
+def test_a_reward_may_come_after_the_next_context(learner: Any) -> None:
+    path = three_arms().sample(62, rng=1)
+    prompt, late = (trained(learner, path, 60, context_first=True) for _ in range(2))
+    for policy in (prompt, late):
+        policy.observe(path.contexts[60])
+    first, second = prompt.decide(), late.decide()
+    prompt.learn(first, 1.0)
+    for policy in (prompt, late):
+        policy.observe(path.contexts[61])
+    late.learn(second, 1.0)
+    believe_the_same(prompt, late)
+
+
+@every_learner
+@pytest.mark.parametrize("pause", [5, 300])
+def test_a_reward_may_come_after_a_pause(learner: Any, pause: int) -> None:
+    base = three_arms().sample(40, rng=1)
+    path = Trajectory(None, base.rewards)
+    prompt, late = (trained(learner, path, 40) for _ in range(2))
+    late._log._rows[late._log.end :] = 0.0  # whatever the memory held before
+    first, second = prompt.decide(), late.decide()
+    prompt.learn(first, 1.0)
+    for policy in (prompt, late):
+        policy.skip(pause)
+    late.learn(second, 1.0)
+    believe_the_same(prompt, late)
+
+
+@every_learner
+@both_orders
+def test_a_reward_from_before_the_last_fit_changes_the_forecast(learner: Any, context_first: bool) -> None:
+    path = three_arms().sample(60, rng=1)
+    policy = build(learner, path, context_first=context_first)
+    waiting = [step(policy, path, t, learn=t % 7 != 3) for t in range(60)]
+    before = policy.forecast().forecast
+    assert max(record.round for record in policy.health().fits) > waiting[45].round
+    policy.learn(waiting[45], reward(path, waiting[45]) + 3)
+    after = policy.forecast().forecast
+    assert np.isfinite(after).all()
+    assert (before != after).any()
+    assert policy._log.row(45)[-1] == reward(path, waiting[45]) + 3
+
+
+def test_a_reward_from_before_the_last_fit_enters_the_belief_at_its_round() -> None:
+    """Right after a fit, the belief is that of a filter which went through the whole log."""
+    path = three_arms().sample(60, rng=1)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    decisions = [step(policy, path, t, learn=t != 50) for t in range(60)]
+    policy._block(0)[NEXT] = 60
+    policy.decide()
+    policy.learn(decisions[50], 2.0)
+    member = policy._members[0]
+    assert isinstance(member, SharedMember)
+    own = member.open(policy._block(0))
+    twin = SharedTwin(member, policy._block(0))
+    twin.z, twin.P = np.zeros(len(twin.z)), own.prior[0] * np.eye(len(twin.z))
+    for t, decision in enumerate(decisions):
+        if t:
+            twin.begin()
+        value = 2.0 if t == 50 else reward(path, decision)
+        twin.condition(2 + decision.arm, (value - twin.mean[-1]) / twin.scale[-1], twin.r[-1])
+        twin.observe(path.contexts[t])
+    twin.begin()
+    twin.agrees_with(member, policy._block(0))
+
+
+@pytest.mark.parametrize("learner", [StructuralKalman, Autopilot])
+def test_a_reward_from_before_the_last_fit_leaves_the_contexts_alone(learner: Any) -> None:
+    path = three_arms().sample(41, rng=1)
+    policy = build(learner, path, context_first=True)
+    waiting = [step(policy, path, t, learn=t != 3) for t in range(40)]
+    member = next(member for member in policy._members if isinstance(member, LevelsMember))
+    past = member.open(policy._block(policy._members.index(member))).past
+    newest = path.contexts[39 - np.arange(member.lags)]
+    np.testing.assert_array_equal(past, newest)
+    policy.learn(waiting[3], 1.0)
+    np.testing.assert_array_equal(past, newest)
+
+
+def test_late_rewards_leave_every_model_with_a_score_for_every_reward() -> None:
+    path = three_arms().sample(122, rng=1)
+    prompt, late = (trained(Autopilot, path, 60) for _ in range(2))
+    waiting = [(step(prompt, path, t), step(late, path, t, learn=t != 120))[1] for t in range(60, 122)]
+    late.learn(waiting[60], reward(path, waiting[60]))
+    for number in range(3):
+        one, two = (policy._block(number) for policy in (prompt, late))
+        assert one[SCORED] == two[SCORED] == 116
+        np.testing.assert_allclose(one[SCORE], two[SCORE])
+
+
+def test_an_early_late_reward_leaves_the_seed_of_the_fits_alone() -> None:
+    policy = LearnedKalman(arms=2, rng=0)
+    decision = policy.decide()
+    seed = policy._state[policy._head + 2]
+    policy.decide()
+    policy.learn(decision, 1.0)
+    assert policy._state[policy._head + 2] == seed
+
+
+@every_learner
+@pytest.mark.parametrize("contexts", [0, 2])
+def test_a_reward_that_is_too_late_is_refused_and_changes_nothing(learner: Any, contexts: int) -> None:
+    base = three_arms().sample(60, rng=1)
+    path = Trajectory(base.contexts[:, :contexts], base.rewards)
+    policy = build(learner, path, max_delay=10)
+    waiting = [step(policy, path, t, learn=t not in (48, 49)) for t in range(60)]
+    state, log = policy._state.copy(), policy._log.rows(0, 60).copy()
+    with pytest.raises(UnknownDecisionError, match="its reward comes 11 rounds late, and only max_delay = 10"):
+        policy.learn(waiting[48], 1.0)
+    np.testing.assert_array_equal(policy._state, state)
+    np.testing.assert_array_equal(policy._log.rows(0, 60), log)
+    policy.learn(waiting[49], 1.0)
+    assert (policy._state != state).any()
+
+
+def test_without_delay_only_the_present_round_is_rewarded() -> None:
+    policy = LearnedKalman(arms=2, max_delay=0, rng=0)
+    first, second = policy.decide(), policy.decide()
+    policy.learn(second, 1.0)
+    with pytest.raises(UnknownDecisionError, match="its reward comes 1 rounds late"):
+        policy.learn(first, 1.0)
+
+
+# Save files
+
+
+@every_learner
+@both_orders
+def test_a_saved_learner_continues_bit_for_bit(learner: Any, context_first: bool, tmp_path: Path) -> None:
+    """Over 200 rounds with fits, each reward up to 8 rounds late, some of them pending when the file is written."""
+    path = with_features(three_arms().sample(240, rng=1))
+    policy = build(learner, path, context_first=context_first)
+    waiting: list[Decision] = []
+    others: list[LearningPolicy] = [policy]
+    for t in range(240):
+        if t == 40:
+            policy.save(tmp_path / "policy")
+            again = undertow.load(tmp_path / "policy")
+            assert isinstance(again, LearningPolicy)
+            assert again.pending > 0
+            others.append(again)
+        decisions = [step(one, path, t, learn=False) for one in others]
+        assert len({decision.to_json() for decision in decisions}) == 1
+        waiting.append(decisions[0])
+        for decision in [decision for decision in waiting if decision.round + decision.id % 9 <= t]:
+            waiting.remove(decision)
+            for one in others:
+                one.learn(decision.id, reward(path, decision))
+    again = others[1]
+    np.testing.assert_array_equal(policy._state, again._state)
+    assert repr(policy.health().fits) == repr(again.health().fits)
+    assert len([record for record in policy.health().fits if record.round > 40]) > 3
+    for (t, state), (u, other) in zip(policy._checkpoints, again._checkpoints, strict=True):
+        assert t == u
+        np.testing.assert_array_equal(state, other)
+
+
+def spoil(file: Path, **arrays: Any) -> None:
+    """Replace arrays of a save file; None takes one out."""
+    with np.load(file) as archive:
+        entries = {name: archive[name] for name in archive.files} | arrays
+    with file.open("wb") as target:
+        np.savez(target, **{name: value for name, value in entries.items() if value is not None})
+
+
+def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
+    path, policy = three_arms().sample(40, rng=1), LearnedKalman(arms=3, context_dim=2, rng=0)
+    for t in range(40):
+        step(policy, path, t)
+    policy.save(tmp_path / "policy")
+    return policy, tmp_path / "policy"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"extra_log_rows": np.zeros((40, 3))}, "damaged"),
+        ({"extra_log_rows": None}, "damaged .*log_rows"),
+        ({"extra_log_begin": np.empty(0)}, "damaged"),
+        ({"extra_checkpoint_rounds": np.zeros(7)}, "damaged"),
+        ({"extra_checkpoint_states": None}, "damaged .*checkpoint_states"),
+        ({"extra_fit_records": np.zeros(3)}, "damaged"),
+        ({"extra_fit_records": None}, "damaged .*fit_records"),
+        ({"state": np.zeros(9)}, "damaged .*state: expected"),
+        (
+            {"extra_task_0": np.zeros(5), "extra_task_0_rows": np.zeros((9, 4)), "extra_task_0_block": np.zeros(9)},
+            "task",
+        ),
+    ],
+)
+def test_a_damaged_file_is_refused(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
+    _, file = saved(tmp_path)
+    spoil(file, **arrays)
+    with pytest.raises(InvalidInputError, match=message):
+        undertow.load(file)
+
+
+@pytest.mark.parametrize(
+    "part", ["log too short", "log elsewhere", "checkpoint too short", "number of arms", "size of a block"]
+)
+def test_a_file_whose_parts_do_not_fit_is_refused(part: str, tmp_path: Path) -> None:
+    policy, file = saved(tmp_path)
+    state = policy._state.copy()
+    match part:
+        case "log too short":
+            spoil(file, extra_log_rows=np.zeros((10, 4)))
+        case "log elsewhere":
+            spoil(file, extra_log_begin=np.array([5.0]))
+        case "checkpoint too short":
+            spoil(file, extra_checkpoint_states=np.zeros((len(policy._checkpoints), 3)))
+        case "number of arms":
+            state[0] = 100
+            spoil(file, state=state)
+        case "size of a block":
+            state[policy._places[0] + SIZE] = 0
+            spoil(file, state=state)
+    with pytest.raises(InvalidInputError, match="damaged"):
+        undertow.load(file)
+
+
+# Fits in the background
+
+
+class Gate:
+    """Stands in for a fit: waits until it is opened, and counts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) -> None:
+        self.open, self.tasks, self.fit, self.failure = threading.Event(), list[Task](), SharedMember.fit, failure
+        gate = self
+
+        def wait(member: SharedMember, task: Task) -> Fit:
+            gate.tasks.append(task)
+            assert gate.open.wait(60)
+            if gate.failure is not None:
+                raise gate.failure
+            return gate.fit(member, task)
+
+        monkeypatch.setattr(SharedMember, "fit", wait)
+
+
+def answered(policy: LearningPolicy) -> None:
+    """Wait for the fits that are under way."""
+    end = time.monotonic() + 60
+    while not all(answer for _, answer in policy._under_way.values()):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@both_orders
+def test_a_decision_never_waits_for_a_fit(context_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(60, rng=1)
+    gate = Gate(monkeypatch)
+    policy = build(LearnedKalman, path, refit="background", context_first=context_first)
+    decisions = [step(policy, path, t) for t in range(30)]
+    assert [task.round for task in gate.tasks] == [6]
+    assert policy.health().under_way == ("shared system",)
+    assert policy.model is None
+    assert decisions[-1].why is not None
+    assert decisions[-1].why.model == "start-up"
+    gate.open.set()
+    answered(policy)
+    policy._block(0)[NEXT] = math.inf
+    if context_first:
+        policy.observe(path.contexts[30])
+    decision = policy.decide()
+    assert decision.why.model == "shared system"
+    assert decision.why.since_fit == 24
+    assert policy.health().under_way == ()
+
+    member = policy._members[0]
+    twin = SharedTwin(member, gate.fit(member, gate.tasks[0]).block)
+    for t in range(6, 30):  # what came in between
+        twin.begin()
+        if context_first:
+            twin.observe(path.contexts[t])
+        twin.learn(decisions[t].arm, reward(path, decisions[t]))
+        if not context_first:
+            twin.observe(path.contexts[t])
+    twin.begin()
+    if context_first:
+        twin.observe(path.contexts[30])
+    twin.agrees_with(member, policy._block(0))
+    np.testing.assert_allclose(decision.forecast, twin.forecast()[0], atol=1e-9)
+
+
+def test_background_fits_that_keep_up_are_the_same_as_inline_ones() -> None:
+    """Where every fit is over before the next round, the model is one round older and otherwise the same."""
+    path = three_arms().sample(40, rng=1)
+    policy, inline = (build(LearnedKalman, path, refit=refit) for refit in ("background", "inline"))
+    for one in (policy, inline):
+        take_turns(one)
+    for t in range(40):
+        step(policy, path, t)
+        answered(policy)
+        step(inline, path, t)
+    policy._before_decision()
+    ours, theirs = policy.health().fits, inline.health().fits
+    assert [(r.model, r.round, r.order) for r in ours] == [(r.model, r.round, r.order) for r in theirs]
+    np.testing.assert_allclose([r.log_likelihood for r in ours], [r.log_likelihood for r in theirs], rtol=1e-9)
+    believe_the_same(policy, inline)
+
+
+def test_a_background_fit_that_fails_is_reported_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(60, rng=1)
+    policy, twin = (build(LearnedKalman, path, refit=refit) for refit in ("background", "inline"))
+    policy.refit = "inline"
+    for t in range(40):
+        step(policy, path, t)
+        step(twin, path, t)
+    twin._block(0)[NEXT] = math.inf
+    policy.refit = "background"
+    policy._block(0)[NEXT] = 40
+    gate = Gate(monkeypatch, ValueError("no such luck"))
+    for t in range(40, 50):
+        assert step(policy, path, t).arm == step(twin, path, t).arm
+    gate.open.set()
+    answered(policy)
+    policy._block(0)[NEXT] = math.inf
+    with pytest.warns(RuntimeWarning) as warned:
+        step(policy, path, 50)
+    assert len(warned) == 1
+    assert "the fit of the shared system at round 40 failed (ValueError('no such luck'))" in str(warned[0].message)
+    step(twin, path, 50)
+    for t in range(51, 60):  # no further warning: that would be an error
+        one, two = step(policy, path, t), step(twin, path, t)
+        np.testing.assert_array_equal(one.forecast, two.forecast)
+    record = policy.health().fits[-1]
+    assert (record.model, record.round, record.failure) == ("shared system", 40, "ValueError('no such luck')")
+    assert policy.health().under_way == ()
+
+
+def test_an_inline_fit_that_fails_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(60, rng=1)
+    policy = build(LearnedKalman, path)
+    gate = Gate(monkeypatch, ValueError("no such luck"))
+    gate.open.set()
+    with pytest.warns(RuntimeWarning, match="at round 6 failed"):
+        play(policy, path, 0, 7)
+    gate.failure = None
+    play(policy, path, 7, 12)
+    assert [(record.round, record.failure is None) for record in policy.health().fits] == [(6, False), (9, True)]
+
+
+def test_a_fit_under_way_survives_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(60, rng=1)
+    gate = Gate(monkeypatch)
+    policy = build(LearnedKalman, path, refit="background")
+    for t in range(10):
+        step(policy, path, t)
+    policy.save(tmp_path / "policy")
+    again = undertow.load(tmp_path / "policy")
+    assert isinstance(again, LearningPolicy)
+    assert again.health().under_way == ("shared system",)
+    for one in (policy, again):
+        step(one, path, 10)
+    gate.open.set()
+    for one in (policy, again):
+        answered(one)
+        one._block(0)[NEXT] = math.inf
+    assert len(gate.tasks) == 2
+    assert gate.tasks[0].seed == gate.tasks[1].seed
+    for t in range(11, 30):
+        one, two = step(policy, path, t), step(again, path, t)
+        assert one.to_json() == two.to_json()
+    assert [record.round for record in again.health().fits] == [6]
+    assert again.health().under_way == ()
+
+
+def test_a_late_reward_does_not_start_a_second_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(60, rng=1)
+    gate = Gate(monkeypatch)
+    policy = build(LearnedKalman, path, refit="background")
+    decisions = [step(policy, path, t, learn=t != 4) for t in range(8)]
+    policy.learn(decisions[4], 1.0)
+    busy, fits = policy._block(0)[[BUSY, FITS]]
+    step(policy, path, 8)
+    gate.open.set()
+    answered(policy)
+    assert (busy, fits) == (1, 1)
+    assert [task.round for task in gate.tasks] == [6]
+
+
+def test_a_late_reward_after_a_failure_does_not_stop_the_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(90, rng=1)
+    gate = Gate(monkeypatch, ValueError("no such luck"))
+    policy = build(LearnedKalman, path, refit="background")
+    decisions = [step(policy, path, t, learn=t != 75) for t in range(80)]
+    gate.open.set()
+    answered(policy)
+    policy._block(0)[NEXT] = 85
+    with pytest.warns(RuntimeWarning, match="no such luck"):
+        step(policy, path, 80)
+    assert policy._block(0)[BUSY] == 0
+    policy.learn(decisions[75], 1.0)
+    assert policy.health().under_way == ()
+    assert policy._block(0)[BUSY] == 0
+
+
+def test_a_model_that_catches_up_is_not_scored_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(60, rng=1)
+    policy = build(LearnedKalman, path)
+    for t in range(30):
+        step(policy, path, t)
+    gate = Gate(monkeypatch)
+    policy.refit = "background"
+    policy._block(0)[NEXT] = 30
+    for t in range(30, 40):
+        step(policy, path, t)
+    gate.open.set()
+    answered(policy)
+    policy._block(0)[NEXT] = math.inf
+    before = policy._block(0)[[SCORE, SCORED]].copy()
+    policy.decide()
+    np.testing.assert_array_equal(policy._block(0)[[SCORE, SCORED]], before)
+
+
+def test_autopilot_makes_its_fits_in_the_background() -> None:
+    path = with_features(three_arms().sample(60, rng=1))
+    policy = build(Autopilot, path, refit="background")
+    for t in range(60):
+        decision = step(policy, path, t)
+        assert np.isfinite(decision.forecast).all()
+        answered(policy)
+    assert {record.model for record in policy.health().fits} == {"shared system", "structural levels", "ridge"}
+    assert all(record.failure is None for record in policy.health().fits)
+    assert policy.model is not None
+
+
+def test_a_model_that_was_fitted_during_a_pause_catches_up_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Trajectory(None, three_arms().sample(60, rng=1).rewards)
+    gate = Gate(monkeypatch)
+    policy = build(LearnedKalman, path, refit="background")
+    play(policy, path, 0, 10)
+    policy._log._rows[policy._log.end :] = 0.0  # whatever the memory held before
+    policy.skip(20)
+    gate.open.set()
+    answered(policy)
+    policy._block(0)[NEXT] = math.inf
+    policy.decide()
+    assert policy._block(0)[SCORED] == 4  # rounds 6 to 9 had rewards; the pause had none
+
+
+def test_runs_of_a_simulation_make_their_fits_inline() -> None:
+    path = three_arms().sample(60, rng=1)
+    one, two = (
+        undertow.simulate(build(LearnedKalman, path, refit=refit), path, record=["forecasts"])
+        for refit in ("background", "inline")
+    )
+    np.testing.assert_array_equal(one.forecasts, two.forecasts)
+
+
+# Bounded memory
+
+
+@every_learner
+def test_memory_is_bounded(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "LONGEST", 300)
+    base = three_arms().sample(400, rng=1)
+    path = Trajectory(base.contexts, base.rewards)
+    policy = build(learner, path, max_delay=200, max_pending=50)
+    size, keep = len(policy._state), 500
+    for t in range(400):
+        step(policy, path, t, learn=t % 5 > 0)
+        if t % 100 == 99:
+            policy.skip(400 if t < 300 else 3000)
+        assert len(policy._state) == size
+        assert len(policy._log._rows) <= 2 * keep
+        assert policy._log.end - policy._log.begin >= min(policy.round, keep)
+        assert len(policy._checkpoints) <= 200 // 64 + 3
+        assert policy.pending <= 50
+    assert policy.round == 400 + 3 * 400 + 3000
+    assert len(policy.health().fits) <= 50
+    tasks = [policy._block(number)[BEGIN] for number in range(len(policy._members))]
+    assert min(tasks) >= 0
+
+
+def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "LONGEST", 100)
+    path = three_arms().sample(500, rng=1)
+    arms = np.arange(500) % 3
+    policy = LearnedKalman(arms=3, context_dim=2, max_delay=20, rng=0)
+    policy.warm_start(arms, path.rewards[np.arange(500), arms], contexts=path.contexts)
+    assert policy._log.end - policy._log.begin == 120
+    np.testing.assert_array_equal(policy._log.rows(400, 500)[:, :2], path.contexts[400:])
+    assert policy.decide().round == 500
+
+
+# Alarms
+
+
+def test_an_abrupt_change_raises_the_alarm_and_the_past_is_dropped() -> None:
+    before = random_system(2, 2, 2, rng=0, spectral_radius=0.9).sample(400, rng=0)
+    after = random_system(2, 2, 2, rng=1, spectral_radius=0.9).sample(300, rng=1)
+    contexts, rewards = (
+        np.vstack([one, 4 * two]) for one, two in ((before.contexts, after.contexts), (before.rewards, after.rewards))
+    )
+    path = Trajectory(contexts, rewards)
+    policy = LearnedKalman(arms=2, context_dim=2, rng=0)
+    for t in range(400):
+        step(policy, path, t)
+    assert policy.health().alarms == {"shared system": 0}
+    for t in range(400, 700):
+        step(policy, path, t)
+    assert policy.health().alarms["shared system"] >= 1
+    assert 300 < policy._block(0)[BEGIN] < 480
+    assert any(400 < record.round < 480 for record in policy.health().fits)
+    assert policy._block(0)[ALARMED] == 0
+    assert 0.3 < policy.health().level["shared system"] < 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_stationary_system_is_never_dropped(seed: int) -> None:
+    path = paper_system(2).sample(1500, rng=seed)
+    policy = LearnedKalman(arms=2, context_dim=1, rng=seed)
+    for t in range(1500):
+        step(policy, path, t)
+    assert policy._block(0)[BEGIN] == 0
+
+
+def test_single_outliers_raise_no_alarm() -> None:
+    base = three_arms().sample(300, rng=1)
+    rewards = base.rewards.copy()
+    rewards[50::50] += 1e4
+    path = Trajectory(base.contexts, rewards)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    for t in range(300):
+        step(policy, path, t)
+    assert policy._block(0)[BEGIN] == 0
+
+
+def test_an_alarm_long_after_the_last_reward_does_not_stop_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "LONGEST", 100)
+    path = three_arms().sample(60, rng=1)
+    policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    for t in range(60):
+        step(policy, path, t)
+    policy.skip(200, np.full((200, 2), 50.0))
+    assert policy._block(0)[LEVEL] > 2
+    attend, calls = policy._attend, []
+
+    def counted() -> None:
+        calls.append(1)
+        if len(calls) > 100:
+            raise RuntimeError("asked a hundred times")
+        attend()
+
+    monkeypatch.setattr(policy, "_attend", counted)
+    assert np.isfinite(policy.decide().forecast).all()
+
+
+def test_health_can_be_written_down() -> None:
+    path = three_arms().sample(30, rng=1)
+    policy = Autopilot(arms=3, context_dim=2, rng=0)
+    for t in range(30):
+        step(policy, path, t)
+    health = policy.health()
+    text = json.dumps(
+        [health.level, health.alarms, health.fits, {a: b.tolist() for a, b in health.innovations.items()}]
+    )
+    assert json.loads(text)[1] == {"shared system": 0, "structural levels": 0, "ridge": 0}
