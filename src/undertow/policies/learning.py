@@ -8,11 +8,9 @@ from a copy, and the model is swapped in before a later decision, after it has c
 import abc
 import json
 import math
-import queue
-import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,9 +46,9 @@ from undertow.policies.member import (
     Task,
     attempt,
     last_innovations,
-    work_through,
 )
 from undertow.policies.state import ROUNDS, new_state
+from undertow.policies.worker import Worker
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["LearningPolicy"]
@@ -87,8 +85,7 @@ class LearningPolicy(ContextPolicy):
         self._checkpoints: deque[tuple[int, FloatArray]] = deque()
         self._records: deque[FitRecord] = deque(maxlen=50)
         self._under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
-        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._worker: threading.Thread | None = None
+        self._worker: Worker | None = None
 
     # What a learner has to say
 
@@ -101,8 +98,7 @@ class LearningPolicy(ContextPolicy):
     @property
     def models(self) -> tuple[ModelInUse, ...]:
         """The models that have been fitted, the best predictor of the rewards first."""
-        ranked = sorted(self._ready(), key=lambda number: -self._block(number)[SCORE])
-        return tuple(self._model(number) for number in ranked)
+        return tuple(self._model(number) for number in self._ranked())
 
     @property
     def model(self) -> ModelInUse | None:
@@ -155,7 +151,8 @@ class LearningPolicy(ContextPolicy):
         first = self._log.begin  # what is older than the log's memory is gone
         self._log.rows(first, n)[:] = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])[first:]
         self._state[ROUNDS] = n
-        self._plays(self._state)[:] = np.bincount(played[played >= 0], minlength=k)
+        plays = self._state[self._head + HEAD : self._head + HEAD + k]
+        plays[:] = np.bincount(played[played >= 0], minlength=k)
         for number in range(len(self._members)):
             self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, self._state[self._head]))
         if self._context_first and m:
@@ -163,8 +160,9 @@ class LearningPolicy(ContextPolicy):
 
     # State
 
-    def _ready(self) -> list[int]:
-        return [number for number in range(len(self._members)) if self._block(number)[READY]]
+    def _ranked(self) -> list[int]:
+        ready = [number for number in range(len(self._members)) if self._block(number)[READY]]
+        return sorted(ready, key=lambda number: -self._block(number)[SCORE])
 
     def _model(self, number: int) -> ModelInUse:
         block, member = self._block(number), self._members[number]
@@ -174,7 +172,7 @@ class LearningPolicy(ContextPolicy):
 
     def _why(self) -> Why:
         k = self.arm_count
-        ranked = sorted(self._ready(), key=lambda number: -self._block(number)[SCORE])
+        ranked = self._ranked()
         if not ranked or self.round <= self._state[self._head]:
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
         block = self._block(ranked[0])
@@ -183,9 +181,6 @@ class LearningPolicy(ContextPolicy):
         return Why(
             out[2].copy(), out[3].copy(), self._members[ranked[0]].name, lead, self.round - 1 - int(block[FITTED])
         )
-
-    def _plays(self, state: FloatArray) -> FloatArray:
-        return state[self._head + HEAD : self._head + HEAD + self.arm_count]
 
     def _new_state(self) -> FloatArray:
         k = self.arm_count
@@ -251,10 +246,8 @@ class LearningPolicy(ContextPolicy):
         answer: list[Fit | Exception] = []
         member = self._members[number]
         self._under_way[number] = (task, answer)
-        self._tasks.put(lambda: answer.append(attempt(member, task)))
-        if self._worker is None:
-            self._worker = threading.Thread(target=work_through, args=(self._tasks,), daemon=True)
-            self._worker.start()
+        self._worker = self._worker or Worker()
+        self._worker.tasks.put(lambda: answer.append(attempt(member, task)))
 
     def _install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
@@ -330,11 +323,9 @@ class LearningPolicy(ContextPolicy):
             for number, member in enumerate(self._members):
                 block = self._block(number, state)
                 member.believe(block, self._log.rows(max(int(block[BEGIN]), self._log.begin), begin), begin)
-            if self._context_first:
-                for number in range(len(self._members)):
-                    span = Span(begin, begin, begin, begin + 1)
-                    rows = self._log.rows(begin, begin + 1)
-                    self._members[number].catch_up(state, self._places[number], rows, span)
+                if self._context_first:
+                    rows, span = self._log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
+                    member.catch_up(state, self._places[number], rows, span)
         head = slice(self._head, self._head + HEAD + self.arm_count)
         kept, running = self._state[head].copy(), [self._block(i)[_RUNNING] for i in range(len(self._members))]
         self._state[:] = state

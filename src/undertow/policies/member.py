@@ -2,8 +2,6 @@
 
 import abc
 import math
-import queue
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -46,7 +44,6 @@ __all__ = [
     "last_innovations",
     "note_density",
     "watch",
-    "work_through",
 ]
 
 RING = 128  # standardised innovations that are remembered
@@ -184,12 +181,6 @@ def attempt(member: Member, task: Task) -> Fit | Exception:
         return member.fit(task)
     except Exception as error:
         return error
-
-
-def work_through(tasks: "queue.SimpleQueue[Callable[[], None]]") -> None:
-    """Do one task after another, for ever: what the thread behind background fits does."""
-    while True:
-        tasks.get()()
 
 
 def last_innovations(block: FloatArray) -> FloatArray:
