@@ -201,8 +201,7 @@ def _contenders(labels: Collection[str]) -> list[Contender]:
     known = [contender.label for contender in CONTENDERS]
     if unknown := [label for label in labels if label not in known]:
         raise InvalidInputError(f"policies: there is no {unknown[0]!r}; there are {', '.join(known)}")
-    there = registry()
-    return [c for c in CONTENDERS if c.policy in there and (not labels or c.label in labels)]
+    return [contender for contender in CONTENDERS if not labels or contender.label in labels]
 
 
 def summarise(table: pl.DataFrame) -> pl.DataFrame:
