@@ -230,7 +230,7 @@ def _lead(problem: Problem, rounds: int) -> _Led:
 
 def _spans(n: int) -> npt.NDArray[np.int64]:
     """Return where spans begin that are equally long on the scale of √t."""
-    return np.asarray(n * (np.arange(_SPANS) / _SPANS) ** 2, dtype=np.int64)
+    return np.unique((n * (np.arange(_SPANS) / _SPANS) ** 2).astype(np.int64))
 
 
 def _sizes(path: Trajectory, seed: int) -> dict[str, int]:
