@@ -11,7 +11,7 @@ from undertow.study.learner_figures import draw_learners
 def test_both_figures_are_drawn_with_numbers_in_their_captions(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     drawings = draw_learners(
-        tmp_path, rounds=200, runs=(2, 1), threads=2, progress=lambda done, total: seen.append((done, total))
+        tmp_path, rounds=400, runs=(2, 1), threads=2, progress=lambda done, total: seen.append((done, total))
     )
     assert [drawing.png.name for drawing in drawings] == ["learners_forecast.png", "learners_leader.png"]
     assert all(drawing.png.read_bytes().startswith(b"\x89PNG") for drawing in drawings)

@@ -40,7 +40,7 @@ PLACES = ("data-chicago", "data-bike-sharing", "data-victoria", "paper-1")
 BEST = "best fixed arm (hindsight)"
 _FIRST, _BINS = 10, 36  # round from which errors are drawn, and how many bins to the last
 _TICKS = (100, 1000, 2500, 5000, 7500, 10_000)
-_SPANS = 40  # of rounds, over which the leaders are counted
+_SPANS = 20  # of rounds, over which the leaders are counted
 _MODELS = {"shared system": "#B5179E", "structural levels": "#D9C24A", "ridge": "#00785A", "start-up": "#CCCCCC"}
 _OTHER = "#56B4E9"
 _OWN_ERROR = "the true filter's own error: (its forecast − mean)²"
@@ -92,7 +92,7 @@ def draw_learners(
     progress
         Called with the number of runs that are done and their total.
     """
-    rounds = _checks.integer("rounds", rounds, least=200)
+    rounds = _checks.integer("rounds", rounds, least=_SPANS**2)
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ def _lead(problem: Problem, rounds: int) -> _Led:
 
 def _spans(n: int) -> npt.NDArray[np.int64]:
     """Return where spans begin that are equally long on the scale of √t."""
-    return np.unique((n * (np.arange(_SPANS) / _SPANS) ** 2).astype(np.int64))
+    return np.asarray(n * (np.arange(_SPANS) / _SPANS) ** 2, dtype=np.int64)
 
 
 def _sizes(path: Trajectory, seed: int) -> dict[str, int]:
