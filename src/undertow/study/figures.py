@@ -287,7 +287,10 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
                 known = label in axis.get_legend_handles_labels()[1]
                 look: dict[str, Any] = {"fmt": "oDs^vPX"[i % 7], "ms": 5, "color": colour(label), "lw": 1.3}
                 axis.errorbar(x, middle, [[middle - low], [high - middle]], label=None if known else label, **look)
-                axis.annotate(_number(middle), (x, high), (0, 3), textcoords="offset points", ha="center", size=_SMALL)
+                above = i % 2 == 0  # neighbours have their numbers on different sides
+                where: dict[str, Any] = {"xytext": (0, 3 if above else -4), "va": "bottom" if above else "top"}
+                look = {"textcoords": "offset points", "ha": "center", "size": _SMALL}
+                axis.annotate(_number(middle), (x, high if above else low), **where, **look)
         bound, base = _or_none(full_information_regret, spec), final[spec.label, plan.baseline].mean()
         if bound is not None and bound.value > 0 and base > 0:
             bounds[spec.label] = bound.value * plan.rounds / base
