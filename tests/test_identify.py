@@ -29,7 +29,6 @@ from undertow.identify.model import (
 )
 from undertow.identify.score import filter_table, information_size, model_size, score, store_size
 from undertow.identify.search import Search, fit_one
-from undertow.identify.system_fit import innovations_of
 
 Array = naive.Array
 NAN = math.nan
@@ -137,7 +136,8 @@ def test_likelihood_against_the_twin_and_the_joint_gaussian(d: int, m: int, k: i
     assert found == pytest.approx(expected, rel=1e-8)
     assert found == pytest.approx(naive.joint(π, d, m, k, table, 1.7)[0], rel=1e-8)
     search = Search.on(table, m, k)._replace(store=store)
-    np.testing.assert_allclose(innovations_of(search), innovations, rtol=1e-8, atol=1e-10)
+    v, F = search.innovations()
+    np.testing.assert_allclose(v / np.sqrt(F), innovations, rtol=1e-8, atol=1e-10)
 
 
 def test_nothing_seen_has_likelihood_one() -> None:

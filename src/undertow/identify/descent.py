@@ -19,6 +19,7 @@ from undertow.identify.information import (
     shift_origin,
     spectral_radius,
 )
+from undertow.identify.rows import WIDTH
 from undertow.identify.score import Prior, noise_at, score
 
 __all__ = ["fit_model"]
@@ -63,7 +64,7 @@ def fit_model(
     step, scratch = np.empty(size), np.empty(size)
     changes, slopes, products = np.zeros((_MEMORY, size)), np.zeros((_MEMORY, size)), np.zeros(_MEMORY)
     weights = np.zeros(_MEMORY)
-    disturbed = np.empty((17, 8))
+    disturbed = np.empty((2 * WIDTH + 1, WIDTH))
     information_trial = np.empty(len(information))
     freedom = 0.0
     used = 0

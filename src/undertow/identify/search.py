@@ -1,5 +1,6 @@
 """The order of a shared system, found by challenge: models compete by likelihood minus effective degrees of freedom."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow.identify.descent import fit_model
 from undertow.identify.model import MAX_ORDER, Model, cold_model, grown_model
+from undertow.identify.rows import WIDTH
 from undertow.identify.score import information_size, store_size
 
 __all__ = ["Attempt", "Search", "cost", "fit_one"]
@@ -58,6 +60,24 @@ class Search(NamedTuple):
         """Return a search on a table."""
         size = information_size(m, k)
         return cls(table, m, k, np.empty(store_size(len(table), m)), np.empty(size), np.empty(size))
+
+    def belief(self) -> tuple[FloatArray, FloatArray]:
+        """Return ẑ (8,) and P (8, 8) after the last round, of the likelihood that was computed last."""
+        stride = store_size(1, self.m)
+        stored = self.store[(len(self.table) - 1) * stride :]
+        return stored[:WIDTH], stored[WIDTH : WIDTH + WIDTH * WIDTH].reshape(WIDTH, WIDTH)
+
+    def innovations(self) -> tuple[FloatArray, FloatArray]:
+        """Return what each context entry, then the reward, added to what was known, and its variance, each (n, m + 1).
+
+        Both are NaN where nothing was seen, and of the likelihood that was computed last.
+        """
+        n, m = len(self.table), self.m
+        beliefs = WIDTH + WIDTH * WIDTH
+        stored = self.store[: store_size(n, m)].reshape(n, -1)[:, beliefs:].reshape(n, m + 1, WIDTH + 2)
+        seen = ~np.isnan(self.table[:, [*range(m), m + 1]])
+        seen[:, m] &= self.table[:, m] >= 0
+        return np.where(seen, stored[..., WIDTH], math.nan), np.where(seen, stored[..., WIDTH + 1], math.nan)
 
     def last(self, rounds: int) -> "Search":
         """Return a search on the last rounds only; itself where there are no more."""

@@ -13,7 +13,7 @@ from undertow.identify.model import MAX_ORDER, standardised, to_system, units_of
 from undertow.identify.search import Attempt, Search, challenge, fit_one
 from undertow.system import LinearGaussianSystem
 
-__all__ = ["FittedSystem", "fit", "innovations_of", "played_arms"]
+__all__ = ["FittedSystem", "fit", "played_arms"]
 
 _ROUNDS = 3000  # that the order is found on; everything counts for the final fit
 _BOUTS = 5  # of challenges, at the most
@@ -114,25 +114,15 @@ def fit(
         raise InvalidInputError("rewards: no system with a finite likelihood was found for this log")
     tried.append(Attempt("final", final.order, final.log_likelihood, final.freedom, used))
     settled, _ = fit_one(search, final, em_steps=0, evaluations=1)
-    seen = np.sum(~np.isnan(search.table[:, [*range(m), m + 1]]), axis=0)
+    v, F = search.innovations()
+    seen = np.sum(~np.isnan(v), axis=0)
     return FittedSystem(
         system=to_system(final, units),
         log_likelihood=float(settled.log_likelihood - seen @ np.log(units.scale)),
         degrees_of_freedom=float(settled.freedom),
-        innovations=_checks.readonly(innovations_of(search)),
+        innovations=_checks.readonly(v / np.sqrt(F)),
         tried=tuple(tried),
     )
-
-
-def innovations_of(search: Search) -> FloatArray:
-    """Return the standardised innovations of the last likelihood that was computed, (n, m + 1)."""
-    n, m = len(search.table), search.m
-    stored = search.store[: n * (72 + 10 * (m + 1))].reshape(n, -1)[:, 72:].reshape(n, m + 1, 10)
-    seen = ~np.isnan(search.table[:, [*range(m), m + 1]])
-    seen[:, m] &= search.table[:, m] >= 0
-    result = np.full((n, m + 1), math.nan)
-    np.divide(stored[..., 8], np.sqrt(stored[..., 9], where=seen, out=np.ones((n, m + 1))), out=result, where=seen)
-    return result
 
 
 def played_arms(arms: npt.ArrayLike, arm_count: int | None) -> tuple[npt.NDArray[np.int64], int]:

@@ -7,8 +7,9 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
+from undertow.identify.information import spectral_radius
 from undertow.identify.model import Model, Units, rescaled, standardised, to_system, units_of
-from undertow.identify.score import filter_table, store_size
+from undertow.identify.score import filter_table
 from undertow.identify.search import Attempt, Search, challenge, fit_one
 from undertow.policies.member import (
     ALARMED,
@@ -100,17 +101,13 @@ class SharedMember(Member):
     ) -> tuple[Model, Search] | None:
         """Return a model of the last rounds alone, where it explains them far better than the one of all rounds."""
         length = max(_RECENT, 3 * self.arms)
-        A = model.vector[:64].reshape(8, 8)[: model.order, : model.order]
-        if len(search.table) <= 2 * length or np.abs(np.linalg.eigvals(A)).max() > _UNIT_ROOT:
+        if len(search.table) <= 2 * length or spectral_radius(model.vector, model.order) > _UNIT_ROOT:
             return None
         m = self.context_dim
         filter_table(model.vector, model.order, m, self.arms, search.table, model.prior[0], search.store)
-        stored = search.store.reshape(len(search.table), -1)[-length:, 72:].reshape(length, m + 1, 10)
-        rows = search.table[-length:]
-        seen = ~np.isnan(np.column_stack([rows[:, :m], np.where(rows[:, m] >= 0, rows[:, m + 1], math.nan)]))
-        v, F = stored[..., 8], stored[..., 9]
-        old = -0.5 * float(np.sum((math.log(2 * math.pi) + np.log(F) + v * v / F)[seen]))
-        fresh = Search.on(np.ascontiguousarray(rows), m, self.arms)
+        v, F = (values[-length:] for values in search.innovations())
+        old = -0.5 * float(np.nansum(math.log(2 * math.pi) + np.log(F) + v * v / F))
+        fresh = Search.on(np.ascontiguousarray(search.table[-length:]), m, self.arms)
         rival, _, _, more = challenge(fresh, None, rng, 10_000.0, 0)
         tried.extend(more)
         return (rival, fresh) if rival.criterion - old > _FAR_BETTER else None
@@ -123,11 +120,10 @@ class SharedMember(Member):
         own.settings[LEVEL], own.settings[ALARMED] = 1.0, 0.0
         own.mean[:], own.scale[:] = units
         own.vector[:], own.prior[:] = settled.vector, settled.prior
-        own.At[:] = settled.vector[:64].reshape(8, 8).T
+        own.At[:] = own.A.T
         own.noise[:] = np.exp(settled.vector[len(settled.vector) - m - 1 :])
-        last = search.store.reshape(len(search.table), -1)[-1]
-        own.z[0], own.P[:] = last[:8], last[8:72].reshape(8, 8)
-        own.V[:] = search.inverse.reshape(m + k + 1, 9, 9)[m : m + k]
+        own.z[0], own.P[:] = search.belief()
+        own.V[:] = search.inverse.reshape(m + k + 1, *own.V.shape[1:])[m : m + k]
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Filter through the rows of a log with the model as it is."""
@@ -136,10 +132,9 @@ class SharedMember(Member):
         if d == 0 or not len(rows):
             return
         table = standardised(self.table(rows), Units(own.mean, own.scale))
-        store = np.empty(store_size(len(table), m))
-        filter_table(own.vector, d, m, k, table, own.prior[0], store)
-        last = store.reshape(len(table), -1)[-1]
-        own.z[0], own.P[:] = last[:8], last[8:72].reshape(8, 8)
+        search = Search.on(table, m, k)
+        filter_table(own.vector, d, m, k, table, own.prior[0], search.store)
+        own.z[0], own.P[:] = search.belief()
         own.settings[OVER] = 1.0
 
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
