@@ -519,7 +519,9 @@ def test_registry_lists_everything() -> None:
 
 
 def test_make_names_what_is_wrong() -> None:
-    with pytest.raises(InvalidInputError, match="name: no policy is called 'aries'; known are ares, autopilot, context-oracle"):
+    with pytest.raises(
+        InvalidInputError, match="name: no policy is called 'aries'; known are ares, autopilot, context-oracle"
+    ):
         undertow.make("aries", arms=2)
     with pytest.raises(InvalidInputError, match="windows: ares has no such parameter; it takes arms, max_pending"):
         undertow.make("ares", arms=2, windows=3)
