@@ -6,31 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from undertow._checks import FloatArray
 from undertow._kernel import inlined, kernel
-from undertow._view import view
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
 from undertow.policies.candidate import Candidate, CandidateMember, candidate_learn
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
-from undertow.policies.learner_state import LearnerState, largest, open_learner, start_up
+from undertow.policies.learner_state import LearnerState, choose, fit_is_due, open_learner
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember, expected_largest
 from undertow.policies.levels_member_steps import levels_begin, levels_decide, levels_learn, levels_observe, levels_see
 from undertow.policies.member import (
-    ALARMED,
-    BUSY,
     KIND,
     LEVELS,
-    NEXT,
     OVER,
     READY,
     RIDGE,
     SCORE,
-    SETTINGS,
     SHARED,
     SIZE,
     Member,
@@ -142,10 +135,9 @@ def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray)
     end = len(state)
     at = own.at
     while at < end:
-        if state[at + BUSY] == 0.0 and (t >= state[at + NEXT] or state[at + ALARMED] > 0.0):
+        if fit_is_due(state, at, t):
             return -1
         at += int(state[at + SIZE])
-    arm = start_up(own.head, own.plays, draws)
     leader = -1
     at = own.at
     while at < end:
@@ -153,16 +145,7 @@ def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray)
         if state[at + READY] > 0.0 and (leader < 0 or state[at + SCORE] > state[leader + SCORE]):
             leader = at
         at += int(state[at + SIZE])
-    if leader >= 0:
-        best = largest(own.shared, view(state, leader + SETTINGS, (4, k)))
-        if t >= own.head[0]:
-            arm = best
-    else:
-        for a in range(k):
-            own.shared.forecast[a] = 0.0
-            own.shared.width[a] = np.inf
-    own.plays[arm] += 1.0
-    header[ROUNDS] += 1.0
+    arm = choose(own, leader, draws)
     end_choice(own, t, arm)
     return arm
 

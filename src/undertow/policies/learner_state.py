@@ -3,12 +3,15 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from undertow._checks import FloatArray
 from undertow._kernel import inlined
 from undertow._view import view
-from undertow.policies.state import Shared, open_shared, private_start
+from undertow.policies.member import ALARMED, BUSY, NEXT, SETTINGS
+from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 
-__all__ = ["HEAD", "LearnerState", "largest", "open_learner", "start_up"]
+__all__ = ["HEAD", "LearnerState", "choose", "fit_is_due", "open_learner", "start_up"]
 
 HEAD = 3  # rounds of start-up, whether the context comes first, seed of the fits
 
@@ -45,13 +48,35 @@ def start_up(head: FloatArray, plays: FloatArray, draws: FloatArray) -> int:
 
 
 @inlined
-def largest(shared: Shared, out: FloatArray) -> int:
-    """Publish a model's forecasts and widths, and return the arm where their sum is largest."""
-    best = -1
-    for r in range(len(shared.order)):
-        a = int(shared.order[r])
-        shared.forecast[a] = out[0, a]
-        shared.width[a] = out[1, a]
-        if best < 0 or out[0, a] + out[1, a] > out[0, best] + out[1, best]:
-            best = a
-    return best
+def fit_is_due(state: FloatArray, at: int, t: int) -> bool:
+    """Tell whether the model whose block begins at `at` wants to be fitted before round t is decided."""
+    return bool(state[at + BUSY] == 0.0 and (t >= state[at + NEXT] or state[at + ALARMED] > 0.0))
+
+
+@inlined
+def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
+    """Return the arm with the largest forecast + width of the leading model, and count it.
+
+    In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
+    """
+    shared = own.shared
+    k, t = int(shared.header[0]), int(shared.header[ROUNDS])
+    arm = start_up(own.head, own.plays, draws)
+    if leader >= 0:
+        out = view(own.state, leader + SETTINGS, (4, k))
+        best = -1
+        for r in range(k):
+            a = int(shared.order[r])
+            shared.forecast[a] = out[0, a]
+            shared.width[a] = out[1, a]
+            if best < 0 or out[0, a] + out[1, a] > out[0, best] + out[1, best]:
+                best = a
+        if t >= own.head[0]:
+            arm = best
+    else:
+        for a in range(k):
+            shared.forecast[a] = 0.0
+            shared.width[a] = np.inf
+    own.plays[arm] += 1.0
+    shared.header[ROUNDS] += 1.0
+    return arm

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow._kernel import inlined
-from undertow._view import view
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
-from undertow.policies.learner_state import LearnerState, largest, open_learner, start_up
+from undertow.policies.learner_state import LearnerState, choose, fit_is_due, open_learner
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember, expected_largest
 from undertow.policies.levels_member_steps import (
@@ -22,7 +19,7 @@ from undertow.policies.levels_member_steps import (
     levels_observe,
     levels_see,
 )
-from undertow.policies.member import ALARMED, BUSY, NEXT, OVER, READY, SETTINGS, Member
+from undertow.policies.member import OVER, READY, Member
 from undertow.policies.play import compile_kernels
 from undertow.policies.state import ROUNDS
 
@@ -71,22 +68,13 @@ def structural_decide(own: LearnerState, features: FloatArray, draws: FloatArray
     header = own.shared.header
     k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
     state, at = own.state, own.at
-    if state[at + BUSY] == 0.0 and (t >= state[at + NEXT] or state[at + ALARMED] > 0.0):
+    if fit_is_due(state, at, t):
         return -1
-    arm = start_up(own.head, own.plays, draws)
     levels_begin(state, at, k, m)
     levels_see(state, at, k, m, features, 0)
     if state[at + READY] > 0.0:
         levels_decide(state, at, k, m)
-        best = largest(own.shared, view(state, at + SETTINGS, (4, k)))
-        if t >= own.head[0]:
-            arm = best
-    else:
-        for a in range(k):
-            own.shared.forecast[a] = 0.0
-            own.shared.width[a] = np.inf
-    own.plays[arm] += 1.0
-    header[ROUNDS] += 1.0
+    arm = choose(own, at if state[at + READY] > 0.0 else -1, draws)
     if own.head[1] > 0.0 or m == 0:
         state[at + OVER] = 1.0
     return arm
