@@ -77,8 +77,8 @@ def test_a_policy_that_breaks_a_rule_is_told_which() -> None:
 class Clairvoyant(LinUCB):
     """Claims what it does not do: its choices depend on the clock of the process."""
 
-    def decide(self, features: Any = None) -> Decision:
-        decision = super().decide(features)
+    def decide(self, features: Any = None, *, available: Any = None) -> Decision:
+        decision = super().decide(features, available=available)
         return decision._replace(forecast=decision.forecast + 1)
 
 

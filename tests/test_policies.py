@@ -523,7 +523,7 @@ def test_make_names_what_is_wrong() -> None:
         InvalidInputError, match="name: no policy is called 'aries'; known are ares, autopilot, context-oracle"
     ):
         undertow.make("aries", arms=2)
-    with pytest.raises(InvalidInputError, match="windows: ares has no such parameter; it takes arms, max_pending"):
+    with pytest.raises(InvalidInputError, match="windows: ares has no such parameter; it takes arms, explore, minimise, max_pending"):
         undertow.make("ares", arms=2, windows=3)
     with pytest.raises(InvalidInputError, match="arms: ares needs this parameter, and got none"):
         undertow.make("ares", context_dim=1)
@@ -594,7 +594,7 @@ def rewrite(path: Path, change: Any, **arrays: Any) -> None:
 def test_files_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "policy"
     for change, arrays, message in (
-        (lambda h: h.update(version=99), {}, "expected undertow.policy version 1, got 'undertow.policy' version 99"),
+        (lambda h: h.update(version=99), {}, "expected undertow.policy version 2, got 'undertow.policy' version 99"),
         (lambda h: h.update(policy="mine"), {}, "holds a policy called 'mine', which is not registered here"),
         (lambda h: h["parameters"].update(arms=3), {}, r"damaged \(state: expected"),
         (lambda h: h["parameters"].update(odd=3), {}, r"damaged \(odd: ucb has no such parameter"),

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,10 +41,16 @@ def inlined(function: F) -> F:
     return part
 
 
-def plain(part: F) -> F:
-    """Return the Python function behind a compiled one: what splits a buffer into views does so from Python, too."""
-    function: F = getattr(part, "py_func", part)
-    return function
+@functools.cache
+def plain(part: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the Python function behind a compiled one, and behind what it calls.
+
+    What splits a buffer into views does so from Python, too; views that compiled code borrowed must not get there.
+    """
+    function = getattr(part, "py_func", part)
+    named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    compiled = {name: plain(value) for name, value in named.items() if hasattr(value, "py_func")}
+    return types.FunctionType(function.__code__, function.__globals__ | compiled, function.__name__)
 
 
 def kernel(function: F) -> F:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,11 @@ class _Rules:
             yield "parameters survive construction", self.parameters
             yield "save and load continue", self.saved
             yield "memory is bounded", self.bounded
+            yield "only available arms are played", self.available
+            yield "arms come and go", self.arms_change
+            yield "exploration is simulated as it is lived, and its probability is known", self.explores
+            yield "costs are negative rewards", self.costs
+            yield "threads wait for one another", self.threads
         if self.ours and self.claims.deterministic:
             yield "arms can be reordered", self.reordered
         if self.claims.uses_contexts:
@@ -192,6 +198,64 @@ class _Rules:
         _require(small.pending == 5, f"{small.pending} decisions wait, although max_pending is 5")
         self.refuses(small, lambda: small.learn(first, 1.0), "a reward for a forgotten decision")
 
+    def available(self) -> None:
+        policy, k = self.make(1), self.system.arm_count
+        for t in range(40):
+            only = t % k
+            decision = self.step(policy, t, available=[only])
+            _require(decision.arm == only, f"round {t}: arm {decision.arm} was played, and only {only} was available")
+        for given in ([], [k], ["no such arm"]):
+            policy, _ = self.begun(decided=False)
+            self.refuses(policy, lambda p=policy, g=given: p.decide(available=g), f"available={given}")  # type: ignore[misc]
+
+    def arms_change(self) -> None:
+        policy = self.make(1)
+        for t in range(30):
+            decision = self.step(policy, t, learn=t < 29)
+        name = decision.name
+        if self.system.arm_count > 1:
+            policy.retire_arm(name)
+            policy.learn(decision, 0.0)
+            played = {self.step(policy, t).name for t in range(30, 60)}
+            _require(name not in played, f"{name!r} was played after it had been retired")
+            policy.add_arm(name)
+        if not self.claims.needs_system:
+            policy.add_arm("a new arm")
+            decision = self.step(policy, 60, learn=False, available=["a new arm"])
+            policy.learn(decision, 0.0)
+            _require(
+                policy.arm_count == self.system.arm_count + 1, "an arm was added, and there is no more than before"
+            )
+
+    def explores(self) -> None:
+        policy = self.make(2)
+        bold = type(policy)(**(policy.parameters | {"explore": 0.5}))
+        run, k = simulate(bold, self.path), self.system.arm_count
+        for t in range(60):
+            decision = self.step(bold, t)
+            _require(decision.arm == run.arms[t], f"round {t}: {decision.arm} by hand, {run.arms[t]} simulated")
+            known = 0.5 / k <= decision.propensity * (1 + 1e-9) and decision.propensity <= 1 + 1e-9
+            _require(known, f"round {t}: propensity {decision.propensity} with explore=0.5 and {k} arms")
+
+    def costs(self) -> None:
+        policy = self.make(2)
+        thrifty = type(policy)(**(policy.parameters | {"minimise": True}))
+        if self.claims.needs_system:
+            symbols = self.system.to_dict()
+            for name in ("arms", "reward_offset"):
+                symbols[name] = -np.asarray(symbols[name])
+            thrifty = type(policy)(**(thrifty.parameters | {"system": LinearGaussianSystem.from_dict(symbols)}))
+        paid = Trajectory(self.path.contexts, -self.path.rewards)
+        same = simulate(policy, self.path).arms == simulate(thrifty, paid).arms
+        _require(bool(same.all()), f"costs are not treated as negative rewards from round {int(np.argmin(same))} on")
+
+    def threads(self) -> None:
+        policy = self.make(2)
+        decisions = [self.step(policy, t, learn=False) for t in range(40)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda decision: policy.learn(decision, 1.0), decisions))
+        _require(policy.pending == 0, f"{policy.pending} of 40 rewards that came on four threads are missing")
+
     def reordered(self) -> None:
         k = self.system.arm_count
         turn = np.roll(np.arange(k), 1)  # arm a of the new order is arm turn[a] of the old
@@ -234,14 +298,14 @@ class _Rules:
             f"mean regret {ours.mean():.0f} is {relation} {type(rival).__name__}, {theirs.mean():.0f} (± {error:.0f})",
         )
 
-    def begun(self) -> tuple[Any, Decision]:
-        """Return a policy with some rounds behind it, in the middle of one."""
+    def begun(self, *, decided: bool = True) -> tuple[Any, Decision]:
+        """Return a policy with some rounds behind it, in the middle of one, and its last decision."""
         policy = self.make()
         for t in range(20):
-            self.step(policy, t)
+            decision = self.step(policy, t)
         if getattr(policy, "context_first", False) and self.sees_contexts:
             policy.observe(self.path.contexts[20])
-        return policy, policy.decide()
+        return policy, policy.decide() if decided else decision
 
     def refuses(self, policy: Any, call: Callable[[], None], what: str) -> None:
         before = policy._state.copy() if self.ours else None
@@ -253,14 +317,14 @@ class _Rules:
             return
         raise BrokenContractError(f"{what} was taken")
 
-    def step(self, policy: Any, t: int, *, learn: bool = True, ask: bool = False) -> Decision:
+    def step(self, policy: Any, t: int, *, learn: bool = True, ask: bool = False, **how: Any) -> Decision:
         """Play one round of the stored path by hand."""
         first = getattr(policy, "context_first", False)
         if self.sees_contexts and first:
             policy.observe(self.path.contexts[t])
         if ask:
             policy.forecast()
-        decision: Decision = policy.decide()
+        decision: Decision = policy.decide(**how)
         if learn:
             policy.learn(decision, float(self.path.rewards[t, decision.arm]))
         if self.sees_contexts and not first:

@@ -15,7 +15,8 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
 from undertow.policies.decision import Policy
-from undertow.policies.play import DECIDE, OBSERVE
+from undertow.policies.play import DECIDE, LEARN, OBSERVE
+from undertow.policies.units import Units
 from undertow.trajectory import Trajectory
 
 __all__ = ["Run", "simulate"]
@@ -124,7 +125,9 @@ def simulate(
     if "errors" in wanted:
         chosen = np.take_along_axis(records[..., 0, :], arms[..., None], axis=-1)
         recorded["errors"] = rewards - chosen[..., 0]
-    return Run(arms, rewards, None if trajectory.means is None else trajectory.regret(arms), **recorded)
+    minimise = bool(getattr(policy, "minimise", False))
+    regret = None if trajectory.means is None else trajectory.regret(arms, minimise=minimise)
+    return Run(arms, rewards, regret, **recorded)
 
 
 def _play_compiled(
@@ -140,22 +143,68 @@ def _play_compiled(
     for start in range(0, path.rounds, _BLOCK):
         block = slice(start, min(start + _BLOCK, path.rounds))
         length = block.stop - block.start
-        data = np.hstack([*(column[block] for column in columns), policy._draw(policy._rng, length)])
-        out = np.empty((length, 1 + 3 * path.arm_count))
+        raw = np.hstack([column[block] for column in columns])
+        data = np.hstack([raw, policy._all_draws(length)])
+        out = np.zeros((length, 1 + 3 * path.arm_count))
         flat, step = data.ravel(), 0
+        data[:, : raw.shape[1]] = _reckoned(policy._units, raw, m + q)
         while step < 3 * length:
             begun = step
+            pause = 3 * (policy._pause - start) + (DECIDE - shift) % 3  # the units change before that decision
             step = policy.kernels.play(
-                policy._state, flat, data.shape[1], step, 3 * length, shift, policy._memory, 0, out, kept
+                policy._state,
+                flat,
+                data.shape[1],
+                step,
+                int(min(pause, 3 * length)),
+                shift,
+                policy._memory,
+                0,
+                out,
+                kept,
             )
             policy._note_played(data, out[:, 0], begun, step)
-            if step < 3 * length:
+            _take_note(policy, raw, out, kept, begun, step, shift)
+            if step == pause:
+                policy._rescale_if_due()
+                data[step // 3 :, : raw.shape[1]] = _reckoned(policy._units, raw[step // 3 :], m + q)
+            elif step < 3 * length:
                 policy._attend()
         arms[block] = out[:, 0]
         if kept:
             records[block] = out[:, 1:].reshape(length, len(_TABLES), -1)
     if kept and not policy._has_windows():
         records[:, _TABLES.index("windows")] = math.nan
+
+
+def _calls(call: int, step: int, shift: int) -> int:
+    """Return how many of the first steps are of one kind."""
+    return (step + 2 - (call - shift) % 3) // 3
+
+
+def _reckoned(units: Units | None, raw: FloatArray, rewards: int) -> FloatArray:
+    """Return contexts, features and, from column `rewards` on, rewards in the units of a policy."""
+    if units is None:
+        return raw
+    return np.hstack([units.inward(raw[:, :rewards], 0), units.rewards(raw[:, rewards:])])
+
+
+def _take_note(
+    policy: LivePolicy, raw: FloatArray, out: FloatArray, kept: int, begun: int, step: int, shift: int
+) -> None:
+    """Tell a policy what it has seen, in its own units, and bring its forecasts into those of the rewards."""
+    units = policy._units
+    if units is None:
+        return
+    k, m, q = policy.arm_count, policy._context_dim, policy._feature_dim
+    decided, learned, observed = (
+        range(_calls(call, begun, shift), _calls(call, step, shift)) for call in (DECIDE, LEARN, OBSERVE)
+    )
+    paid = raw[learned, m + q + out[learned, 0].astype(np.int64)]
+    policy._note_seen(context=raw[observed, :m], features=raw[decided, m : m + q], reward=paid[:, None])
+    rows, forecasts, widths = slice(decided.start, decided.stop), slice(1, 1 + k), slice(1 + k, 1 + 2 * k)
+    if kept:
+        out[rows, forecasts], out[rows, widths] = units.outward(out[rows, forecasts], out[rows, widths])
 
 
 def _play_by_hand(

@@ -1,7 +1,7 @@
 """ARES: ridge regression on a window of contexts, with a window chosen for every arm (the paper's algorithm)."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -14,11 +14,12 @@ from undertow._view import view
 from undertow.errors import InvalidInputError
 from undertow.policies.ares_printed import printed_forecasts, printed_forms, printed_weights
 from undertow.policies.catalogue import register
-from undertow.policies.contextual import ContextPolicy
+from undertow.policies.contextual import RidgePolicy
 from undertow.policies.decision import Claims
 from undertow.policies.inputs import Inputs, build_inputs, inputs_length, new_inputs, open_inputs, push_context
 from undertow.policies.play import compile_kernels
-from undertow.policies.state import HEADER, ROUNDS, Shared, new_state, open_shared, private_start
+from undertow.policies.scaling import Change, change_inputs, change_regression, log_det_and_trace
+from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 from undertow.ridge import ridge_project, ridge_update
 
 __all__ = ["ARES"]
@@ -34,7 +35,7 @@ class AresState(NamedTuple):
     inputs: Inputs
     settings: FloatArray  # log 1/δ, λ, α, ν, B_G, B_R, B_β, whether B_R is estimated, A1, A2
     chosen: FloatArray  # how often each arm was chosen, (k,)
-    played: FloatArray  # N_a: how often its reward was learned, (k,)
+    learned: FloatArray  # N_a: how often its reward was learned, (k,)
     ζ: FloatArray  # smoothed |X − Ĝ'Θ|, (k, S)
     J: FloatArray  # cost of a window, (k, S)
     log_det: FloatArray  # log det V − log det λI, (k, S)
@@ -48,7 +49,7 @@ class AresState(NamedTuple):
 
 @register("ares", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418")
 @dataclass(kw_only=True, eq=False, repr=False)
-class ARES(ContextPolicy):
+class ARES(RidgePolicy):
     """Adaptive Recursive least-squares Exploration of System, with the paper's slips put right (docs/paper.md).
 
     Each arm's reward is regressed on windows of the last s = 0…s_N contexts, all at once. The arm's forecast comes from
@@ -93,7 +94,12 @@ class ARES(ContextPolicy):
     'mid'
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True)
+    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True)
+    axes: ClassVar[Mapping[str, str]] = (
+        dict.fromkeys(("chosen", "learned"), "k")
+        | dict.fromkeys(("ζ", "J", "log_det", "trace"), "ks")
+        | {"u": "kp", "W": "kpp", "G": "ksp", "V": "kpp"}
+    )
 
     confidence: float = 0.1
     ridge: float = 1.0
@@ -125,6 +131,8 @@ class ARES(ContextPolicy):
             raise InvalidInputError(
                 f'bias_bound: expected above 0 with width="noise+bias" and only there, got {self.bias_bound}'
             )
+        if self.standardise and self.as_printed & {"A1", "A2"}:
+            raise InvalidInputError('standardise: expected False with as_printed "A1" or "A2", which keep no factor')
         B_R = 1.0 if auto is None else auto
         if "A3" in self.as_printed:
             if auto is None:
@@ -151,9 +159,23 @@ class ARES(ContextPolicy):
 
     @property
     def noise_bound_in_use(self) -> float:
-        """B_R as it is now: given, or estimated."""
-        private = HEADER + 4 * self.arm_count + len(self._memory)
-        return float(self._state[private + len(new_inputs(self._context_dim, self.max_window, 0, 0)) + 5])
+        """B_R as it is now, in units of reward: given, or estimated."""
+        own: AresState = self.kernels.open(self._state)
+        return float(own.settings[5]) * (1.0 if self._units is None else abs(float(self._units.scale[-1])))
+
+    def _window_sizes(self) -> dict[str, int]:
+        return {"window": self.max_window, "lags": 0}
+
+    def _change_units(self, change: Change) -> None:
+        own: AresState = self.kernels.open(self._state)
+        change_inputs(own.inputs, change)
+        own.settings[[5, 6]] *= change.slope[-1]  # B_R and B_β
+        own.ζ[:] *= change.slope[-1]
+        own.J[:] *= change.slope[-1]
+        sizes = self._context_dim * np.arange(self.max_window + 1, dtype=np.int64) + 1
+        for a in range(self.arm_count):
+            change_regression(own.W[a], own.u[a], self.ridge, change)
+            own.log_det[a], own.trace[a] = log_det_and_trace(own.W[a], self.ridge, sizes)
 
     def _has_windows(self) -> bool:
         return True
@@ -205,11 +227,10 @@ def noise_width(settings: FloatArray, played: float, log_det: float, trace: floa
 @inlined
 def ares_decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
     """Choose the window of every arm, then the arm (Steps 3 (a) to (d))."""
-    header, order, forecast, width, window, Θ = own.shared
+    header, order, forecast, width, window, closed, Θ = own.shared
     k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
     J, u, inputs = own.J, own.u, own.inputs
     build_inputs(inputs, k, t, features, Θ)
-    header[ROUNDS] += 1.0
     usable = min(int(inputs.head[0]), int(inputs.head[3]))  # windows that have been filled (A6)
     largest = 0
     untried = -1  # of the arms without a reward, the one that was chosen least
@@ -221,7 +242,8 @@ def ares_decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
                 best = s
         window[a] = best
         largest = max(largest, best)
-        if own.played[a] == 0.0 and (untried < 0 or own.chosen[a] < own.chosen[untried]):
+        fresh = own.learned[a] == 0.0 and closed[a] == 0.0
+        if fresh and (untried < 0 or own.chosen[a] < own.chosen[untried]):
             untried = a
     y = own.scratch[0]
     p_s = m * largest + 1
@@ -240,16 +262,22 @@ def ares_decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
         for i in range(p_s):
             uncertainty += y[i] * y[i]
         forecast[a] = mean
-        if own.played[a] == 0.0:
+        if own.learned[a] == 0.0:
             width[a] = np.inf
         else:
-            e = noise_width(own.settings, own.played[a], own.log_det[a, largest], own.trace[a, largest], p_s)
+            e = noise_width(own.settings, own.learned[a], own.log_det[a, largest], own.trace[a, largest], p_s)
             width[a] = e * math.sqrt(uncertainty)
-        if arm < 0 or mean + width[a] > forecast[arm] + width[arm]:
+        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
             arm = a
-    arm = untried if untried >= 0 else arm
-    own.chosen[arm] += 1.0
-    return arm
+    return untried if untried >= 0 else arm
+
+
+@inlined
+def ares_played(own: AresState, arm: int) -> None:
+    """Take note of the arm of this round."""
+    own.shared.header[ROUNDS] += 1.0
+    if arm >= 0:
+        own.chosen[arm] += 1.0
 
 
 @inlined
@@ -261,7 +289,7 @@ def ares_learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray
     y, r, row_norms, q, printed = own.scratch[0], own.scratch[1], own.scratch[2], own.scratch[3], own.scratch[4]
     α, ν = settings[2], settings[3]
     ridge_project(W, memory, y, len(y))
-    own.played[arm] += 1.0
+    own.learned[arm] += 1.0
     if len(own.G) > 0:
         printed_forecasts(own.G[arm], memory, m, printed)
         printed_weights(own.G[arm], W, y, reward, m, r)
@@ -277,7 +305,7 @@ def ares_learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray
         q[s] = uncertainty
     ridge_update(W, u, y, reward, r, row_norms)
     if settings[7] > 0.0:
-        settings[5] = estimated_noise_bound(own.ζ, own.played, α)
+        settings[5] = estimated_noise_bound(own.ζ, own.learned, α)
     if len(own.V) > 0:
         printed_forms(own.V[arm], memory, m, printed)
     trace = 0.0
@@ -288,7 +316,7 @@ def ares_learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray
             i += 1
         traces[s] = trace
         log_det[s] += math.log(1.0 + q[s])
-        e = noise_width(settings, own.played[arm], log_det[s], trace, m * s + 1)
+        e = noise_width(settings, own.learned[arm], log_det[s], trace, m * s + 1)
         form = printed[s] if len(own.V) > 0 else q[s] / (1.0 + q[s])  # Θ'V⁻¹Θ after the update is q / (1 + q)
         J[s] = ζ[s] + ν * e * math.sqrt(form)
 
@@ -312,10 +340,4 @@ def ares_observe(own: AresState, context: FloatArray) -> None:
     push_context(own.inputs, context)
 
 
-@inlined
-def ares_skip(own: AresState) -> None:
-    """Let a round pass."""
-    own.shared.header[ROUNDS] += 1.0
-
-
-ARES.kernels = compile_kernels(__name__, open_ares, ares_decide, ares_learn, ares_observe, ares_skip)
+ARES.kernels = compile_kernels(__name__, open_ares, ares_decide, ares_played, ares_learn, ares_observe)

@@ -13,7 +13,7 @@ from undertow.policies.base import LivePolicy
 from undertow.policies.candidate import Candidate, CandidateMember, candidate_learn
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
-from undertow.policies.learner_state import LearnerState, choose, fit_is_due, open_learner
+from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, open_learner
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember, expected_largest
 from undertow.policies.levels_member_steps import levels_begin, levels_decide, levels_learn, levels_observe, levels_see
@@ -145,9 +145,7 @@ def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray)
         if state[at + READY] > 0.0 and (leader < 0 or state[at + SCORE] > state[leader + SCORE]):
             leader = at
         at += int(state[at + SIZE])
-    arm = choose(own, leader, draws)
-    end_choice(own, t, arm)
-    return arm
+    return choose(own, leader, draws)
 
 
 @kernel
@@ -170,12 +168,18 @@ def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: 
 
 
 @inlined
-def end_choice(own: LearnerState, t: int, arm: int) -> None:
+def autopilot_played(own: LearnerState, arm: int) -> None:
     """Tell every model which arm was played, −1 for none; the round is over unless its context is still to come."""
-    state, k, m = own.state, int(own.shared.header[0]), int(own.shared.header[1])
+    state, header = own.state, own.shared.header
+    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
+    count_round(own, arm)
     at = own.at
     while at < len(state):
-        if state[at + KIND] == RIDGE:
+        if state[at + KIND] == SHARED:
+            shared_begin(state, at, k, m)
+        elif state[at + KIND] == LEVELS:
+            levels_begin(state, at, k, m)
+        elif state[at + KIND] == RIDGE:
             ridge_played(state, at, k, m, t, arm)
         if own.head[1] > 0.0 or m == 0:
             state[at + OVER] = 1.0
@@ -219,22 +223,6 @@ def autopilot_observe(own: LearnerState, context: FloatArray) -> None:
         at += int(state[at + SIZE])
 
 
-@inlined
-def autopilot_skip(own: LearnerState) -> None:
-    """Let a round pass without a choice."""
-    state, header = own.state, own.shared.header
-    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
-    at = own.at
-    while at < len(state):
-        if state[at + KIND] == SHARED:
-            shared_begin(state, at, k, m)
-        elif state[at + KIND] == LEVELS:
-            levels_begin(state, at, k, m)
-        at += int(state[at + SIZE])
-    header[ROUNDS] += 1.0
-    end_choice(own, t, -1)
-
-
 Autopilot.kernels = compile_kernels(
-    __name__, open_learner, autopilot_decide, autopilot_learn, autopilot_observe, autopilot_skip
+    __name__, open_learner, autopilot_decide, autopilot_played, autopilot_learn, autopilot_observe
 )

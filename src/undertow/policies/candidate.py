@@ -6,7 +6,7 @@ decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot wit
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,10 @@ class CandidateMember(Member):
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Leave the candidate alone: it was told of the late reward itself."""
+
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Refuse: only its author can tell a candidate of a new arm."""
+        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot take in another arm")
 
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Leave the candidate alone: it has seen these rounds."""

@@ -66,6 +66,8 @@ class Decision(NamedTuple):
         How many contexts each arm's forecast used; None where a policy has no windows.
     why
         Standard errors and the model behind the forecast; None where a policy does not learn one.
+    propensity
+        Probability with which the arm was chosen, given what the policy knew; 1 where nothing was drawn.
     """
 
     id: int
@@ -76,6 +78,7 @@ class Decision(NamedTuple):
     width: FloatArray
     window: npt.NDArray[np.int64] | None
     why: Why | None = None
+    propensity: float = 1.0
 
     def to_json(self) -> str:
         """Return the decision as a JSON object; an infinite width is written as null."""
@@ -105,6 +108,7 @@ class Decision(NamedTuple):
                 np.array(width, dtype=np.float64),
                 window,
                 None if entries.get("why") is None else _why(entries["why"]),
+                float(entries.get("propensity", 1.0)),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise InvalidInputError(f"decision: expected JSON from Decision.to_json, got {text!r:.60}") from error
@@ -136,7 +140,7 @@ class Policy(Protocol):
     """What everything else in undertow asks of a policy; anything with these methods can be simulated."""
 
     def decide(self, features: npt.ArrayLike | None = None) -> Decision:
-        """Choose an arm for this round."""
+        """Choose an arm for this round; policies of ours also take `available`."""
 
     def learn(self, decision: Decision | int, reward: float) -> None:
         """Take in the reward of an earlier decision."""

@@ -18,7 +18,7 @@ from undertow.system import LinearGaussianSystem
 __all__ = ["load", "save_policy"]
 
 _FORMAT = "undertow.policy"
-_VERSION = 1
+_VERSION = 2
 
 
 def save_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
@@ -31,6 +31,7 @@ def save_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
         "parameters": {name: _plain(value) for name, value in policy.parameters.items() if name != "rng"},
         "seed": {"entropy": seeds.entropy, "spawn_key": list(seeds.spawn_key), "pool_size": seeds.pool_size},
         "random": policy._rng.bit_generator.state,
+        "explore_random": policy._explore_rng.bit_generator.state,
         "due": policy._due,
         "decisions": policy._decisions,
         "forgotten": policy._forgotten,
@@ -111,6 +112,7 @@ def _restore(header: dict[str, Any], arrays: dict[str, Any]) -> LivePolicy:
         )
     policy._state[:] = state
     policy._rng.bit_generator.state = header["random"]
+    policy._explore_rng.bit_generator.state = header["explore_random"]
     policy._due, policy._decisions, policy._forgotten = header["due"], header["decisions"], header["forgotten"]
     pending = (arrays[f"pending_{part}"] for part in ("ids", "rounds", "arms", "memories"))
     policy._restore_pending(*pending)

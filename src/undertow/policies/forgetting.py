@@ -5,6 +5,7 @@ V when they decide, O(k p³) a round.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -27,11 +28,15 @@ from undertow.policies.inputs import (
     push_context,
 )
 from undertow.policies.play import compile_kernels
+from undertow.policies.scaling import Change, change_inputs
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 
 __all__ = ["DiscountedLinUCB", "SlidingWindowLinUCB"]
 
 _SETTINGS = 4
+
+
+_AXES = {"b": "kp", "V": "kpp", "V2": "kpp", "past_inputs": "hp"}
 
 
 class ForgettingState(NamedTuple):
@@ -59,6 +64,17 @@ def _forgetting_state(policy: LaggedPolicy, discount: float, history: int) -> Fl
     return new_state(k, m, p, past, settings, numbers, unplayed)
 
 
+def _change_forgetting(policy: LaggedPolicy, change: Change) -> None:
+    """Bring the state of a forgetting policy into new units."""
+    own: ForgettingState = policy.kernels.open(policy._state)
+    T, slope, shift = change.T, change.slope[-1], change.shift[-1]
+    change_inputs(own.inputs, change)
+    own.b[:] = (slope * own.b + shift * own.V[:, 0]) @ T.T
+    own.V[:], own.V2[:] = T @ own.V @ T.T, T @ own.V2 @ T.T
+    own.past_reward[:] = slope * own.past_reward + shift
+    own.past_inputs[:] = own.past_inputs @ T.T
+
+
 @register("discounted-linucb", citation="Russac, Vernade and Cappé, NeurIPS 2019")
 @dataclass(kw_only=True, eq=False, repr=False)
 class DiscountedLinUCB(LaggedPolicy):
@@ -73,13 +89,17 @@ class DiscountedLinUCB(LaggedPolicy):
     >>> policy.learn(policy.decide(), reward=0.3)
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, takes_features=True)
+    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True, takes_features=True)
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     discount: float = 0.999
 
     def _new_state(self) -> FloatArray:
         self.discount = _checks.fraction("discount", self.discount)
         return _forgetting_state(self, self.discount, 0)
+
+    def _change_units(self, change: Change) -> None:
+        _change_forgetting(self, change)
 
 
 @register("sliding-window-linucb", citation="Cheung, Simchi-Levi and Zhu, AISTATS 2019")
@@ -93,13 +113,17 @@ class SlidingWindowLinUCB(LaggedPolicy):
     >>> policy.learn(policy.decide(), reward=0.3)
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, takes_features=True)
+    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True, takes_features=True)
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     history: int = 2000
 
     def _new_state(self) -> FloatArray:
         self.history = _checks.integer("history", self.history, least=1)
         return _forgetting_state(self, 1.0, self.history)
+
+    def _change_units(self, change: Change) -> None:
+        _change_forgetting(self, change)
 
 
 @inlined
@@ -206,21 +230,24 @@ def replace_round(
 
 
 @inlined
-def forget(own: ForgettingState, arm: int, Θ: FloatArray) -> None:
-    """End round t's choice: rows age by a round, or the row of round t − h makes room for this one."""
+def forgetting_played(own: ForgettingState, arm: int) -> None:
+    """Take note of the arm of round t: rows age by a round, or the row of round t − h makes room for this one."""
     t, γ, h = int(own.shared.header[ROUNDS]), own.settings[2], len(own.past_arm)
+    note_round(own.inputs, t, arm)
     if γ < 1.0:
         scale_all(own.b, own.V, own.V2, γ)
     if h > 0:
         slot = t % h
-        replace_round(own.past_arm, own.past_reward, own.past_inputs, own.b, own.V, own.V2, slot, arm, Θ)
+        replace_round(
+            own.past_arm, own.past_reward, own.past_inputs, own.b, own.V, own.V2, slot, arm, own.shared.memory
+        )
     own.shared.header[ROUNDS] += 1.0
 
 
 @inlined
 def forgetting_decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width."""
-    header, order, forecast, width, _, Θ = own.shared
+    header, order, forecast, width, _, closed, Θ = own.shared
     k, p, t = int(header[0]), len(Θ), int(header[ROUNDS])
     factor, λ = own.settings[0], own.settings[1]
     build_inputs(own.inputs, k, t, features, Θ)
@@ -241,10 +268,8 @@ def forgetting_decide(own: ForgettingState, features: FloatArray, draws: FloatAr
             uncertainty += x[i] * total
         forecast[a] = mean
         width[a] = factor * math.sqrt(max(uncertainty, 0.0))
-        if arm < 0 or mean + width[a] > forecast[arm] + width[arm]:
+        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
             arm = a
-    note_round(own.inputs, t, arm)
-    forget(own, arm, Θ)
     return arm
 
 
@@ -266,13 +291,6 @@ def forgetting_observe(own: ForgettingState, context: FloatArray) -> None:
     push_context(own.inputs, context)
 
 
-@inlined
-def forgetting_skip(own: ForgettingState) -> None:
-    """Let a round pass."""
-    note_round(own.inputs, int(own.shared.header[ROUNDS]), -1)
-    forget(own, -1, own.shared.memory)
-
-
 DiscountedLinUCB.kernels = SlidingWindowLinUCB.kernels = compile_kernels(
-    __name__, open_forgetting, forgetting_decide, forgetting_learn, forgetting_observe, forgetting_skip
+    __name__, open_forgetting, forgetting_decide, forgetting_played, forgetting_learn, forgetting_observe
 )

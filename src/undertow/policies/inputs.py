@@ -3,7 +3,11 @@
     Θ_t = [1 | θ_{t−1}, …, θ_{t−s} | u_t | for each lag l = 1…L and arm: its reward l rounds ago, whether it is known]
 
 Newest first throughout. An arm that was not played l rounds ago, or whose reward has not come, has reward 0 and
-indicator 0. A context entry that is missing enters as the mean of those seen so far.
+indicator 0.
+
+A context entry that is missing enters as what the last contexts let expect of it: its deviation from the mean, in
+standard deviations, is regressed on those of the last few contexts. The regression begins with the first gap, so that
+data without gaps cost nothing; where nothing is known yet, the mean enters.
 """
 
 import math
@@ -12,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined
+from undertow._kernel import inlined, kernel
 from undertow._view import view
+from undertow.ridge import ridge_project, ridge_update
 from undertow.window import ring_push
 
 __all__ = [
@@ -28,19 +33,24 @@ __all__ = [
     "push_context",
 ]
 
-_HEAD = 5  # window s, number of features q, number of reward lags L, contexts seen, newest row of the ring
+_HEAD = 6  # window s, number of features q, number of reward lags L, contexts seen, newest row of the ring, gaps seen
+_FILL = 10  # about how many numbers a missing entry is forecast from
 
 
 class Inputs(NamedTuple):
     """Views of the parts of a buffer that hold the past."""
 
     head: FloatArray
-    sums: FloatArray
-    counts: FloatArray
-    ring: FloatArray
-    lag_arm: FloatArray
-    lag_reward: FloatArray
-    filled: FloatArray
+    means: FloatArray  # of the context entries seen, (m,)
+    squares: FloatArray  # sum of their squared deviations, (m,)
+    counts: FloatArray  # (m,)
+    ring: FloatArray  # (2s, m)
+    lag_arm: FloatArray  # (L,)
+    lag_reward: FloatArray  # (L,)
+    filled: FloatArray  # (m,)
+    fill_u: FloatArray  # regressions of each entry on the last contexts, (m, r)
+    fill_W: FloatArray  # (m, r, r)
+    scratch: FloatArray  # (4, r)
 
 
 def inputs_size(k: int, m: int, window: int, features: int, lags: int) -> int:
@@ -50,33 +60,47 @@ def inputs_size(k: int, m: int, window: int, features: int, lags: int) -> int:
 
 def new_inputs(m: int, window: int, features: int, lags: int) -> FloatArray:
     """Return a buffer that has seen nothing."""
-    buffer = np.zeros(_HEAD + 3 * m + 2 * window * m + 2 * lags)
-    buffer[:3] = window, features, lags
-    buffer[len(buffer) - m - 2 * lags : len(buffer) - m] = math.nan
-    return buffer
+    r = fill_size(m, window)
+    head = [window, features, lags, 0.0, 0.0, 0.0]
+    fill = [np.zeros(m + m * r), np.tile(np.eye(r), (m, 1, 1)).ravel(), np.zeros(4 * r)]
+    return np.concatenate([head, np.zeros(3 * m + 2 * window * m), np.full(2 * lags, math.nan), *fill])
+
+
+@inlined
+def fill_size(m: int, window: int) -> int:
+    """Return from how many numbers a missing entry is forecast: whole contexts, within the window."""
+    return min(window, max(1, _FILL // m)) * m if m > 0 else 0
 
 
 @inlined
 def open_inputs(state: FloatArray, at: int, m: int) -> Inputs:
     """Split the part of a state that begins at `at`."""
     s, lags = int(state[at]), int(state[at + 2])
-    ring = at + _HEAD + 2 * m
+    r = fill_size(m, s)
+    ring = at + _HEAD + 3 * m
     lag = ring + 2 * s * m
+    fill = lag + 2 * lags + m
     return Inputs(
         view(state, at, (_HEAD,)),
         view(state, at + _HEAD, (m,)),
         view(state, at + _HEAD + m, (m,)),
+        view(state, at + _HEAD + 2 * m, (m,)),
         view(state, ring, (2 * s, m)),
         view(state, lag, (lags,)),
         view(state, lag + lags, (lags,)),
         view(state, lag + 2 * lags, (m,)),
+        view(state, fill, (m, r)),
+        view(state, fill + m * r, (m, r, r)),
+        view(state, fill + m * r + m * r * r, (4, r)),
     )
 
 
 @inlined
 def inputs_length(inputs: Inputs) -> int:
     """Return how many numbers of the state belong to the inputs."""
-    return _HEAD + 3 * len(inputs.sums) + inputs.ring.size + 2 * len(inputs.lag_arm)
+    m, r = len(inputs.means), inputs.scratch.shape[1]
+    length: int = _HEAD + 4 * m + inputs.ring.size + 2 * len(inputs.lag_arm) + m * r + m * r * r + 4 * r
+    return length
 
 
 @inlined
@@ -85,7 +109,7 @@ def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: Float
     s, lags, first = int(inputs.head[0]), int(inputs.head[2]), int(inputs.head[4])
     Θ[0] = 1.0
     at = 1
-    m = len(inputs.sums)
+    m = len(inputs.means)
     for i in range(s):
         for j in range(m):
             Θ[at] = inputs.ring[first + i, j]
@@ -106,17 +130,61 @@ def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: Float
 @inlined
 def push_context(inputs: Inputs, context: FloatArray) -> None:
     """Take in a round's context, its missing entries filled."""
-    filled = inputs.filled
+    head, filled = inputs.head, inputs.filled
     for j in range(len(context)):
+        filled[j] = context[j]
         if np.isnan(context[j]):
-            filled[j] = inputs.sums[j] / max(inputs.counts[j], 1.0)
-        else:
-            filled[j] = context[j]
-            inputs.sums[j] += context[j]
+            filled[j] = inputs.means[j]
+            head[5] = 1.0
+    if head[5] > 0.0 and head[0] > 0.0:
+        fill_gaps(inputs.means, inputs.squares, inputs.counts, inputs.ring[int(head[4]) :], int(head[3]), context,
+                  filled, inputs.fill_u, inputs.fill_W, inputs.scratch)  # fmt: skip
+    for j in range(len(context)):
+        if not np.isnan(context[j]):
             inputs.counts[j] += 1.0
-    if inputs.head[0] > 0:
-        inputs.head[4] = ring_push(inputs.ring, int(inputs.head[4]), filled)
-    inputs.head[3] += 1.0
+            step = context[j] - inputs.means[j]
+            inputs.means[j] += step / inputs.counts[j]
+            inputs.squares[j] += step * (context[j] - inputs.means[j])
+    if head[0] > 0.0:
+        head[4] = ring_push(inputs.ring, int(head[4]), filled)
+    head[3] += 1.0
+
+
+@inlined
+def spread(squares: float, count: float) -> float:
+    """Return a standard deviation; 1 where nothing has varied yet."""
+    return math.sqrt(squares / count) if squares > 0.0 else 1.0
+
+
+@kernel
+def fill_gaps(
+    means: FloatArray,
+    squares: FloatArray,
+    counts: FloatArray,
+    past: FloatArray,
+    seen: int,
+    context: FloatArray,
+    filled: FloatArray,
+    u: FloatArray,
+    W: FloatArray,
+    scratch: FloatArray,
+) -> None:
+    """Forecast the missing entries of a context from the past ones, newest first, and learn from the others."""
+    m, r = len(context), scratch.shape[1]
+    x, y = scratch[0], scratch[1]
+    for i in range(r):
+        lag, j = i // m, i % m
+        x[i] = (past[lag, j] - means[j]) / spread(squares[j], counts[j]) if lag < seen else 0.0
+    for j in range(m):
+        ridge_project(W[j], x, y, r)
+        scale = spread(squares[j], counts[j])
+        if np.isnan(context[j]):
+            forecast = 0.0
+            for i in range(r):
+                forecast += u[j, i] * y[i]
+            filled[j] = means[j] + scale * forecast
+        else:
+            ridge_update(W[j], u[j], y, (context[j] - means[j]) / scale, scratch[2], scratch[3])
 
 
 @inlined

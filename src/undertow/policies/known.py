@@ -1,7 +1,7 @@
 """Policies that know the system: the paper's Oracle and its relatives, all by the Kalman filter."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -71,6 +71,16 @@ class KnownPolicy(LivePolicy):
         """Number m of entries of the system's contexts."""
         return self.system.context_dim
 
+    def add_arm(self, name: str) -> None:
+        """Refuse: an arm that the system does not have cannot be filtered."""
+        if name in self.retired:
+            LivePolicy.add_arm(self, name)
+            return
+        raise InvalidInputError(
+            f"name: the system has no arm {name!r}; build a policy with a system that has it, and retire what is not "
+            f"to be played yet"
+        )
+
     def _new_state(self) -> FloatArray:
         system = self.system
         if self.arm_count != system.arm_count:
@@ -79,7 +89,10 @@ class KnownPolicy(LivePolicy):
         d = system.state_dim
         settings = np.array([d, self.uses_rewards, factor, self.bonus, self._context_first, 0])
         belief = system.initial_mean, system.initial_covariance, np.zeros(d)
-        return new_state(system.arm_count, system.context_dim, 0, settings, *belief, *system.symbols)
+        symbols = system.symbols
+        if self.minimise:
+            symbols = symbols._replace(c=-symbols.c, x0=-symbols.x0)
+        return new_state(system.arm_count, system.context_dim, 0, settings, *belief, *symbols)
 
     # A late reward is applied at its own round: the state goes back there, and what came since is filtered again.
 
@@ -116,6 +129,7 @@ class KnownPolicy(LivePolicy):
         if then == next(reversed(self._rounds)):
             LivePolicy._apply_reward(self, memory, arm, reward, 0)
             return
+        closed = self._closed.copy()
         self._state[:] = self._rounds[then].before
         for number, seen in self._rounds.items():
             if number < then:
@@ -130,6 +144,7 @@ class KnownPolicy(LivePolicy):
                 LivePolicy._apply_reward(self, memory, seen.arm, seen.reward, 0)
             if not self._context_first:
                 self._see_again(seen)
+        self._closed[:] = closed  # arms may have been retired since
 
     def _see_again(self, seen: _Round) -> None:
         if seen.context is not None:
@@ -246,6 +261,8 @@ class FullInformationOracle(KnownPolicy):
     claims: ClassVar[Claims] = _OWN_REWARDS._replace(simulates_only=True)
     kernels: ClassVar[Kernels] = FULL_INFORMATION_KERNELS
 
-    def decide(self, features: npt.ArrayLike | None = None) -> Decision:
+    def decide(
+        self, features: npt.ArrayLike | None = None, *, available: Iterable[str | int] | None = None
+    ) -> Decision:
         """Refuse: the policy needs rewards that nobody sees."""
         raise OutOfTurnError("decide: the full-information oracle sees every arm's reward, so only simulate can run it")

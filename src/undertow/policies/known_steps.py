@@ -73,8 +73,9 @@ def begin_round(own: KnownState) -> None:
 
 
 @inlined
-def end_choice(own: KnownState) -> None:
+def known_played(own: KnownState, arm: int) -> None:
     """Count the round; it is over, but for its reward, unless its context is still to come."""
+    begin_round(own)
     own.shared.header[ROUNDS] += 1.0
     if own.settings[4] > 0.0 or own.shared.header[1] == 0.0:
         own.settings[5] = 1.0
@@ -84,7 +85,7 @@ def end_choice(own: KnownState) -> None:
 def known_decide(own: KnownState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width."""
     begin_round(own)
-    _, order, forecast, width, _, _ = own.shared
+    _, order, forecast, width, _, closed, _ = own.shared
     Γ, c, x0, σ2 = own.symbols.Γ, own.symbols.c, own.symbols.x0, own.symbols.σ2
     z, P, Pc = own.z, own.P, own.scratch
     d, factor, kind = len(z), own.settings[2], int(own.settings[3])
@@ -112,9 +113,8 @@ def known_decide(own: KnownState, features: FloatArray, draws: FloatArray) -> in
                     norm += total * total
                 variance = norm / (variance + σ2[a])
             width[a] = factor * math.sqrt(max(variance, 0.0))
-        if arm < 0 or mean + width[a] > forecast[arm] + width[arm]:
+        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
             arm = a
-    end_choice(own)
     return arm
 
 
@@ -150,14 +150,7 @@ def known_observe(own: KnownState, context: FloatArray) -> None:
         own.settings[5] = 1.0
 
 
-@inlined
-def known_skip(own: KnownState) -> None:
-    """Let a round pass without a choice."""
-    begin_round(own)
-    end_choice(own)
-
-
-KERNELS = compile_kernels(__name__, open_known, known_decide, known_learn, known_observe, known_skip)
+KERNELS = compile_kernels(__name__, open_known, known_decide, known_played, known_learn, known_observe)
 FULL_INFORMATION_KERNELS = compile_kernels(
-    __name__, open_known, known_decide, known_learn_all, known_observe, known_skip
+    __name__, open_known, known_decide, known_played, known_learn_all, known_observe
 )

@@ -9,7 +9,7 @@ from undertow._checks import FloatArray
 from undertow._kernel import inlined
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
-from undertow.policies.learner_state import LearnerState, choose, fit_is_due, open_learner
+from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, open_learner
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.member import OVER, READY, Member
 from undertow.policies.play import compile_kernels
@@ -60,10 +60,17 @@ def learned_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -
     shared_begin(state, at, k, m)
     if state[at + READY] > 0.0:
         shared_forecast(state, at, k, m)
-    arm = choose(own, at if state[at + READY] > 0.0 else -1, draws)
+    return choose(own, at if state[at + READY] > 0.0 else -1, draws)
+
+
+@inlined
+def learned_played(own: LearnerState, arm: int) -> None:
+    """Take note of the arm; the round is over unless its context is still to come."""
+    k, m = int(own.shared.header[0]), int(own.shared.header[1])
+    shared_begin(own.state, own.at, k, m)
+    count_round(own, arm)
     if own.head[1] > 0.0 or m == 0:
-        state[at + OVER] = 1.0
-    return arm
+        own.state[own.at + OVER] = 1.0
 
 
 @inlined
@@ -80,16 +87,6 @@ def learned_observe(own: LearnerState, context: FloatArray) -> None:
     shared_observe(own.state, own.at, k, m, t, context, own.head[1] > 0.0)
 
 
-@inlined
-def learned_skip(own: LearnerState) -> None:
-    """Let a round pass without a choice."""
-    k, m = int(own.shared.header[0]), int(own.shared.header[1])
-    shared_begin(own.state, own.at, k, m)
-    own.shared.header[ROUNDS] += 1.0
-    if own.head[1] > 0.0 or m == 0:
-        own.state[own.at + OVER] = 1.0
-
-
 LearnedKalman.kernels = compile_kernels(
-    __name__, open_learner, learned_decide, learned_learn, learned_observe, learned_skip
+    __name__, open_learner, learned_decide, learned_played, learned_learn, learned_observe
 )

@@ -11,7 +11,7 @@ from undertow._view import view
 from undertow.policies.member import ALARMED, BUSY, NEXT, SETTINGS
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 
-__all__ = ["HEAD", "LearnerState", "choose", "fit_is_due", "open_learner", "start_up"]
+__all__ = ["HEAD", "LearnerState", "choose", "count_round", "fit_is_due", "open_learner", "start_up"]
 
 HEAD = 3  # rounds of start-up, whether the context comes first, seed of the fits
 
@@ -36,13 +36,15 @@ def open_learner(state: FloatArray) -> LearnerState:
 
 
 @inlined
-def start_up(head: FloatArray, plays: FloatArray, draws: FloatArray) -> int:
-    """Return an arm among those played least, drawn at random; the first draw of all also seeds the fits."""
-    if head[2] == 0.0:
-        head[2] = math.floor(draws[0] * 2.0**53)
-    arm = 0
-    for a in range(1, len(plays)):
-        if plays[a] < plays[arm] or (plays[a] == plays[arm] and draws[a] > draws[arm]):
+def start_up(own: LearnerState, draws: FloatArray) -> int:
+    """Return an open arm among those played least, drawn at random; the first draw of all also seeds the fits."""
+    plays, closed = own.plays, own.shared.closed
+    if own.head[2] == 0.0:
+        own.head[2] = math.floor(draws[0] * 2.0**53)
+    arm = -1
+    for a in range(len(plays)):
+        first = arm < 0 or plays[a] < plays[arm] or (plays[a] == plays[arm] and draws[a] > draws[arm])
+        if closed[a] == 0.0 and first:
             arm = a
     return arm
 
@@ -55,13 +57,13 @@ def fit_is_due(state: FloatArray, at: int, t: int) -> bool:
 
 @inlined
 def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
-    """Return the arm with the largest forecast + width of the leading model, and count it.
+    """Return the open arm with the largest forecast + width of the leading model.
 
     In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
     """
     shared = own.shared
     k, t = int(shared.header[0]), int(shared.header[ROUNDS])
-    arm = start_up(own.head, own.plays, draws)
+    arm = start_up(own, draws)
     if leader >= 0:
         out = view(own.state, leader + SETTINGS, (4, k))
         best = -1
@@ -69,7 +71,7 @@ def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
             a = int(shared.order[r])
             shared.forecast[a] = out[0, a]
             shared.width[a] = out[1, a]
-            if best < 0 or out[0, a] + out[1, a] > out[0, best] + out[1, best]:
+            if shared.closed[a] == 0.0 and (best < 0 or out[0, a] + out[1, a] > out[0, best] + out[1, best]):
                 best = a
         if t >= own.head[0]:
             arm = best
@@ -77,6 +79,12 @@ def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
         for a in range(k):
             shared.forecast[a] = 0.0
             shared.width[a] = np.inf
-    own.plays[arm] += 1.0
-    shared.header[ROUNDS] += 1.0
     return arm
+
+
+@inlined
+def count_round(own: LearnerState, arm: int) -> None:
+    """Count the round and the play of its arm, −1 where there was none."""
+    own.shared.header[ROUNDS] += 1.0
+    if arm >= 0:
+        own.plays[arm] += 1.0

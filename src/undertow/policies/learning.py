@@ -6,13 +6,14 @@ from a copy, and the model is swapped in before a later decision, after it has c
 """
 
 import abc
+import dataclasses
 import json
 import math
 import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionEr
 from undertow.policies.base import LivePolicy
 from undertow.policies.contextual import ContextPolicy
 from undertow.policies.decision import Why
+from undertow.policies.growth import take_learner
 from undertow.policies.health import FitRecord, Health, ModelInUse
 from undertow.policies.learner_state import HEAD
 from undertow.policies.log import RoundLog, arms_played
@@ -149,6 +151,7 @@ class LearningPolicy(ContextPolicy):
             return
         self._log.open(n - 1)
         first = self._log.begin  # what is older than the log's memory is gone
+        x = x if self._units is None else self._units.rewards(x)
         self._log.rows(first, n)[:] = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])[first:]
         self._state[ROUNDS] = n
         plays = self._state[self._head + HEAD : self._head + HEAD + k]
@@ -160,15 +163,30 @@ class LearningPolicy(ContextPolicy):
 
     # State
 
+    def _take_parts(self, old: Self) -> None:
+        take_learner(self, old)
+
+    def _chance(self, arm: int) -> float:
+        """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
+        if self._ranked() and self.round > self._state[self._head]:
+            return LivePolicy._chance(self, arm)
+        first = self._head + HEAD
+        plays = self._state[first : first + self.arm_count].copy()
+        plays[arm] -= 1.0
+        least = (self._closed == 0) & (plays == plays[self._closed == 0].min())
+        return float(least[arm] / least.sum())
+
     def _ranked(self) -> list[int]:
         ready = [number for number in range(len(self._members)) if self._block(number)[READY]]
         return sorted(ready, key=lambda number: -self._block(number)[SCORE])
 
     def _model(self, number: int) -> ModelInUse:
         block, member = self._block(number), self._members[number]
-        return ModelInUse(
-            member.name, int(block[READY]), int(block[FITTED]), float(block[SCORE]), member.describe(block)
-        )
+        content = member.describe(block)
+        if self.minimise and isinstance(content, LinearGaussianSystem):  # fitted to the negative of the costs
+            turned = {"arms": -content.arms, "reward_offset": -content.reward_offset}
+            content = dataclasses.replace(content, **turned)
+        return ModelInUse(member.name, int(block[READY]), int(block[FITTED]), float(block[SCORE]), content)
 
     def _why(self) -> Why:
         k = self.arm_count
@@ -327,10 +345,11 @@ class LearningPolicy(ContextPolicy):
                     rows, span = self._log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
                     member.catch_up(state, self._places[number], rows, span)
         head = slice(self._head, self._head + HEAD + self.arm_count)
-        kept, running = self._state[head].copy(), [self._block(i)[_RUNNING] for i in range(len(self._members))]
+        kept, closed = self._state[head].copy(), self._closed.copy()
+        running = [self._block(i)[_RUNNING] for i in range(len(self._members))]
         self._state[:] = state
         self._state[ROUNDS] = now
-        self._state[head] = kept
+        self._state[head], self._closed[:] = kept, closed
         for number, settings in enumerate(running):
             self._block(number)[_RUNNING] = settings
         for number in range(len(self._members)):

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -106,7 +106,8 @@ class LevelsMember(Member):
 
     def open(self, block: FloatArray) -> LevelsBlock:
         """Return named views of a block."""
-        return plain(open_levels_block)(block, 0, self.arms, self.context_dim)
+        own: LevelsBlock = plain(open_levels_block)(block, 0, self.arms, self.context_dim)
+        return own
 
     def inputs(self, rows: FloatArray) -> FloatArray:
         """Return the features of every row of a log: those given, then lagged contexts, NaN where missing."""
@@ -129,8 +130,7 @@ class LevelsMember(Member):
         m, q = self.context_dim, self.feature_dim
         for i in range(q):
             own.centre[i], own.scale[i] = centre_and_scale(rows[:, m + i])
-        for j in range(m):  # the same for all lags of a context entry
-            own.centre[q + j :: m], own.scale[q + j :: m] = centre_and_scale(rows[:, j])
+        self._scale_contexts(own, rows)
         table = self.table(own, rows)
         recent = np.ascontiguousarray(table[-_WINDOW:])
         Q = inputs.shape[1]
@@ -178,6 +178,24 @@ class LevelsMember(Member):
         if own.settings[READY] and len(rows):
             filter_levels(self.table(own, rows), own.hyper, self.arms, len(own.u), own.z, own.P)
             own.settings[OVER] = 1.0
+
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Return the block with one more arm, whose levels and weights are as unknown as the others' were."""
+        fresh = self.block(block[FACTOR])
+        own, was = self.open(fresh), old.open(block)
+        own.settings[:] = was.settings
+        own.settings[SIZE] = self.size
+        own.sizes[2:4], own.hyper[:] = was.sizes[2:4], was.hyper
+        q = self.feature_dim
+        own.centre[:q], own.scale[:q] = was.centre[:q], was.scale[:q]
+        self._scale_contexts(own, rows)
+        self.believe(fresh, rows, end)
+        return fresh
+
+    def _scale_contexts(self, own: LevelsBlock, rows: FloatArray) -> None:
+        m, q = self.context_dim, self.feature_dim
+        for j in range(m):  # the same for all lags of a context entry
+            own.centre[q + j :: m], own.scale[q + j :: m] = centre_and_scale(rows[:, j])
 
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Go through rows of a log with the block in place."""

@@ -1,10 +1,12 @@
 """Linear bandits over lagged contexts, features and own rewards: LinUCB, LinTS, and the paper's predecessor PIES."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, roots_hermitenorm
 
 from undertow import _checks
 from undertow._checks import FloatArray
@@ -12,7 +14,7 @@ from undertow._kernel import inlined
 from undertow._view import view
 from undertow.errors import InvalidInputError
 from undertow.policies.catalogue import register
-from undertow.policies.contextual import ContextPolicy, LaggedPolicy
+from undertow.policies.contextual import LaggedPolicy, RidgePolicy
 from undertow.policies.decision import Claims
 from undertow.policies.inputs import (
     Inputs,
@@ -25,12 +27,18 @@ from undertow.policies.inputs import (
     push_context,
 )
 from undertow.policies.play import compile_kernels
+from undertow.policies.scaling import Change, change_inputs, change_regression
 from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
 from undertow.ridge import ridge_project, ridge_update
 
 __all__ = ["PIES", "LinTS", "LinUCB"]
 
-_SETTINGS = 5
+_SETTINGS = 4
+
+
+_NODES, _WEIGHTS = roots_hermitenorm(101)
+_WEIGHTS /= math.sqrt(2 * math.pi)
+_AXES = {"chosen": "k", "learned": "k", "u": "kp", "W": "kpp"}
 
 
 class LinearState(NamedTuple):
@@ -38,8 +46,9 @@ class LinearState(NamedTuple):
 
     shared: Shared
     inputs: Inputs
-    settings: FloatArray  # factor of the width, whether it is drawn, rounds of start-up per arm, frozen, decisions made
-    played: FloatArray  # (k,)
+    settings: FloatArray  # factor of the width, whether it is drawn, rounds of start-up per arm, frozen
+    chosen: FloatArray  # (k,)
+    learned: FloatArray  # rewards of each arm, (k,)
     u: FloatArray  # (k, p)
     W: FloatArray  # (k, p, p)
     scratch: FloatArray  # (3, p)
@@ -57,9 +66,17 @@ def _linear_state(
     start_up: int = 0,
     frozen: bool = False,
 ) -> FloatArray:
-    settings = np.array([factor, drawn, start_up, frozen, 0])
+    settings = np.array([factor, drawn, start_up, frozen])
     W = np.tile(np.eye(p) / math.sqrt(ridge), (k, 1, 1))
-    return new_state(k, m, p, past, settings, np.zeros(k), np.zeros(k * p), W, np.zeros(3 * p))
+    return new_state(k, m, p, past, settings, np.zeros(2 * k), np.zeros(k * p), W, np.zeros(3 * p))
+
+
+def _change_linear(policy: "LinUCB | LinTS | PIES", change: Change) -> None:
+    """Bring the state of a linear policy into new units."""
+    own: LinearState = policy.kernels.open(policy._state)
+    change_inputs(own.inputs, change)
+    for W, u in zip(own.W, own.u, strict=True):
+        change_regression(W, u, policy.ridge, change)
 
 
 @register("linucb", citation="Li, Chu, Langford and Schapire, WWW 2010")
@@ -74,11 +91,15 @@ class LinUCB(LaggedPolicy):
     >>> policy.observe([1.2])
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, takes_features=True)
+    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True, takes_features=True)
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     def _new_state(self) -> FloatArray:
         past, p = self._inputs()
         return _linear_state(self.arm_count, self._context_dim, past, p, ridge=self.ridge, factor=self.exploration)
+
+    def _change_units(self, change: Change) -> None:
+        _change_linear(self, change)
 
 
 @register("lints", citation="Agrawal and Goyal, ICML 2013")
@@ -94,7 +115,10 @@ class LinTS(LaggedPolicy):
     >>> policy.learn(policy.decide(), reward=0.3)
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, takes_features=True, deterministic=False)
+    claims: ClassVar[Claims] = Claims(
+        uses_contexts=True, handles_missing_contexts=True, takes_features=True, deterministic=False
+    )
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     def _new_state(self) -> FloatArray:
         past, p = self._inputs()
@@ -106,10 +130,24 @@ class LinTS(LaggedPolicy):
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.standard_normal((rounds, self.arm_count * self._size))
 
+    def _change_units(self, change: Change) -> None:
+        _change_linear(self, change)
+
+    def _chance(self, arm: int) -> float:
+        """Return the probability that an arm's drawn forecast is the largest: the draws of arms are independent.
+
+        P(a) = ∫ φ(x) Π_b Φ((f_a + w_a x − f_b) / w_b) dx over the other open arms b, by Gauss–Hermite quadrature.
+        """
+        forecast, width, _ = self._stage.record
+        others = np.flatnonzero((self._closed == 0) & (np.arange(self.arm_count) != arm))
+        reach = forecast[arm] + width[arm] * _NODES - forecast[others, None]
+        scale = np.maximum(width[others, None], np.finfo(float).tiny)
+        return float(_WEIGHTS @ ndtr(reach / scale).prod(axis=0))
+
 
 @register("pies", citation="Gornet, Hosseinzadeh and Sinopoli, CDC 2022 (doi 10.1109/CDC51059.2022.9993316)")
 @dataclass(kw_only=True, eq=False, repr=False)
-class PIES(ContextPolicy):
+class PIES(RidgePolicy):
     """Phased Initial Exploration of the System: each arm for s rounds in turn, then always the largest forecast.
 
     Parameters
@@ -129,7 +167,8 @@ class PIES(ContextPolicy):
     0
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True)
+    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True)
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     window: int = 10
     ridge: float = 1.0
@@ -146,6 +185,9 @@ class PIES(ContextPolicy):
             k, m, past, m * s + 1, ridge=self.ridge, factor=0.0, start_up=s, frozen=_checks.flag("frozen", self.frozen)
         )
 
+    def _change_units(self, change: Change) -> None:
+        _change_linear(self, change)
+
 
 @inlined
 def open_linear(state: FloatArray) -> LinearState:
@@ -154,12 +196,14 @@ def open_linear(state: FloatArray) -> LinearState:
     at = private_start(state)
     inputs = open_inputs(state, at, m)
     settings = at + inputs_length(inputs)
-    u = settings + _SETTINGS + k
+    chosen = settings + _SETTINGS
+    u = chosen + 2 * k
     return LinearState(
         open_shared(state),
         inputs,
         view(state, settings, (_SETTINGS,)),
-        view(state, settings + _SETTINGS, (k,)),
+        view(state, chosen, (k,)),
+        view(state, chosen + k, (k,)),
         view(state, u, (k, p)),
         view(state, u + k * p, (k, p, p)),
         view(state, u + k * p + k * p * p, (3, p)),
@@ -169,12 +213,13 @@ def open_linear(state: FloatArray) -> LinearState:
 @inlined
 def linear_decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width, or the largest drawn forecast."""
-    header, order, forecast, width, _, Θ = own.shared
+    header, order, forecast, width, _, closed, Θ = own.shared
     k, p, t = int(header[0]), len(Θ), int(header[ROUNDS])
-    factor, drawn, start_up, made = own.settings[0], own.settings[1], int(own.settings[2]), int(own.settings[4])
+    factor, drawn, start_up = own.settings[0], own.settings[1], own.settings[2]
     build_inputs(own.inputs, k, t, features, Θ)
     y = own.scratch[0]
     arm = -1
+    untried = -1
     largest = 0.0
     for r in range(k):
         a = int(order[r])
@@ -191,15 +236,22 @@ def linear_decide(own: LinearState, features: FloatArray, draws: FloatArray) -> 
         forecast[a] = mean
         width[a] = factor * math.sqrt(uncertainty)
         index = mean + (factor * deviation if drawn > 0.0 else width[a])
-        if arm < 0 or index > largest:
-            arm = a
-            largest = index
-    if made < k * start_up:
-        arm = int(order[made // start_up])
-    own.settings[4] += 1.0
-    note_round(own.inputs, t, arm)
-    header[ROUNDS] += 1.0
-    return arm
+        if closed[a] == 0.0:
+            if arm < 0 or index > largest:
+                arm = a
+                largest = index
+            if untried < 0 and own.chosen[a] < start_up:
+                untried = a
+    return untried if untried >= 0 else arm
+
+
+@inlined
+def linear_played(own: LinearState, arm: int) -> None:
+    """Take note of the arm of this round."""
+    note_round(own.inputs, int(own.shared.header[ROUNDS]), arm)
+    own.shared.header[ROUNDS] += 1.0
+    if arm >= 0:
+        own.chosen[arm] += 1.0
 
 
 @inlined
@@ -207,9 +259,9 @@ def linear_learn(own: LinearState, memory: FloatArray, arm: int, rewards: FloatA
     """Add a row to the played arm's regression."""
     reward = rewards[arm]
     note_reward(own.inputs, int(own.shared.header[ROUNDS]) - 1, age, reward)
-    if own.settings[3] > 0.0 and own.played[arm] >= own.settings[2]:
+    if own.settings[3] > 0.0 and own.learned[arm] >= own.settings[2]:
         return
-    own.played[arm] += 1.0
+    own.learned[arm] += 1.0
     y = own.scratch[0]
     ridge_project(own.W[arm], memory, y, len(y))
     ridge_update(own.W[arm], own.u[arm], y, reward, own.scratch[1], own.scratch[2])
@@ -221,13 +273,6 @@ def linear_observe(own: LinearState, context: FloatArray) -> None:
     push_context(own.inputs, context)
 
 
-@inlined
-def linear_skip(own: LinearState) -> None:
-    """Let a round pass."""
-    note_round(own.inputs, int(own.shared.header[ROUNDS]), -1)
-    own.shared.header[ROUNDS] += 1.0
-
-
 LinUCB.kernels = LinTS.kernels = PIES.kernels = compile_kernels(
-    __name__, open_linear, linear_decide, linear_learn, linear_observe, linear_skip
+    __name__, open_linear, linear_decide, linear_played, linear_learn, linear_observe
 )

@@ -3,7 +3,7 @@
 import abc
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -160,6 +160,13 @@ class Member(abc.ABC):
     @abc.abstractmethod
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Set the belief to that after the rows of a log, which end before round `end`, with the model as it is."""
+
+    @abc.abstractmethod
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Return the block of this model where `old`, which has one arm less, has `block`.
+
+        The belief is that after the rows of a log, which end before round `end`.
+        """
 
     @abc.abstractmethod
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: "Span") -> None:

@@ -1,7 +1,8 @@
 """A policy's entry points, compiled from its few kernels.
 
-A policy writes `open_state`, which splits its packed state into named views, and `decide`, `learn`, `observe` and
-`skip` on those views. Live calls and whole episodes go through one compiled loop over steps, in which each of the three
+A policy writes `open_state`, which splits its packed state into named views, and on those views `decide`, which
+proposes an arm, `played`, which takes note of the arm that was played (−1 where a round passes without one), `learn`
+and `observe`. Live calls and whole episodes go through one compiled loop over steps, in which each of the three
 stands once: whoever takes a step runs the same instructions, so live and simulated decisions agree bit for bit.
 
 numba's cache on disk does not accept functions as arguments, so the functions below are templates: `compile_kernels`
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import kernel
+from undertow._kernel import inlined, kernel, plain
 from undertow._view import view
-from undertow.policies.state import FEATURES
+from undertow.policies.state import EXPLORE, FEATURES, PROPOSED, Shared, count_open
 
 __all__ = ["DECIDE", "LEARN", "OBSERVE", "Kernels", "Stage", "compile_kernels"]
 
@@ -28,16 +29,17 @@ if TYPE_CHECKING:  # the names that every copy of a template binds to kernels of
 
     def open_state(state: FloatArray) -> Any: ...
     def decide(own: Any, features: FloatArray, draws: FloatArray) -> int: ...
+    def played(own: Any, arm: int) -> None: ...
     def learn(own: Any, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None: ...
     def observe(own: Any, context: FloatArray) -> None: ...
-    def skip(own: Any) -> None: ...
 
 
 class Kernels(NamedTuple):
-    """The compiled functions behind a policy: `play` takes steps, `skip` lets a round pass without a decision."""
+    """What stands behind a policy: `play` takes steps, `skip` lets a round pass, `open` names the parts of a state."""
 
     play: Callable[..., int]
     skip: Callable[..., None]
+    open: Callable[[FloatArray], Any]
 
 
 class Stage:
@@ -56,6 +58,20 @@ class Stage:
         """Take one step on a state, with the row as it stands; False where the policy wants to be attended to first."""
         done = kernels.play(state, self._row, len(self._row), call, call + 1, 0, memory, age, self._out, 0)
         return bool(done > call)
+
+
+@inlined
+def explored(shared: Shared, arm: int, draws: FloatArray) -> int:
+    """Return the proposed arm or, with probability ε, one drawn from all that are open."""
+    ε, last = shared.header[EXPLORE], len(draws) - 1
+    if ε > 0.0 and draws[last - 1] < ε:
+        left = int(draws[last] * count_open(shared.closed))
+        for a in range(len(shared.closed)):
+            if shared.closed[a] == 0.0:
+                if left == 0:
+                    return a
+                left -= 1
+    return arm
 
 
 def _play(
@@ -93,6 +109,9 @@ def _play(
             arm = decide(own, features, draws)
             if arm < 0:
                 return step
+            shared.header[PROPOSED] = arm
+            arm = explored(shared, arm, draws)
+            played(own, arm)
             out[t, 0] = arm
             row = t * kept
             for a in range(k):
@@ -107,19 +126,19 @@ def _play(
 
 
 def _skip(state: FloatArray) -> None:
-    skip(open_state(state))
+    played(open_state(state), -1)
 
 
 def compile_kernels(
     module: str,
     open_state: Callable[..., Any],
     decide: Callable[..., Any],
+    played: Callable[..., Any],
     learn: Callable[..., Any],
     observe: Callable[..., Any],
-    skip: Callable[..., Any],
 ) -> Kernels:
     """Return the entry points of a policy; `module` is the file that it lives in."""
-    own = {"open_state": open_state, "decide": decide, "learn": learn, "observe": observe, "skip": skip}
+    own = {"open_state": open_state, "decide": decide, "played": played, "learn": learn, "observe": observe}
 
     def specialise(template: Any) -> Callable[..., Any]:
         name = f"{decide.__name__}_{learn.__name__}{template.__name__}"
@@ -127,4 +146,4 @@ def compile_kernels(
         copy.__module__, copy.__qualname__ = module, name
         return kernel(copy)
 
-    return Kernels(specialise(_play), specialise(_skip))
+    return Kernels(specialise(_play), specialise(_skip), plain(open_state))

@@ -1,8 +1,9 @@
 """Policies that draw their arm: Random, and Rexp3 for rewards that vary within a budget."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from undertow.policies.base import LivePolicy
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
 from undertow.policies.play import compile_kernels
-from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
+from undertow.policies.state import EXPLORE, ROUNDS, Shared, count_open, new_state, open_shared, private_start
 
 __all__ = ["Random", "Rexp3"]
 
@@ -38,8 +39,18 @@ def _drawn_state(k: int, batch: float, rate: float, low: float, high: float, aut
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Drawn(LivePolicy):
+    axes: ClassVar[Mapping[str, str]] = dict.fromkeys(("log_weights", "counts", "sums"), "k")
+
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, 1))
+
+    def _propensity(self, arm: int) -> float:
+        return float(self._memory[0])
+
+    def _take_parts(self, old: Self) -> None:
+        LivePolicy._take_parts(self, old)
+        own: DrawnState = self.kernels.open(self._state)
+        own.log_weights[-1] = own.log_weights[:-1].mean()  # a newcomer is neither ahead nor behind
 
 
 @register("random", citation="a baseline")
@@ -124,31 +135,62 @@ def open_drawn(state: FloatArray) -> DrawnState:
 
 @inlined
 def drawn_decide(own: DrawnState, features: FloatArray, draws: FloatArray) -> int:
-    """Draw an arm with probability (1 − γ) w_a / Σw + γ / k, the weights equal at the start of a batch."""
-    header, order, forecast, _, _, memory = own.shared
-    k, t, γ = len(order), header[ROUNDS], own.settings[1]
-    batch = np.floor(t / own.settings[0])
+    """Draw an arm with probability (1 − γ) w_a / Σw + γ / k, the weights equal at the start of a batch.
+
+    Sum and number are over the arms that are open.
+    """
+    header, order, forecast, _, _, closed, memory = own.shared
+    batch = np.floor(header[ROUNDS] / own.settings[0])
     if batch > own.settings[5]:
         own.settings[5] = batch
         own.log_weights[:] = 0.0
-    largest = own.log_weights.max()
-    total = 0.0
-    for a in range(k):
-        total += math.exp(own.log_weights[a] - largest)
-        forecast[a] = own.sums[a] / max(own.counts[a], 1.0)
-    left = draws[0]
-    arm = int(order[k - 1])
-    for r in range(k):
-        a = int(order[r])
-        probability = (1.0 - γ) * math.exp(own.log_weights[a] - largest) / total + γ / k
-        memory[0] = probability
-        if left < probability:
-            arm = a
-            break
-        left -= probability
     memory[1] = batch
-    header[ROUNDS] += 1.0
+    scale = weight_scale(own)
+    left = draws[0]
+    arm = -1
+    found = False
+    for r in range(len(order)):
+        a = int(order[r])
+        forecast[a] = own.sums[a] / max(own.counts[a], 1.0)
+        if closed[a] == 0.0 and not found:
+            arm = a  # the last one, where rounding leaves a rest
+            probability = chance(own, a, scale)
+            found = left < probability
+            left -= probability
     return arm
+
+
+@inlined
+def weight_scale(own: DrawnState) -> float:
+    """Return log Σw over the arms that are open."""
+    closed, largest, total = own.shared.closed, -np.inf, 0.0
+    for a in range(len(closed)):
+        if closed[a] == 0.0:
+            largest = max(largest, own.log_weights[a])
+    for a in range(len(closed)):
+        if closed[a] == 0.0:
+            total += math.exp(own.log_weights[a] - largest)
+    result: float = largest + math.log(total)
+    return result
+
+
+@inlined
+def chance(own: DrawnState, arm: int, scale: float) -> float:
+    """Return the probability with which the policy itself draws an arm."""
+    γ = own.settings[1]
+    result: float = (1.0 - γ) * math.exp(own.log_weights[arm] - scale) + γ / count_open(own.shared.closed)
+    return result
+
+
+@inlined
+def drawn_played(own: DrawnState, arm: int) -> None:
+    """Take note of the probability of the arm, which learning will need: that of being drawn, or explored."""
+    header, closed = own.shared.header, own.shared.closed
+    header[ROUNDS] += 1.0
+    if arm >= 0:
+        own.shared.memory[0] = (1.0 - header[EXPLORE]) * chance(own, arm, weight_scale(own)) + header[
+            EXPLORE
+        ] / count_open(closed)
 
 
 @inlined
@@ -171,12 +213,6 @@ def drawn_observe(own: DrawnState, context: FloatArray) -> None:
     """Ignore contexts."""
 
 
-@inlined
-def drawn_skip(own: DrawnState) -> None:
-    """Let a round pass."""
-    own.shared.header[ROUNDS] += 1.0
-
-
 Random.kernels = Rexp3.kernels = compile_kernels(
-    __name__, open_drawn, drawn_decide, drawn_learn, drawn_observe, drawn_skip
+    __name__, open_drawn, drawn_decide, drawn_played, drawn_learn, drawn_observe
 )

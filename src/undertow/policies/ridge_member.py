@@ -1,7 +1,7 @@
 """A ridge regression on lagged contexts, features and own rewards as a member of a learner."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
@@ -67,7 +67,8 @@ class RidgeMember(Member):
 
     def open(self, block: FloatArray) -> RidgeBlock:
         """Return named views of a block."""
-        return plain(open_ridge_block)(block, 0, self.arms, self.context_dim)
+        own: RidgeBlock = plain(open_ridge_block)(block, 0, self.arms, self.context_dim)
+        return own
 
     def fit(self, task: Task) -> Fit:
         """Fit the model to the rows of a task, from its block."""
@@ -103,6 +104,16 @@ class RidgeMember(Member):
         self._rebuild(fresh, rows, end - len(rows))
         new.settings[:] = old.settings
         block[:] = fresh
+
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Return the block with one more arm, built anew from the log."""
+        fresh = self.block(block[FACTOR])
+        own, was = self.open(fresh), old.open(block)
+        own.settings[:] = was.settings
+        own.settings[SIZE] = self.size
+        own.centre[:], own.scale[:], own.sizes[2:4] = was.centre, was.scale, was.sizes[2:4]
+        self.believe(fresh, rows, end)
+        return fresh
 
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Go through rows of a log with the block in place."""

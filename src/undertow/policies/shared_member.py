@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -64,7 +65,8 @@ class SharedMember(Member):
 
     def open(self, block: FloatArray) -> SharedBlock:
         """Return named views of a block."""
-        return plain(open_shared_block)(block, 0, self.arms, self.context_dim)
+        own: SharedBlock = plain(open_shared_block)(block, 0, self.arms, self.context_dim)
+        return own
 
     def table(self, rows: FloatArray) -> FloatArray:
         """Return the columns of a log that the model looks at."""
@@ -136,6 +138,23 @@ class SharedMember(Member):
         filter_table(own.vector, d, m, k, table, own.prior[0], search.store)
         own.z[0], own.P[:] = search.belief()
         own.settings[OVER] = 1.0
+
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Return the block with one more arm, of which only the prior is known."""
+        fresh = self.block(block[FACTOR])
+        own, was = self.open(fresh), old.open(block)
+        own.settings[:] = was.settings
+        own.settings[SIZE] = self.size
+        if not was.settings[READY]:
+            return fresh
+        m, k = self.context_dim, self.arms
+        own.A[:], own.b[:] = was.A, was.b
+        own.C[: m + k - 1], own.D[: m + k - 1] = was.C, was.D
+        own.vector[len(own.vector) - m - 1 :] = was.vector[len(was.vector) - m - 1 :]
+        units = Units(was.mean.copy(), was.scale.copy())
+        search = Search.on(standardised(self.table(rows), units), m, k)
+        self._settle(own, search, Model(int(own.settings[READY]), own.vector.copy(), was.prior.copy()), units)
+        return fresh
 
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Go through rows of a log with the block in place."""

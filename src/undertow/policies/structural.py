@@ -9,7 +9,7 @@ from undertow._checks import FloatArray
 from undertow._kernel import inlined
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
-from undertow.policies.learner_state import LearnerState, choose, fit_is_due, open_learner
+from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, open_learner
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember, expected_largest
 from undertow.policies.levels_member_steps import (
@@ -74,10 +74,17 @@ def structural_decide(own: LearnerState, features: FloatArray, draws: FloatArray
     levels_see(state, at, k, m, features, 0)
     if state[at + READY] > 0.0:
         levels_decide(state, at, k, m)
-    arm = choose(own, at if state[at + READY] > 0.0 else -1, draws)
-    if own.head[1] > 0.0 or m == 0:
-        state[at + OVER] = 1.0
-    return arm
+    return choose(own, at if state[at + READY] > 0.0 else -1, draws)
+
+
+@inlined
+def structural_played(own: LearnerState, arm: int) -> None:
+    """Take note of the arm; the round is over unless its context is still to come."""
+    header = own.shared.header
+    levels_begin(own.state, own.at, int(header[0]), int(header[1]))
+    count_round(own, arm)
+    if own.head[1] > 0.0 or header[1] == 0.0:
+        own.state[own.at + OVER] = 1.0
 
 
 @inlined
@@ -94,16 +101,6 @@ def structural_observe(own: LearnerState, context: FloatArray) -> None:
     levels_observe(own.state, own.at, int(header[0]), int(header[1]), context, own.head[1] > 0.0)
 
 
-@inlined
-def structural_skip(own: LearnerState) -> None:
-    """Let a round pass without a choice."""
-    header = own.shared.header
-    levels_begin(own.state, own.at, int(header[0]), int(header[1]))
-    header[ROUNDS] += 1.0
-    if own.head[1] > 0.0 or header[1] == 0.0:
-        own.state[own.at + OVER] = 1.0
-
-
 StructuralKalman.kernels = compile_kernels(
-    __name__, open_learner, structural_decide, structural_learn, structural_observe, structural_skip
+    __name__, open_learner, structural_decide, structural_played, structural_learn, structural_observe
 )

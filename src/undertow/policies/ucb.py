@@ -1,6 +1,7 @@
 """Upper confidence bounds without contexts: UCB, sliding-window UCB, discounted UCB."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -19,6 +20,9 @@ from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, priv
 __all__ = ["UCB", "DiscountedUCB", "SlidingWindowUCB"]
 
 _SETTINGS = 7
+
+
+_AXES = {"chosen": "k", "counts": "k", "sums": "k"}
 
 
 class UcbState(NamedTuple):
@@ -64,6 +68,7 @@ class UCB(LivePolicy):
     """
 
     claims: ClassVar[Claims] = Claims()
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     exploration: float = 1.0
     scale: float | Literal["auto"] = "auto"
@@ -88,6 +93,7 @@ class SlidingWindowUCB(LivePolicy):
     """
 
     claims: ClassVar[Claims] = Claims()
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     history: int = 1000
     exploration: float = 1.0
@@ -114,6 +120,7 @@ class DiscountedUCB(LivePolicy):
     """
 
     claims: ClassVar[Claims] = Claims()
+    axes: ClassVar[Mapping[str, str]] = _AXES
 
     discount: float = 0.99
     exploration: float = 1.0
@@ -145,7 +152,7 @@ def open_ucb(state: FloatArray) -> UcbState:
 @inlined
 def ucb_decide(own: UcbState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest mean + width; an arm without a reward comes first, the least chosen before the others."""
-    _, order, forecast, width, _, _ = own.shared
+    _, order, forecast, width, _, closed, _ = own.shared
     k = len(order)
     total = 0.0
     for a in range(k):
@@ -160,20 +167,20 @@ def ucb_decide(own: UcbState, features: FloatArray, draws: FloatArray) -> int:
         known = own.counts[a] > 1e-12
         forecast[a] = own.sums[a] / own.counts[a] if known else 0.0
         width[a] = factor / math.sqrt(own.counts[a]) if known else np.inf
-        if (
+        if closed[a] == 0.0 and (
             arm < 0
             or forecast[a] + width[a] > forecast[arm] + width[arm]
             or (not known and np.isinf(width[arm]) and own.chosen[a] < own.chosen[arm])
         ):
             arm = a
-    own.chosen[arm] += 1.0
-    age_rewards(own, arm)
     return arm
 
 
 @inlined
-def age_rewards(own: UcbState, arm: int) -> None:
-    """End a round: rewards lose weight, or the oldest round makes room for this one."""
+def ucb_played(own: UcbState, arm: int) -> None:
+    """Take note of the arm of this round: rewards lose weight, or the oldest round makes room for this one."""
+    if arm >= 0:
+        own.chosen[arm] += 1.0
     γ, h = own.settings[1], len(own.past_arm)
     if γ < 1.0:
         for a in range(len(own.counts)):
@@ -212,12 +219,6 @@ def ucb_observe(own: UcbState, context: FloatArray) -> None:
     """Ignore contexts."""
 
 
-@inlined
-def ucb_skip(own: UcbState) -> None:
-    """Let a round pass."""
-    age_rewards(own, -1)
-
-
 UCB.kernels = SlidingWindowUCB.kernels = DiscountedUCB.kernels = compile_kernels(
-    __name__, open_ucb, ucb_decide, ucb_learn, ucb_observe, ucb_skip
+    __name__, open_ucb, ucb_decide, ucb_played, ucb_learn, ucb_observe
 )

@@ -1,0 +1,45 @@
+"""How a learner takes in one more arm: every model keeps what it knows and filters the log once more."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow.policies.arms import copy_parts
+from undertow.policies.learner_state import LearnerState
+from undertow.policies.member import BUSY, NEXT, Span
+from undertow.policies.state import HEADER, ROUNDS
+
+if TYPE_CHECKING:
+    from undertow.policies.learning import LearningPolicy
+
+__all__ = ["take_learner"]
+
+
+def take_learner(new: "LearningPolicy", old: "LearningPolicy") -> None:
+    """Bring a new learner to where an old one stands, which has one arm less."""
+    now, ours = old.kernels.open(old._state), new.kernels.open(new._state)
+    assert isinstance(now, LearnerState)
+    sizes = new._state[:HEADER].copy()
+    places = {"k": np.arange(old.arm_count)}
+    shared = dict.fromkeys(("order", "forecast", "width", "window", "closed"), "k")
+    copy_parts(now.shared, ours.shared, shared, places)
+    new._state[[0, 2]] = sizes[[0, 2]]
+    ours.head[1:] = now.head[1:]
+    ours.plays[: old.arm_count] = now.plays
+    new._log, new._records, new._pending, new._due = old._log, old._records, old._pending, old._due
+    for number in old._under_way:  # a fit that is being made lacks the new arm
+        old._block(number)[BUSY], old._block(number)[NEXT] = 0.0, old.round
+    seen, first = old._seen, new._context_first and bool(new._context_dim)
+    begin = old.round if not new._context_dim else seen - first  # the last round that could be decided
+    if begin < 0:
+        return
+    for number, member in enumerate(new._members):
+        rows = new._log.rows(new._log.begin, begin)
+        new._block(number)[:] = member.adopt(old._members[number], old._block(number), rows, begin)
+        if first:
+            again = new._log.rows(begin, begin + 1)
+            member.catch_up(new._state, new._places[number], again, Span(begin, begin, begin, begin + 1))
+    new._checkpoints.append((begin, new._state.copy()))
+    new._state[ROUNDS] = old.round
+    for number in range(len(new._members)):
+        new._catch_up(number, begin, begin + first, seen)

@@ -1,0 +1,100 @@
+"""Standardised inputs for ridge policies: units that are set anew at geometric times, and the factor rebuilt in them.
+
+The inputs of a ridge policy are linear in the units: Θ' = TΘ, and the reward is x' = αx + β. What a regression knows of
+the past, M = V − λI = ΣΘΘ' and b = ΣxΘ, is therefore known in the new units, too: TMT' and T(αb + βMe₀), since the
+first input is the constant 1. Only the ridge λI is that of the new units.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+
+from undertow._checks import FloatArray
+from undertow.policies.inputs import Inputs
+from undertow.policies.units import Units
+
+__all__ = ["FIRST_SCALING", "Change", "Moments", "change_inputs", "change_regression", "log_det_and_trace"]
+
+FIRST_SCALING = 16  # rounds before the first units are set; then at every doubling
+_CONSTANT = 1e-9  # a column that varies less than this, relative to its size, is taken as constant
+
+
+class Moments:
+    """Mean and variance of every column so far, added up value by value, so that blocks and single rows agree."""
+
+    def __init__(self, columns: int) -> None:
+        self.rows = np.zeros((4, columns))  # count, origin, sum and sum of squares about it
+
+    def add(self, first: int, values: FloatArray) -> None:
+        """Add rows of the columns from `first` on; NaN is left out."""
+        part = self.rows[:, first : first + values.shape[-1]]
+        seen = ~np.isnan(values)
+        if not seen.any():
+            return
+        first_seen = values[seen.argmax(axis=0), range(part.shape[1])]
+        part[1] = np.where((part[0] == 0) & seen.any(axis=0), first_seen, part[1])
+        x = np.where(seen, values - part[1], 0.0)
+        part[0] += seen.sum(axis=0)
+        part[2] = np.cumsum(np.vstack([part[2], x]), axis=0)[-1]
+        part[3] = np.cumsum(np.vstack([part[3], x * x]), axis=0)[-1]
+
+    def units(self, *, minimise: bool) -> Units:
+        """Return the units in which every column has mean 0 and deviation 1; a constant one keeps its scale."""
+        count, origin, total, squares = self.rows
+        mean = total / np.maximum(count, 1.0)
+        deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0))
+        scale = np.where(deviation > _CONSTANT * (np.abs(origin) + np.abs(mean)), deviation, 1.0)
+        scale[-1] *= -1.0 if minimise else 1.0
+        return Units(origin + mean, scale)
+
+
+class Change(NamedTuple):
+    """From old units to new ones: every column x becomes `slope` · x + `shift`, the inputs Θ become TΘ."""
+
+    slope: FloatArray  # (m + q + 1,)
+    shift: FloatArray
+    T: FloatArray  # (p, p)
+
+    @classmethod
+    def between(cls, old: Units, new: Units, *, m: int, q: int, window: int, arms: int, lags: int) -> "Change":
+        """Return the change for inputs of the given sizes."""
+        slope, shift = old.scale / new.scale, (old.centre - new.centre) / new.scale
+        p = 1 + m * window + q + 2 * arms * lags
+        T = np.eye(p)
+        columns = [*np.tile(np.arange(m), window), *range(m, m + q)]
+        first = 1 + len(columns)
+        T[range(1, first), range(1, first)], T[1:first, 0] = slope[columns], shift[columns]
+        rewards = np.arange(first, p, 2)  # each with its indicator behind it
+        T[rewards, rewards], T[rewards, rewards + 1] = slope[-1], shift[-1]
+        return cls(slope, shift, T)
+
+
+def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> None:
+    """Rebuild the factor of one regression, W = L⁻¹ and u = Wb, in the new units."""
+    p, T = len(u), change.T
+    L = solve_triangular(W, np.eye(p), lower=True)
+    M = L @ L.T - ridge * np.eye(p)
+    b = T @ (change.slope[-1] * (L @ u) + change.shift[-1] * M[0])
+    factor = np.linalg.cholesky(ridge * np.eye(p) + T @ M @ T.T)
+    W[:] = solve_triangular(factor, np.eye(p), lower=True)
+    u[:] = W @ b
+
+
+def change_inputs(inputs: Inputs, change: Change) -> None:
+    """Bring what the inputs remember into the new units; a missing entry is forecast in deviations, which stay."""
+    m = len(inputs.means)
+    slope, shift = change.slope[:m], change.shift[:m]
+    inputs.means[:] = slope * inputs.means + shift
+    inputs.squares[:] *= slope**2
+    inputs.ring[:] = slope * inputs.ring + shift
+    inputs.lag_reward[:] = change.slope[-1] * inputs.lag_reward + change.shift[-1]
+
+
+def log_det_and_trace(W: FloatArray, ridge: float, sizes: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    """Return log det V − log det λI and tr V⁻¹ of the leading blocks of the given sizes."""
+    last = sizes - 1
+    log_det = np.cumsum(-2.0 * np.log(np.diag(W)) - math.log(ridge))
+    return log_det[last], np.cumsum((W**2).sum(axis=1))[last]
