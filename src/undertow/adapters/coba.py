@@ -1,0 +1,85 @@
+"""A learner for coba: `coba.Experiment` runs undertow's policies beside coba's own.
+
+A prediction is a round. What coba calls a context is known before the prediction: it may hold a policy's contexts,
+noisy measurements of the hidden state, as well as its features, which that state does not move.
+"""
+
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from undertow.adapters.translation import Arms, Columns
+from undertow.errors import InvalidInputError, UnknownDecisionError
+from undertow.policies.base import LivePolicy
+
+try:
+    from coba.primitives import Learner, is_batch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"this adapter needs {error.name}; pip install 'undertow[coba]'", name=error.name
+    ) from error
+
+__all__ = ["CobaLearner"]
+
+
+class CobaLearner(Learner):
+    """A policy as a learner of coba.
+
+    Predictions say with which probability the action was chosen. Rewards may come late, as they do when coba works in
+    batches. `score` is left out: a policy cannot tell how likely an action would have been without a round of its own.
+
+    Parameters
+    ----------
+    policy
+        The policy; a copy of it plays. If it sees contexts, build it with `context_first=True`.
+    contexts, features
+        Which entries of coba's context are the policy's contexts, and which its features, in the policy's order:
+        positions where a context is a sequence, keys where it is a dictionary, in which an absent key is 0, as coba
+        has it. By default a policy that takes only one of them takes a sequence, or a number, whole.
+    actions
+        coba's actions in the order of the policy's arms. By default they are the policy's names; for a policy that was
+        built with a number, they are counted in the order in which they first appear.
+
+    Examples
+    --------
+    >>> from undertow.policies import LinUCB
+    >>> learner = CobaLearner(LinUCB(arms=3, feature_dim=2))
+    >>> action, probability, decision = learner.predict((0.5, -1.0), ["a", "b", "c"])
+    >>> learner.learn((0.5, -1.0), action, 1.0, probability, **decision)
+    """
+
+    def __init__(
+        self,
+        policy: LivePolicy,
+        *,
+        contexts: Sequence[Hashable] | None = None,
+        features: Sequence[Hashable] | None = None,
+        actions: Sequence[Any] | None = None,
+    ) -> None:
+        self._arms = Arms(policy, actions)
+        self._columns = Columns(policy, contexts=contexts, features=features, absent=0.0)
+        self._player = copy.deepcopy(policy)
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What describes the learner in the tables of an experiment."""
+        plain = {name: value for name, value in self._player.parameters.items() if isinstance(value, str | int | float)}
+        return {"family": type(self._player).__name__, **plain}
+
+    def predict(self, context: Any, actions: Sequence[Any]) -> tuple[Any, float, dict[str, Any]]:
+        """Choose an action; return it with its probability and, for `learn`, the number of the decision."""
+        if is_batch(context) or is_batch(actions):
+            raise InvalidInputError("actions: one interaction at a time; coba itself takes a batch apart")
+        decision, action = self._arms.decide(self._player, actions, self._columns, context)
+        return action, decision.propensity, {"decision": decision.id}
+
+    def learn(self, context: Any, action: Any, reward: float, probability: float, decision: int | None = None) -> None:
+        """Take in the reward of a prediction."""
+        if is_batch(reward):
+            raise InvalidInputError("reward: one interaction at a time; coba itself takes a batch apart")
+        if decision is None:
+            raise UnknownDecisionError(
+                "decision: a policy learns from its own choices, and this action was another's; evaluate with "
+                "learn='on', or take in what others have played with the policy's warm_start"
+            )
+        self._player.learn(decision, float(reward))
