@@ -4,12 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: help setup check test study bench clean
+.PHONY: help setup check test study bench bench-tune clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
 	@echo "make check   format, lint, types, direction of imports"
-	@echo "make bench   measure speed, as ratios"
+	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make setup   create $(VENV) and install everything (the others do this by themselves)"
 	@echo "make clean   remove what was built, compiled or written"
 
@@ -32,17 +32,17 @@ check: $(READY)
 	$(BIN)/lint-imports
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --dist loadfile
 
 study: $(READY)
 	$(BIN)/undertow study
 
 bench: $(READY)
-	$(BIN)/python benchmarks/sampling.py
-	$(BIN)/python benchmarks/policies.py
-	$(BIN)/python benchmarks/learners.py
-	$(BIN)/python benchmarks/study.py
+	$(BIN)/python -m benchmarks $(if $(filter full,$(BENCH)),--full)
+
+bench-tune: $(READY)
+	$(BIN)/python -m benchmarks.tune
 
 clean:
-	rm -rf $(VENV) out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .bench out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

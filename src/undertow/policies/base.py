@@ -10,6 +10,7 @@ With contexts, `decide` and `observe` alternate: decide first is the paper's ord
 Every method may be called from any thread; calls on one policy wait for one another.
 """
 
+import copy
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
-from undertow.policies.arms import arm_index, arm_names, open_arms
+from undertow.policies.arms import arm_index, open_arms
 from undertow.policies.decision import Claims, Decision, Outlook, Policy
 from undertow.policies.play import DECIDE
 from undertow.policies.state import ROUNDS
@@ -77,8 +78,11 @@ class LivePolicy(Workings):
                 raise self._out_of_turn("decide")
             retired = self._closed.copy()
             closed = retired if available is None else open_arms(available, retired > 0, self.names)
+            given = self._checked_features(features)
             self._rescale_if_due()
-            self._set_features(features)
+            if given is not None:
+                self._note_seen(features=given)
+            self._set_features(given)
             self._before_decision()
             try:
                 self._closed[:] = closed
@@ -119,9 +123,9 @@ class LivePolicy(Workings):
                 f"not arm {decision.arm} in round {decision.round}; give the decision to the policy that made it"
             )
         age = int(self._state[ROUNDS]) - 1 - waiting.round
+        self._note_seen(reward=np.array([reward]))
         x = reward if self._units is None else self._units.reward(reward)
         self._apply_reward(waiting.memory, waiting.arm, x, age)
-        self._note_seen(reward=np.array([reward]))
         del self._pending[number]
 
     def observe(self, context: npt.ArrayLike | None) -> None:
@@ -155,7 +159,12 @@ class LivePolicy(Workings):
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
         with self._lock:
-            self._set_features(features, seen=False)
+            given = self._checked_features(features)
+            if self.round >= self._pause:  # the units would change before a decision
+                twin = copy.deepcopy(self)
+                twin._rescale_if_due()
+                return twin.forecast(given)
+            self._set_features(given)
             self._stage.draws[:] = 0.0
             self._stage.take(self.kernels, self._scratch_state(), DECIDE)
             return Outlook(*self._outlook())
@@ -176,8 +185,9 @@ class LivePolicy(Workings):
             if name in self.retired:
                 self._closed[self.names.index(name)] = 0.0
                 return
-            names = arm_names([*self.names, name])
-            twin = type(self)(**(self.parameters | {"arms": names, "rng": self._seeds}))
+            if not isinstance(name, str) or name in self.names:
+                raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
+            twin = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._seeds}))
             twin._take_over(self)
             self.__dict__.update({key: value for key, value in twin.__dict__.items() if key != "_lock"})
 
@@ -207,5 +217,5 @@ class LivePolicy(Workings):
             changes["context_first"] = context_first
         twin = type(self)(**(self.parameters | changes))
         twin._seed_run(number)
-        twin._order[:] = self._order
+        twin._order[:], twin._closed[:] = self._order, self._closed
         return twin

@@ -41,7 +41,8 @@ class RidgePolicy(ContextPolicy):
     ----------
     standardise
         Whether contexts, features and rewards are brought to mean 0 and deviation 1: after 16 rounds and at every
-        doubling, by what was seen until then. What is given in units of reward stays in those units.
+        doubling, by what was seen until then; before that, they are counted from their first values. What is given in
+        units of reward stays in those units.
     """
 
     standardise: bool = False
@@ -75,11 +76,24 @@ class RidgePolicy(ContextPolicy):
             waiting.memory[:] = change.T @ waiting.memory
         self._units, self._pause = new, 2 * self.round
 
+    def _column(self, name: str) -> int:
+        """Return the first column of contexts, features or the reward."""
+        m, q = self._context_dim, self._feature_dim
+        return {"context": 0, "features": m, "reward": m + q}[name]
+
+    def _begin_columns(self, **columns: FloatArray) -> None:
+        if self._units is None or not self.standardise or not self._moments.unseen.any():
+            return
+        for name, values in columns.items():
+            self._moments.begin(self._column(name), np.atleast_2d(values))
+        centre = np.where(self._moments.unseen, self._moments.rows[1], self._units.centre)
+        self._units = self._units._replace(centre=centre)
+
     def _note_seen(self, **columns: FloatArray) -> None:
         if self.standardise:
-            first = {"context": 0, "features": self._context_dim, "reward": self._context_dim + self._feature_dim}
+            self._begin_columns(**columns)
             for name, values in columns.items():
-                self._moments.add(first[name], np.atleast_2d(values))
+                self._moments.add(self._column(name), np.atleast_2d(values))
 
     def _take_over(self, old: Self) -> None:
         LivePolicy._take_over(self, old)

@@ -6,7 +6,7 @@ import numpy as np
 
 from undertow.policies.arms import copy_parts
 from undertow.policies.learner_state import LearnerState
-from undertow.policies.member import BUSY, NEXT, Span
+from undertow.policies.member import BEGIN, BUSY, FACTOR, NEXT, SCORES, Span
 from undertow.policies.state import HEADER, ROUNDS
 
 if TYPE_CHECKING:
@@ -27,15 +27,19 @@ def take_learner(new: "LearningPolicy", old: "LearningPolicy") -> None:
     ours.head[1:] = now.head[1:]
     ours.plays[: old.arm_count] = now.plays
     new._log, new._records, new._pending, new._due = old._log, old._records, old._pending, old._due
-    for number in old._under_way:  # a fit that is being made lacks the new arm
-        old._block(number)[BUSY], old._block(number)[NEXT] = 0.0, old.round
     seen, first = old._seen, new._context_first and bool(new._context_dim)
     begin = old.round if not new._context_dim else seen - first  # the last round that could be decided
     if begin < 0:
         return
+    new._log.open(max(old.round, seen) - 1)
     for number, member in enumerate(new._members):
-        rows = new._log.rows(new._log.begin, begin)
-        new._block(number)[:] = member.adopt(old._members[number], old._block(number), rows, begin)
+        block, was = new._block(number), old._block(number)
+        factor = block[FACTOR]
+        rows = new._log.rows(max(int(was[BEGIN]), new._log.begin), begin)
+        block[:] = member.adopt(old._members[number], was, rows, begin)
+        block[FACTOR] = factor
+        if number in old._under_way:  # a fit that is being made lacks the new arm
+            block[BUSY], block[NEXT] = 0.0, old.round
         if first:
             again = new._log.rows(begin, begin + 1)
             member.catch_up(new._state, new._places[number], again, Span(begin, begin, begin, begin + 1))
@@ -43,3 +47,4 @@ def take_learner(new: "LearningPolicy", old: "LearningPolicy") -> None:
     new._state[ROUNDS] = old.round
     for number in range(len(new._members)):
         new._catch_up(number, begin, begin + first, seen)
+        new._block(number)[SCORES] = old._block(number)[SCORES]  # these rounds were scored when they were played

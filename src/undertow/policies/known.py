@@ -73,7 +73,7 @@ class KnownPolicy(LivePolicy):
 
     def add_arm(self, name: str) -> None:
         """Refuse: an arm that the system does not have cannot be filtered."""
-        if name in self.retired:
+        if name in self.names:
             LivePolicy.add_arm(self, name)
             return
         raise InvalidInputError(

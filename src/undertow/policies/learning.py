@@ -13,7 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +33,13 @@ from undertow.policies.member import (
     ALARMS,
     BEGIN,
     BUSY,
-    DENSITY,
     FITS,
     FITTED,
     LEVEL,
     NEXT,
     READY,
     SCORE,
-    SCORED,
+    SCORES,
     SETTINGS,
     Fit,
     Member,
@@ -59,7 +58,7 @@ LONGEST = 20_000  # rounds that a fit looks at
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _SPACING = 64  # rounds between two states that late rewards can go back to
 _RUNNING = [BUSY, NEXT, FITS]  # what a late reward leaves as it is
-_OWN = [SCORE, DENSITY, ALARMS, FITS, NEXT, *range(SCORED, SETTINGS)]  # what a fit leaves to the model that runs
+_OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -165,6 +164,15 @@ class LearningPolicy(ContextPolicy):
 
     def _take_parts(self, old: Self) -> None:
         take_learner(self, old)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return LivePolicy.__getstate__(self) | {"_worker": None}
+
+    def __setstate__(self, entries: dict[str, Any]) -> None:
+        LivePolicy.__setstate__(self, entries)
+        for number, (task, answer) in list(self._under_way.items()):
+            if not answer:  # the thread that makes this fit answers another policy
+                self._start(number, task)
 
     def _chance(self, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""

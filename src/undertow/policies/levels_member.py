@@ -176,7 +176,9 @@ class LevelsMember(Member):
         own = self.open(block)
         self._remember(own, rows)
         if own.settings[READY] and len(rows):
-            filter_levels(self.table(own, rows), own.hyper, self.arms, len(own.u), own.z, own.P)
+            table = self.table(own, rows)
+            filter_levels(table, own.hyper, self.arms, len(own.u), own.z, own.P)
+            own.u[:] = table[-1, 2:]  # the reward of the last round may still come
             own.settings[OVER] = 1.0
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:

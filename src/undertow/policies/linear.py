@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, roots_hermitenorm
 
 from undertow import _checks
 from undertow._checks import FloatArray
@@ -14,6 +13,7 @@ from undertow._kernel import inlined
 from undertow._view import view
 from undertow.errors import InvalidInputError
 from undertow.policies.catalogue import register
+from undertow.policies.chances import chance_of_largest
 from undertow.policies.contextual import LaggedPolicy, RidgePolicy
 from undertow.policies.decision import Claims
 from undertow.policies.inputs import (
@@ -36,8 +36,6 @@ __all__ = ["PIES", "LinTS", "LinUCB"]
 _SETTINGS = 4
 
 
-_NODES, _WEIGHTS = roots_hermitenorm(101)
-_WEIGHTS /= math.sqrt(2 * math.pi)
 _AXES = {"chosen": "k", "learned": "k", "u": "kp", "W": "kpp"}
 
 
@@ -134,15 +132,12 @@ class LinTS(LaggedPolicy):
         _change_linear(self, change)
 
     def _chance(self, arm: int) -> float:
-        """Return the probability that an arm's drawn forecast is the largest: the draws of arms are independent.
-
-        P(a) = ∫ φ(x) Π_b Φ((f_a + w_a x − f_b) / w_b) dx over the other open arms b, by Gauss–Hermite quadrature.
-        """
+        """Return the probability that an arm's drawn forecast is the largest of the open arms'."""
         forecast, width, _ = self._stage.record
-        others = np.flatnonzero((self._closed == 0) & (np.arange(self.arm_count) != arm))
-        reach = forecast[arm] + width[arm] * _NODES - forecast[others, None]
-        scale = np.maximum(width[others, None], np.finfo(float).tiny)
-        return float(_WEIGHTS @ ndtr(reach / scale).prod(axis=0))
+        open_arms = np.flatnonzero(self._closed == 0)
+        if arm not in open_arms:
+            return 0.0
+        return chance_of_largest(forecast[open_arms], width[open_arms], int(np.searchsorted(open_arms, arm)))
 
 
 @register("pies", citation="Gornet, Hosseinzadeh and Sinopoli, CDC 2022 (doi 10.1109/CDC51059.2022.9993316)")

@@ -30,6 +30,7 @@ __all__ = [
     "RING",
     "SCORE",
     "SCORED",
+    "SCORES",
     "SETTINGS",
     "SHARED",
     "SIZE",
@@ -59,6 +60,7 @@ FACTOR = 13  # of the exploration bonus
 BUSY = 14  # whether a fit is under way elsewhere
 KIND, SIZE = 15, 16  # which kind of model this is, and the length of its block
 SCORED = 17  # how many rewards were predicted; the last innovations follow
+SCORES = [SCORE, DENSITY, *range(SCORED, SETTINGS)]  # what was made of the rewards so far
 SHARED, LEVELS, RIDGE, GUEST = 0, 1, 2, 3
 
 _TAIL = 5.0  # degrees of freedom

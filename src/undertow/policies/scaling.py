@@ -1,5 +1,8 @@
 """Standardised inputs for ridge policies: units that are set anew at geometric times, and the factor rebuilt in them.
 
+A column is reckoned from its first value on, so that large offsets cost no digits, and nothing else in its place (a
+context before the first one) is as good as that value. Then its mean and deviation so far are taken.
+
 The inputs of a ridge policy are linear in the units: Θ' = TΘ, and the reward is x' = αx + β. What a regression knows of
 the past, M = V − λI = ΣΘΘ' and b = ΣxΘ, is therefore known in the new units, too: TMT' and T(αb + βMe₀), since the
 first input is the constant 1. Only the ridge λI is that of the new units.
@@ -20,6 +23,7 @@ __all__ = ["FIRST_SCALING", "Change", "Moments", "change_inputs", "change_regres
 
 FIRST_SCALING = 16  # rounds before the first units are set; then at every doubling
 _CONSTANT = 1e-9  # a column that varies less than this, relative to its size, is taken as constant
+_FAINT = 1e-8  # an input that has added less than this to V, relative to λ, is lost in rounding
 
 
 class Moments:
@@ -28,14 +32,25 @@ class Moments:
     def __init__(self, columns: int) -> None:
         self.rows = np.zeros((4, columns))  # count, origin, sum and sum of squares about it
 
+    @property
+    def unseen(self) -> npt.NDArray[np.bool_]:
+        """Whether no value of a column has been added yet."""
+        return np.asarray(self.rows[0] == 0)
+
+    def begin(self, first: int, values: FloatArray) -> None:
+        """Take the first values of columns that were not seen before as their origins."""
+        part = self.rows[:, first : first + values.shape[-1]]
+        seen = ~np.isnan(values)
+        if seen.any():
+            first_seen = values[seen.argmax(axis=0), range(part.shape[1])]
+            part[1] = np.where((part[0] == 0) & seen.any(axis=0), first_seen, part[1])
+
     def add(self, first: int, values: FloatArray) -> None:
         """Add rows of the columns from `first` on; NaN is left out."""
         part = self.rows[:, first : first + values.shape[-1]]
         seen = ~np.isnan(values)
         if not seen.any():
             return
-        first_seen = values[seen.argmax(axis=0), range(part.shape[1])]
-        part[1] = np.where((part[0] == 0) & seen.any(axis=0), first_seen, part[1])
         x = np.where(seen, values - part[1], 0.0)
         part[0] += seen.sum(axis=0)
         part[2] = np.cumsum(np.vstack([part[2], x]), axis=0)[-1]
@@ -76,8 +91,10 @@ def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change
     """Rebuild the factor of one regression, W = L⁻¹ and u = Wb, in the new units."""
     p, T = len(u), change.T
     L = solve_triangular(W, np.eye(p), lower=True)
-    M = L @ L.T - ridge * np.eye(p)
-    b = T @ (change.slope[-1] * (L @ u) + change.shift[-1] * M[0])
+    M, b = L @ L.T - ridge * np.eye(p), L @ u
+    faint = np.diag(M) < _FAINT * ridge
+    M[faint], M[:, faint], b[faint] = 0.0, 0.0, 0.0
+    b = T @ (change.slope[-1] * b + change.shift[-1] * M[0])
     factor = np.linalg.cholesky(ridge * np.eye(p) + T @ M @ T.T)
     W[:] = solve_triangular(factor, np.eye(p), lower=True)
     u[:] = W @ b

@@ -1,6 +1,7 @@
 """What goes on inside a policy: a packed state, streams of random numbers, rewards that wait, and hooks."""
 
 import abc
+import copy
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -114,7 +115,8 @@ class Workings(abc.ABC):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _BOUND}
+        with self._lock:
+            return copy.deepcopy({name: value for name, value in self.__dict__.items() if name not in _BOUND})
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
@@ -173,6 +175,9 @@ class Workings(abc.ABC):
     def _input_places(self, old: Self) -> npt.NDArray[np.int64]:
         """Return where the entries of an old memory stand in one of ours."""
         return np.arange(len(old._memory))
+
+    def _begin_columns(self, **columns: FloatArray) -> None:  # noqa: B027
+        """Have columns that were not seen before begin with these values, for policies that standardise."""
 
     def _rescale_if_due(self) -> None:  # noqa: B027
         """Change the units before a decision, for policies that standardise what they see."""
@@ -236,18 +241,21 @@ class Workings(abc.ABC):
             forecast, width = self._units.outward(forecast, width)
         return forecast, width, window.astype(np.int64) if self._has_windows() else None
 
-    def _set_features(self, features: npt.ArrayLike | None, *, seen: bool = True) -> None:
-        """Check the round's features and put them on stage."""
+    def _checked_features(self, features: npt.ArrayLike | None) -> FloatArray | None:
+        """Check the round's features."""
         q = self._feature_dim
-        if features is None and q:
-            raise InvalidInputError(f"features: expected shape ({q},), got None; call decide(features)")
-        if features is not None:
-            if not q:
-                can = "give feature_dim at construction" if self.claims.takes_features else "this policy takes none"
-                raise InvalidInputError(f"features: expected None, got {features!r:.60}; {can}")
-            given = _checks.array("features", features, (q,))
-            if seen:
-                self._note_seen(features=given)
+        if features is None:
+            if q:
+                raise InvalidInputError(f"features: expected shape ({q},), got None; call decide(features)")
+            return None
+        if not q:
+            can = "give feature_dim at construction" if self.claims.takes_features else "this policy takes none"
+            raise InvalidInputError(f"features: expected None, got {features!r:.60}; {can}")
+        return _checks.array("features", features, (q,))
+
+    def _set_features(self, given: FloatArray | None) -> None:
+        """Put the round's features on stage."""
+        if given is not None:
             self._stage.features[:] = given if self._units is None else self._units.inward(given, self._context_dim)
 
     def _set_context(self, context: npt.ArrayLike | None) -> None:
