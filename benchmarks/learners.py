@@ -21,11 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from benchmarks.policies import CPP, HERE, OUT, REORDER, Array, Report, Times, sampled
-
 import naive_identify as naive
+from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, Times, sampled
 from undertow import Trajectory, paper_system, random_system, simulate
 from undertow.identify import fit
 from undertow.identify.score import filter_table, information_size, score, store_size

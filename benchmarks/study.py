@@ -1,30 +1,27 @@
-"""How long the paper's study takes: ours against plain NumPy, and two threads against one.
+"""How long the paper's study takes: ours against plain NumPy, and threads and processes against one thread.
 
 Ours is a slice of the default plan with the paper's policies alone, every system, few runs. The plain NumPy study is a
 slice of it too, policies written in the obvious way, a round at a time; both are extrapolated to the default plan, as
-work is linear in rounds and runs. Times are taken in turn; the best counts.
+work is linear in rounds and runs. Times are taken in turn; the best counts. Written to out/bench/study.json.
 """
 
 import math
-import sys
+import os
 import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import naive
+from benchmarks.report import OUT, Array, Report, Times, in_turn, seconds
 from naive_ares import NaiveARES
 from undertow import LinearGaussianSystem, paper_system
-from undertow.study.plan import paper_plan
+from undertow.study.plan import Plan, paper_plan
 from undertow.study.runner import open_folder, run_chunk, run_plan
 
-Array = npt.NDArray[np.float64]
 PAPER = ["Oracle", *(f"PIES({s})" for s in range(1, 11)), "UCB", "Sliding-window UCB", "Rexp3", "Random"]
-NAIVE_ROUNDS, REPEATS = 300, 3
+NAIVE_ROUNDS, RUNS, SCALED_RUNS, REPEATS = 300, 8, 24, 2
 
 
 def naive_sampling(system: LinearGaussianSystem, rounds: int) -> tuple[Array, Array]:
@@ -69,49 +66,59 @@ def naive_ucb(rewards: Array) -> None:
 
 def naive_seconds_a_round(system: LinearGaussianSystem) -> float:
     """Time one round of the whole study in plain NumPy: sampling with burn-in, ARES, PIES 1 to 10, and the rest."""
-    start = time.perf_counter()
+    start = time.process_time()
     contexts, rewards = naive_sampling(system, NAIVE_ROUNDS)
-    sampling = time.perf_counter() - start
+    sampling = time.process_time() - start
     naive_ares(contexts, rewards)
     for s in range(1, 11):
         naive_pies(contexts, rewards, s)
     naive_oracle(system, contexts)
     for _ in range(4):  # UCB, sliding-window UCB, Rexp3 and Random cost about the same
         naive_ucb(rewards)
-    return (time.perf_counter() - start + sampling) / NAIVE_ROUNDS
+    return (time.process_time() - start + sampling) / NAIVE_ROUNDS
 
 
-def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+def study(plan: Plan, threads: int, cluster: str | None = None) -> None:
+    """Run a plan from beginning to end, in a folder that is then thrown away."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_plan(plan, open_folder(plan, folder), threads=threads, cluster=cluster)
 
 
 def main() -> None:
     plan = paper_plan()
-    whole = len(plan.systems) * plan.runs
-    ours = plan.select(["ARES", *PAPER]).select(runs=4)
-    keep = [spec for spec in ours.policies if spec.label != "ARES, noise estimated"]
-    ours = ours.select([spec.label for spec in keep])
-    run_chunk(ours.select(runs=1, rounds=50), 0)  # compiles
-    single: list[float] = []
-    double: list[float] = []
-    twin: list[float] = []
+    keep = [spec.label for spec in plan.select(["ARES", *PAPER]).policies if spec.label != "ARES, noise estimated"]
+    part = plan.select(keep).select(runs=RUNS)
+    run_chunk(part.select(runs=1, rounds=50), 0)  # compiles
+    report = Report()
+    whole_study(report, plan, part)
+    scaling(report, part.select(runs=SCALED_RUNS))
+    report.save(OUT / "study.json")
+
+
+def whole_study(report: Report, plan: Plan, part: Plan) -> None:
+    """Compare one core of ours with one core of plain NumPy."""
+    runs = len(plan.systems) * plan.runs
+    times: Times = {"undertow": [], "plain NumPy": []}
     for _ in range(REPEATS):
-        for threads, times in ((1, single), (2, double)):
-            with tempfile.TemporaryDirectory() as folder:
-                times.append(seconds(lambda f=folder, n=threads: run_plan(ours, open_folder(ours, f), threads=n)))  # type: ignore[misc]
-        twin.append(naive_seconds_a_round(paper_system(1)))
-    mine = min(single) / (len(ours.systems) * ours.runs) * whole
-    naive_time = min(twin) * plan.rounds * whole
-    print(
-        f"The paper's study, {whole} runs of {plan.rounds} rounds, the paper's policies only, one core, extrapolated:"
-    )
-    print(f"  undertow     {mine:10,.0f} s   (from {len(ours.systems) * ours.runs} runs)")
-    print(f"  plain NumPy  {naive_time:10,.0f} s   (from {NAIVE_ROUNDS} rounds)   {naive_time / mine:.0f} × undertow")
-    print(f"  {'met   ' if naive_time / mine >= 100 else 'MISSED'} at least 100 ×")
-    gain = min(single) / min(double)
-    print(f"  two threads: {gain:.2f} × one   {'met' if gain >= 1.35 else 'MISSED'} at least 1.35 ×")
+        times["undertow"].append(seconds(partial(study, part, 1)) * plan.runs / part.runs)
+        times["plain NumPy"].append(naive_seconds_a_round(paper_system(1)) * plan.rounds * runs)
+    report.table(f"The paper's study, {runs} runs of {plan.rounds} rounds, extrapolated", "s of one core", times)
+    report.note(f"the paper's policies only; from {len(part.systems) * part.runs} runs, and from {NAIVE_ROUNDS} rounds")
+    report.target("plain NumPy over undertow", min(times["plain NumPy"]) / min(times["undertow"]), least=100)
+
+
+def scaling(report: Report, part: Plan) -> None:
+    """Run the same slice on more threads, and on processes that dask starts."""
+    cores = os.cpu_count() or 1
+    counts = sorted({1, 2, cores})
+    calls = {f"{n} thread{'s' * (n > 1)}": partial(study, part, n) for n in counts}
+    calls |= {f"{n} dask worker{'s' * (n > 1)}": partial(study, part, n, "local") for n in counts}
+    taken = in_turn(calls, {}, 1, REPEATS, time.perf_counter)
+    times = {name: [t / 1e9 for t in values] for name, values in taken.items()}
+    report.table(f"{len(part.systems) * part.runs} runs of it on a machine of {cores} cores", "s by the clock", times)
+    report.note("the time of dask contains the start of its workers, a few seconds whatever the size of a study")
+    if cores > 1:
+        report.target("gain of two threads", min(times["1 thread"]) / min(times["2 threads"]), least=1.35)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import LinearGaussianSystem, make, random_system
-from undertow.policies import LivePolicy, registry
+from undertow import LinearGaussianSystem, Trajectory, make, random_system
+from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
+
+LIVE = [name for name, entry in registry().items() if not entry.claims.simulates_only]
 
 
 def arguments(d: int = 3, m: int = 2, k: int = 2, seed: int = 0) -> dict[str, Any]:
@@ -49,3 +51,33 @@ def make_policy(name: str, system: LinearGaussianSystem, **parameters: Any) -> L
         return make(name, system, **parameters)
     fitting = {"context_dim": system.context_dim} if "context_dim" in entry.parameters else {}
     return make(name, arms=system.arm_count, **fitting, **parameters)
+
+
+def with_features(path: Trajectory, q: int = 2) -> Trajectory:
+    """A path with features drawn with seed 7."""
+    features = np.random.default_rng(7).standard_normal((path.rounds, q))
+    return Trajectory(path.contexts, path.rewards, means=path.means, features=features)
+
+
+def live_round(policy: LivePolicy, path: Trajectory, t: int, *, learn: bool = True, **more: Any) -> Decision:
+    """Play round t of a path by hand; `more` is given to `decide`."""
+    m, q = policy._context_dim, policy._feature_dim
+    if m and policy._context_first:
+        policy.observe(path.contexts[t, :m])
+    decision = policy.decide(path.features[t, :q] if q else None, **more)
+    if learn:
+        policy.learn(decision, paid(path, decision))
+    if m and not policy._context_first:
+        policy.observe(path.contexts[t, :m])
+    return decision
+
+
+def paid(path: Trajectory, decision: Decision) -> float:
+    """The reward of a decision for the round of a path with the same number."""
+    return float(path.rewards[decision.round, decision.arm])
+
+
+def everything(policy: LivePolicy) -> tuple[Any, ...]:
+    """What a rejected call may not change."""
+    streams = policy._rng.bit_generator.state, policy._explore_rng.bit_generator.state
+    return policy._state.tobytes(), list(policy._pending), policy._due, policy._decisions, policy.names, streams

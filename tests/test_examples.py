@@ -1,17 +1,181 @@
+import importlib
+import itertools
+import re
 import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+import learning_rate
+import lineup
+import pricing
+from channels import fading
+from undertow.study.datasets import dataset, follow_average
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = {"channels": 200, "forecasters": 200, "learning_rate": 12, "portfolio": 200, "pricing": 150, "stations": 40}
 
 
 def test_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    example: dict[str, Any] = runpy.run_path(str(EXAMPLES / "first_look.py"))
+    example: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "first_look.py"))
     main = example["main"]
     main.__globals__.update(ROUNDS=300, RUNS=3)
     main()
     assert "filter of contexts" in capsys.readouterr().out
     assert (tmp_path / "out" / "first_look.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_an_example_prints_the_table_of_its_page(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "new" / "figure.png"
+    example = importlib.import_module(name)
+    example.main(["--seeds", "1", "--rounds", str(ROUNDS[name]), "--out", str(figure)])
+    printed, page = capsys.readouterr().out, (ROOT / "docs" / "examples" / f"{name}.md").read_text()
+    assert figure.stat().st_size > 10_000
+    # Numbers depend on seeds and rounds; whatever is no number does not.
+    assert frames(printed)
+    assert "\n".join(frames(printed)) in "\n".join(frames(page))
+    assert f"python examples/{name}.py" in page
+    assert f"({name}.png)" in page
+
+
+def frames(text: str) -> list[str]:
+    """Return the lines of the tables in a text, with every number replaced by its digits after the point."""
+    lines = re.findall(r"^\|.*\|$", text, re.M)
+    return [re.sub(r" *-?\d+\.(\d+) \|", lambda number: f" .{'0' * len(number[1])} |", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("page", "data", "rounds"),
+    [
+        ("forecasters", "bike-sharing", None),
+        ("forecasters", "victoria", None),
+        ("portfolio", "stocks", None),
+        ("stations", "chicago", 730),
+        ("stations", "chicago", 5698),
+    ],
+)
+def test_references_on_recorded_data_are_those_of_the_page(page: str, data: str, rounds: int | None) -> None:
+    rewards = lineup.repeat(dataset(data), seeds=1, rounds=rounds).rewards
+    text = (ROOT / "docs" / "examples" / f"{page}.md").read_text()
+    for line in lineup.table(lineup.references(rewards)).splitlines():
+        assert line in text
+
+
+def test_references_on_channels_are_those_of_the_page() -> None:
+    rewards = np.stack([fading(2000, seed).rewards for seed in range(10)])
+    text = (ROOT / "docs" / "examples" / "channels.md").read_text()
+    for line in lineup.table(lineup.references(rewards)).splitlines():
+        assert line in text
+
+
+def test_references_of_a_table_by_hand() -> None:
+    rewards = np.array([[[1.0, 0.0], [0.0, 3.0], [2.0, 0.0]]])
+    earned = lineup.references(rewards)
+    assert earned[lineup.BEST_FIXED].tolist() == [[1, 0, 2]]  # both sum to 3, and the first of equals is taken
+    assert earned[lineup.FULL_AVERAGE].tolist() == [[1, 0, 0]]  # averages 0, 0; .1, 0; .09, .3
+    assert earned[lineup.CLAIRVOYANT].tolist() == [[1, 3, 2]]
+    assert lineup.share_won(earned, lineup.CLAIRVOYANT).tolist() == [[100]]
+    assert lineup.share_won(earned, lineup.FULL_AVERAGE) == pytest.approx(100 * (1 - 3) / (6 - 3))
+    assert lineup.share_won(earned, lineup.FULL_AVERAGE, start=0)[0, 0] == 100
+
+
+def test_the_full_information_average_is_that_of_the_trials() -> None:
+    data = dataset("victoria")
+    rewards = data.trajectory.rewards
+    follow = rewards[np.arange(len(rewards)), follow_average(data, lineup.DECAY)]
+    np.testing.assert_array_equal(lineup.references(rewards[None])[lineup.FULL_AVERAGE][0], follow)
+
+
+def test_who_does_not_randomise_plays_a_recorded_table_once() -> None:
+    paths = lineup.repeat(dataset("stocks"), seeds=2, rounds=50)
+    played = {label: len(rewards) for label, rewards in lineup.play_table(paths).items()}
+    assert {label for label, runs in played.items() if runs == 2} == {"Autopilot", "LearnedKalman", "StructuralKalman"}
+    assert set(played.values()) == {1, 2}
+
+
+def test_the_verdict_counts_seeds() -> None:
+    scores = {"Autopilot": np.array([1.0, 4.0]), "LinUCB": np.array([2.0]), "ARES": np.array([0.0])}
+    assert "Best other policy: LinUCB, 2.0 %. Autopilot is ahead of it in 1 of 2 seeds" in lineup.verdict(
+        scores, unit=" %"
+    )
+    assert "Best other policy: ARES, 0.0. Autopilot is ahead of it in 0 of 2" in lineup.verdict(scores, least=True)
+
+
+def test_the_clairvoyant_price_plan_is_the_best_of_all() -> None:
+    def market() -> pricing.Market:
+        drawn = pricing.Market.draw(4, seed=1)
+        drawn.visitors *= 1e6  # so that whole numbers of buyers and luck do not matter
+        drawn.luck[:] = 0
+        drawn.willing[:] = 9, 15, 12, 6
+        return drawn
+
+    def revenue(plan: tuple[int, ...]) -> float:
+        days = market()
+        return sum(days.sell(day, arm) for day, arm in enumerate(plan))
+
+    best = max(map(revenue, itertools.product(range(6), repeat=4)))
+    assert pricing.play_clairvoyant(market()).sum() == pytest.approx(best, rel=1e-6)
+    assert max(revenue((arm,) * 4) for arm in range(6)) < 0.9 * best
+
+
+def test_a_price_is_remembered() -> None:
+    market = pricing.Market.draw(2, seed=0)
+    before = market.revenues(1)
+    market.sell(0, arm=5)
+    assert market.remembered == pytest.approx(0.9 * 11 + 0.1 * 16)
+    assert (market.revenues(1) >= before).all()
+    assert (market.revenues(1) > before).any()
+
+
+def test_the_network_has_the_gradient_of_its_loss() -> None:
+    batch = learning_rate.drifting_digits(1, seed=0)[0]
+    network = learning_rate.Network(seed=0)
+    network.train([batch] * 3, rate=0.5)
+    _, gradient = network.gradient(batch)
+    direction = [np.random.default_rng(0).standard_normal(part.shape) for part in gradient]
+    losses = []
+    for step in (1e-5, -2e-5):
+        for part, change in zip(network.weights, direction, strict=True):
+            part += step * change
+        losses.append(network.gradient(batch)[0])
+    slope = sum(np.vdot(part, change) for part, change in zip(gradient, direction, strict=True))
+    assert (losses[0] - losses[1]) / 2e-5 == pytest.approx(slope, rel=1e-5)
+
+
+def test_a_clairvoyant_of_one_round_is_as_good_as_the_best_rate() -> None:
+    batches = learning_rate.drifting_digits(1, seed=3)
+    totals = []
+    for rate in learning_rate.RATES:
+        network = learning_rate.Network(3)
+        losses, _ = network.train(batches[:-1], rate)
+        totals.append((losses[1:].sum() + network.gradient(batches[-1])[0], losses))
+    _, best = min(totals, key=lambda total: total[0])
+    ahead = learning_rate.play_looking_ahead(batches, 3, ahead=learning_rate.HORIZON, decay=0.0)
+    np.testing.assert_array_equal(ahead, best)
+
+
+def test_labels_drift_by_swaps() -> None:
+    batches = learning_rate.drifting_digits(4, seed=0)
+    assert len(batches) == 4 * learning_rate.HORIZON + 1
+    labels = [{tuple(image): label.argmax() for image, label in zip(*batch, strict=True)} for batch in batches]
+    images, digits = load_digits(return_X_y=True)
+    true = {tuple(image / 16): digit for image, digit in zip(images, digits, strict=True)}
+    moved = [{true[image] for image, label in batch.items() if label != true[image]} for batch in labels]
+    first = learning_rate.SWAP - 1
+    assert not set().union(*moved[:first])
+    assert len(set().union(*moved[first : first + learning_rate.SWAP])) == 2
+
+
+def test_successive_halving_ends_with_the_best_rate() -> None:
+    policy, played = learning_rate.SuccessiveHalving(rounds=80), []
+    for _ in range(80):
+        decision = policy.decide()
+        policy.learn(decision, reward=[0, 2, 1, 4, 3][decision.arm])
+        played.append(decision.arm)
+    left = [set(played[first : first + 20]) for first in range(0, 80, 20)]
+    assert left == [{0, 1, 2, 3, 4}, {1, 3, 4}, {3, 4}, {3}]

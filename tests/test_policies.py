@@ -523,7 +523,9 @@ def test_make_names_what_is_wrong() -> None:
         InvalidInputError, match="name: no policy is called 'aries'; known are ares, autopilot, context-oracle"
     ):
         undertow.make("aries", arms=2)
-    with pytest.raises(InvalidInputError, match="windows: ares has no such parameter; it takes arms, explore, minimise, max_pending"):
+    with pytest.raises(
+        InvalidInputError, match="windows: ares has no such parameter; it takes arms, explore, minimise, max_pending"
+    ):
         undertow.make("ares", arms=2, windows=3)
     with pytest.raises(InvalidInputError, match="arms: ares needs this parameter, and got none"):
         undertow.make("ares", context_dim=1)

@@ -139,6 +139,7 @@ def _play_compiled(
     m, q = policy._context_dim, policy._feature_dim
     columns = (path.contexts[:, :m], path.features[:, :q], path.rewards)
     shift = OBSERVE if policy._context_first else DECIDE
+    first = (LEARN - shift) % 3  # the step in which the first reward is learned
     kept = int(len(records) > 0)
     for start in range(0, path.rounds, _BLOCK):
         block = slice(start, min(start + _BLOCK, path.rounds))
@@ -147,16 +148,18 @@ def _play_compiled(
         data = np.hstack([raw, policy._all_draws(length)])
         out = np.zeros((length, 1 + 3 * path.arm_count))
         flat, step = data.ravel(), 0
+        policy._begin_columns(context=raw[:, :m], features=raw[:, m : m + q])
         data[:, : raw.shape[1]] = _reckoned(policy._units, raw, m + q)
         while step < 3 * length:
             begun = step
             pause = 3 * (policy._pause - start) + (DECIDE - shift) % 3  # the units change before that decision
+            stop = 3 * length if start or step or policy._units is None else first
             step = policy.kernels.play(
                 policy._state,
                 flat,
                 data.shape[1],
                 step,
-                int(min(pause, 3 * length)),
+                int(min(pause, stop)),
                 shift,
                 policy._memory,
                 0,
@@ -168,6 +171,9 @@ def _play_compiled(
             if step == pause:
                 policy._rescale_if_due()
                 data[step // 3 :, : raw.shape[1]] = _reckoned(policy._units, raw[step // 3 :], m + q)
+            elif step == stop < 3 * length:
+                policy._begin_columns(reward=raw[:1, m + q + int(out[0, 0]), None])
+                data[:, : raw.shape[1]] = _reckoned(policy._units, raw, m + q)
             elif step < 3 * length:
                 policy._attend()
         arms[block] = out[:, 0]

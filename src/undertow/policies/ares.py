@@ -307,7 +307,7 @@ def ares_learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray
     if settings[7] > 0.0:
         settings[5] = estimated_noise_bound(own.ζ, own.learned, α)
     if len(own.V) > 0:
-        printed_forms(own.V[arm], memory, m, printed)
+        printed_forms(own.V[arm], memory, m, printed[: len(ζ)])
     trace = 0.0
     i = 0
     for s in range(len(ζ)):

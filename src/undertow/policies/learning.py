@@ -165,11 +165,9 @@ class LearningPolicy(ContextPolicy):
     def _take_parts(self, old: Self) -> None:
         take_learner(self, old)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return LivePolicy.__getstate__(self) | {"_worker": None}
-
     def __setstate__(self, entries: dict[str, Any]) -> None:
         LivePolicy.__setstate__(self, entries)
+        self._worker = None
         for number, (task, answer) in list(self._under_way.items()):
             if not answer:  # the thread that makes this fit answers another policy
                 self._start(number, task)

@@ -188,9 +188,8 @@ class LevelsMember(Member):
         own.settings[:] = was.settings
         own.settings[SIZE] = self.size
         own.sizes[2:4], own.hyper[:] = was.sizes[2:4], was.hyper
-        q = self.feature_dim
-        own.centre[:q], own.scale[:q] = was.centre[:q], was.scale[:q]
-        self._scale_contexts(own, rows)
+        inputs = len(own.u)  # with more arms there may be fewer lags
+        own.centre[:], own.scale[:] = was.centre[:inputs], was.scale[:inputs]
         self.believe(fresh, rows, end)
         return fresh
 

@@ -133,6 +133,8 @@ class LinTS(LaggedPolicy):
 
     def _chance(self, arm: int) -> float:
         """Return the probability that an arm's drawn forecast is the largest of the open arms'."""
+        if self.exploration == 0:  # nothing is drawn
+            return LaggedPolicy._chance(self, arm)
         forecast, width, _ = self._stage.record
         open_arms = np.flatnonzero(self._closed == 0)
         if arm not in open_arms:

@@ -22,7 +22,7 @@ from undertow.policies.units import Units
 
 __all__ = ["Pending", "Seed", "Workings"]
 
-_BOUND = ("_lock", "_stage", "_order", "_closed", "_memory")  # made anew in a copy
+_BOUND = ("_lock", "_stage", "_order", "_closed", "_memory", "_worker")  # made anew in a copy
 
 _SHARED_AXES = dict.fromkeys(("order", "forecast", "width", "window", "closed"), "k") | {"memory": "p"}
 

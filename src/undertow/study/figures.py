@@ -5,21 +5,33 @@ touches the settings of matplotlib, and no window is opened.
 """
 
 import math
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Sheet
-from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from undertow.errors import UndertowError
 from undertow.policies import registry
+from undertow.study.drawing import (
+    ARMS,
+    DPI,
+    LEGEND,
+    SMALL,
+    WIDTH,
+    Figure,
+    colour,
+    line_style,
+    log_scale,
+    plain_axis,
+    write_figure,
+)
 from undertow.study.plan import Plan, SystemSpec
 from undertow.study.runner import Tables
 from undertow.study.summary import final_regret
@@ -27,65 +39,15 @@ from undertow.system import LinearGaussianSystem
 from undertow.theory import full_information_regret
 from undertow.window import window_errors
 
-__all__ = ["Figure", "colour", "draw_figures", "draw_preview"]
-
-_WIDTH, _DPI, _SMALL = 7.4, 160, 8  # inches, dots per inch, points
-_KNOWN = {  # colour and dashes
-    "Oracle": ("#000000", "-"),
-    "ARES": ("#0072B2", "-"),
-    "ARES, noise estimated": ("#56B4E9", "--"),
-    "UCB": ("#D55E00", "-"),
-    "Sliding-window UCB": ("#CC79A7", "--"),
-    "Rexp3": ("#882255", ":"),
-    "Random": ("#999999", "-."),
-    "LinUCB": ("#66B366", "--"),
-    "LinUCB + own rewards": ("#00785A", "-"),
-    "KalmanGreedy": ("#5B3FA8", "-"),
-    "Full-information oracle": ("#5A5A5A", ":"),
-    "LearnedKalman": ("#B5179E", "-"),
-    "StructuralKalman": ("#8C8C00", "-"),
-    "Autopilot": ("#CC3311", "-"),
-}
-_PIES = ("#F6C75E", "#8A4B00")  # windows 1 and 10
-_OTHERS = ("#4477AA", "#AA3377", "#228833", "#B8860B", "#6A3D9A", "#00868B", "#A0522D", "#708090")
-_ARMS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-_LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": _SMALL, "frameon": False}
-
-
-class Figure(NamedTuple):
-    """A figure that was written, and what a reader is told about it."""
-
-    name: str
-    title: str
-    caption: str
-    png: Path
-    svg: Path
-
-
-def colour(label: str) -> str:
-    """Return the colour of a policy, the same in every figure; the windows of PIES are shades of one hue."""
-    if label in _KNOWN:
-        return _KNOWN[label][0]
-    window = label.removeprefix("PIES(").removesuffix(")")
-    if label != window and window.isdecimal():
-        share = min(max((int(window) - 1) / 9, 0.0), 1.0)
-        red, green, blue = ((1 - share) * a + share * b for a, b in zip(*map(to_rgb, _PIES), strict=True))
-        return to_hex((red, green, blue))
-    return _OTHERS[zlib.crc32(label.encode()) % len(_OTHERS)]
+__all__ = ["draw_figures", "draw_preview"]
 
 
 def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
     """Draw what the plan allows to `folder / "figures"`, as PNG and SVG, and return the figures in reading order."""
-    place = folder / "figures"
-    place.mkdir(parents=True, exist_ok=True)
     figures = []
     for name, draw in (("regret", _regret), ("width_window", _widths), ("errors", _errors), ("best", _best)):
         if (drawn := draw(plan, tables)) is not None:
-            sheet, title, caption = drawn
-            png, svg = place / f"{name}.png", place / f"{name}.svg"
-            sheet.savefig(png, dpi=_DPI)
-            sheet.savefig(svg, metadata={"Date": None})
-            figures.append(Figure(name, title, caption, png, svg))
+            figures.append(write_figure(drawn[0], name, *drawn[1:], folder))
     return figures
 
 
@@ -94,8 +56,8 @@ def draw_preview(plan: Plan, tables: Tables, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "preview.png"
     sheet = _only_paths(plan, tables)
-    sheet.suptitle(f"{plan.name}: {tables.regret['run'].n_unique()} of {plan.runs} runs", fontsize=_SMALL + 2)
-    sheet.savefig(file, dpi=_DPI)
+    sheet.suptitle(f"{plan.name}: {tables.regret['run'].n_unique()} of {plan.runs} runs", fontsize=SMALL + 2)
+    sheet.savefig(file, dpi=DPI)
     return file
 
 
@@ -111,20 +73,20 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
     best = _winners(plan, final)
     if ares is None or not others:
         return _only_paths(plan, tables), "Regret over rounds", f"Each line is {right}.{best}"
-    sheet = Sheet(figsize=(_WIDTH, 1.72 * len(systems) + 1.5), layout="constrained")
+    sheet = Sheet(figsize=(WIDTH, 1.72 * len(systems) + 1.5), layout="constrained")
     axes = sheet.subplots(len(systems), 2, squeeze=False, sharex="col", sharey="col", width_ratios=(6, 5))
     saved = {spec.label: {other: _saved(final, spec, ares, other) for other in others} for spec in systems}
     lows = [np.quantile(values, 0.05) for row in saved.values() for values in row.values() if len(values)]
     bottom = max(-125.0, min([-5.0, *lows]) - 5)
     for (left, path), spec in zip(axes, systems, strict=True):
-        _plain(left, _heading(spec), f"saved by {ares}, %")
-        _plain(path, "", f"regret / {plan.baseline}")
+        plain_axis(left, _heading(spec), f"saved by {ares}, %")
+        plain_axis(path, "", f"regret / {plan.baseline}")
         _boxes(left, saved[spec.label], bottom)
         _paths(path, plan, tables, spec)
     axes[-1, 0].set_xticks(range(len(others)), others, rotation=90)
-    axes[-1, 1].set_xlabel("round", fontsize=_SMALL)
+    axes[-1, 1].set_xlabel("round", fontsize=SMALL)
     below = {"loc": "upper left", "bbox_to_anchor": (-0.16, -0.34), "borderaxespad": 0, "columnspacing": 1}
-    axes[-1, 1].legend(ncols=2, fontsize=_SMALL, frameon=False, **below)
+    axes[-1, 1].legend(ncols=2, fontsize=SMALL, frameon=False, **below)
     ends = {spec.label: float(np.median(_ratios(plan, final, spec, ares))) for spec in systems}
     caption = (
         f"Left: the share of each policy's regret that {ares} saves on the same path in {plan.rounds:,} rounds; boxes "
@@ -139,15 +101,15 @@ def _only_paths(plan: Plan, tables: Tables) -> Sheet:
     systems, shown = _present(plan, tables.regret), _shown(plan)
     columns = min(2, len(systems))
     rows = math.ceil(len(systems) / columns)
-    sheet = Sheet(figsize=(_WIDTH, 2.2 * rows + 0.6 + 0.17 * math.ceil(len(shown) / 3)), layout="constrained")
+    sheet = Sheet(figsize=(WIDTH, 2.2 * rows + 0.6 + 0.17 * math.ceil(len(shown) / 3)), layout="constrained")
     axes = sheet.subplots(rows, columns, squeeze=False, sharey=True)
     for axis, spec in zip(axes.flat, systems, strict=False):
-        _plain(axis, _heading(spec), f"regret / {plan.baseline}")
+        plain_axis(axis, _heading(spec), f"regret / {plan.baseline}")
         _paths(axis, plan, tables, spec)
-        axis.set_xlabel("round", fontsize=_SMALL)
+        axis.set_xlabel("round", fontsize=SMALL)
     for axis in axes.flat[len(systems) :]:
         axis.set_axis_off()
-    sheet.legend(handles=axes[0, 0].get_lines(), ncols=3, **_LEGEND)
+    sheet.legend(handles=axes[0, 0].get_lines(), ncols=3, **LEGEND)
     return sheet
 
 
@@ -159,7 +121,7 @@ def _boxes(axis: Axes, saved: dict[str, npt.NDArray[np.float64]], bottom: float)
         if len(values) and np.quantile(values, 0.05) < bottom:
             axis.plot(place, bottom + 5, marker="v", ms=4, color=shade)
             text = f"{median:,.0f}".replace("-", "−")
-            axis.text(place, bottom + 17, text, rotation=90, ha="center", va="bottom", fontsize=_SMALL)
+            axis.text(place, bottom + 17, text, rotation=90, ha="center", va="bottom", fontsize=SMALL)
         elif len(values):
             line = {"color": shade, "linewidth": 1.0}
             box = {"facecolor": (*to_rgb(shade), 0.5), "edgecolor": shade}
@@ -178,8 +140,8 @@ def _paths(axis: Axes, plan: Plan, tables: Tables, spec: SystemSpec) -> None:
     medians = ratios.group_by("policy", "round").agg(ratio=(pl.col("regret") / pl.col("base")).median()).sort("round")
     for label in _shown(plan):
         line = medians.filter((pl.col("policy") == label) & (pl.col("ratio") > 0))
-        axis.plot(line["round"].to_numpy(), line["ratio"].to_numpy(), **_line(label))
-    _log(axis)
+        axis.plot(line["round"].to_numpy(), line["ratio"].to_numpy(), **line_style(label))
+    log_scale(axis)
     axis.set(xlim=(0, plan.rounds), xticks=np.linspace(0, plan.rounds, 5))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
@@ -193,22 +155,22 @@ def _widths(plan: Plan, tables: Tables) -> _Drawn:
         return None
     means = detail.group_by("system", "arm", "round").agg(pl.col("width", "window").mean()).sort("arm", "round")
     arms = range(max(spec.system.arm_count for spec in systems))
-    sheet = Sheet(figsize=(_WIDTH, 1.4 * len(systems) + 0.7), layout="constrained")
+    sheet = Sheet(figsize=(WIDTH, 1.4 * len(systems) + 0.7), layout="constrained")
     axes = sheet.subplots(len(systems), 2, squeeze=False, sharex=True, sharey="col")
     for row, spec in zip(axes, systems, strict=True):
         part = means.filter(pl.col("system") == spec.label)
         for axis, name, sign in zip(row, ("width", "window"), "us", strict=True):
-            _plain(axis, f"{spec.label}: mean {name}", f"{name} {sign}")
+            plain_axis(axis, f"{spec.label}: mean {name}", f"{name} {sign}")
             for arm in arms:
                 line = part.filter(pl.col("arm") == arm)
-                look = {"color": _ARMS[arm % len(_ARMS)], "ls": ("-", "--", ":")[arm % 3], "label": f"arm {arm + 1}"}
+                look = {"color": ARMS[arm % len(ARMS)], "ls": ("-", "--", ":")[arm % 3], "label": f"arm {arm + 1}"}
                 axis.plot(line["round"].to_numpy(), line[name].to_numpy(), lw=1.5, **look)
-    _log(axes[0, 0])
+    log_scale(axes[0, 0])
     axes[0, 1].set(ylim=(0, None), xlim=(0, plan.rounds), xticks=np.linspace(0, plan.rounds, 5))
     axes[0, 1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     for axis in axes[-1]:
-        axis.set_xlabel("round", fontsize=_SMALL)
-    sheet.legend(handles=axes[0, 0].get_lines(), ncols=6, **_LEGEND)
+        axis.set_xlabel("round", fontsize=SMALL)
+    sheet.legend(handles=axes[0, 0].get_lines(), ncols=6, **LEGEND)
     late = means.filter(pl.col("round") > 0.9 * plan.rounds).group_by("system", "arm").agg(pl.col("window").mean())
     windows = {spec.label: late.filter(pl.col("system") == spec.label).sort("arm")["window"] for spec in systems}
     words = [f"{' and '.join(f'{s:.1f}' for s in values)} ({label})" for label, values in windows.items()]
@@ -235,13 +197,13 @@ def _errors(plan: Plan, tables: Tables) -> _Drawn:
     means = runs.group_by("system", "policy", "arm").agg(mean=mean, spread=spread)
     means = means.with_columns(window=pl.col("policy").replace_strict(windows, return_dtype=pl.Int64)).sort("window")
     columns = max(spec.system.arm_count for spec in systems)
-    sheet = Sheet(figsize=(max(_WIDTH, 2.4 * columns), 1.45 * len(systems) + 0.4), layout="constrained")
+    sheet = Sheet(figsize=(max(WIDTH, 2.4 * columns), 1.45 * len(systems) + 0.4), layout="constrained")
     axes = sheet.subplots(len(systems), columns, squeeze=False, sharex=True)
     changes = []
     for row, spec in zip(axes, systems, strict=True):
         limit = _or_none(lambda system: np.sqrt(2 / math.pi * window_errors(system, max(windows.values()))), spec)
         for arm, axis in enumerate(row[: spec.system.arm_count]):
-            _plain(axis, f"{spec.label}, arm {arm + 1}", "" if arm else "mean |X − Ĝ'Θ|")
+            plain_axis(axis, f"{spec.label}, arm {arm + 1}", "" if arm else "mean |X − Ĝ'Θ|")
             part = means.filter((pl.col("system") == spec.label) & (pl.col("arm") == arm))
             s, error, half = (part[name].to_numpy() for name in ("window", "mean", "spread"))
             if limit is not None:
@@ -253,7 +215,7 @@ def _errors(plan: Plan, tables: Tables) -> _Drawn:
         for axis in row[spec.system.arm_count :]:
             axis.set_axis_off()
     for axis in axes[-1]:
-        axis.set_xlabel("window s of PIES", fontsize=_SMALL)
+        axis.set_xlabel("window s of PIES", fontsize=SMALL)
     caption = (
         "Mean absolute error of PIES's forecasts against its window, over the second half of the rounds, weighted by "
         "plays, ± standard error over runs; the dashed line is the best forecast from a window of that length. "
@@ -273,9 +235,9 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     shown = list(dict.fromkeys([plan.baseline, *learners, *informed]))[1:]
     if not learners or not shown:
         return None
-    sheet = Sheet(figsize=(_WIDTH, 3.7), layout="constrained")
+    sheet = Sheet(figsize=(WIDTH, 3.7), layout="constrained")
     axis = sheet.subplots()
-    _plain(axis, "", f"final regret / {plan.baseline}")
+    plain_axis(axis, "", f"final regret / {plan.baseline}")
     axis.axhline(1, color=colour(plan.baseline), lw=1.2, label=plan.baseline)
     bounds: dict[str, float] = {}
     for place, spec in enumerate(systems):
@@ -289,16 +251,16 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
                 axis.errorbar(x, middle, [[middle - low], [high - middle]], label=None if known else label, **look)
                 above = i % 2 == 0  # neighbours have their numbers on different sides
                 where: dict[str, Any] = {"xytext": (0, 3 if above else -4), "va": "bottom" if above else "top"}
-                look = {"textcoords": "offset points", "ha": "center", "size": _SMALL}
+                look = {"textcoords": "offset points", "ha": "center", "size": SMALL}
                 axis.annotate(_number(middle), (x, high if above else low), **where, **look)
         bound, base = _or_none(full_information_regret, spec), final[spec.label, plan.baseline].mean()
         if bound is not None and bound.value > 0 and base > 0:
             bounds[spec.label] = bound.value * plan.rounds / base
             axis.hlines(bounds[spec.label], place - 0.42, place + 0.42, color="black", lw=1.3, ls=":")
-    _log(axis)
+    log_scale(axis)
     axis.set_xlim(-0.5, len(systems) - 0.5)
     axis.margins(y=0.1)
-    axis.set_xticks(range(len(systems)), [spec.label for spec in systems], fontsize=_SMALL + 1)
+    axis.set_xticks(range(len(systems)), [spec.label for spec in systems], fontsize=SMALL + 1)
     axis.tick_params(axis="x", length=0)
     caption = (
         f"Regret after {plan.rounds:,} rounds relative to {plan.baseline}: medians over runs, bars from quartile to "
@@ -307,7 +269,7 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     if bounds:
         axis.plot([], color="black", lw=1.3, ls=":", label="lower bound for any policy")
         caption += f" The dotted line is what no policy can beat in the long run: {_words(bounds)}."
-    sheet.legend(ncols=3, **_LEGEND)
+    sheet.legend(ncols=3, **LEGEND)
     return sheet, "The best learners, and what is left to gain", caption
 
 
@@ -378,22 +340,3 @@ def _heading(spec: SystemSpec) -> str:
     noise = float((np.diag(c @ P @ c.T) + spec.system.reward_noise).max())
     radius = float(np.abs(np.linalg.eigvals(steady.closed_loop)).max())
     return f"{spec.label}:  max c'Pc + σ² = {noise:.1f},  ρ(Γ − ΓKC) = {radius:.2f}"
-
-
-def _line(label: str) -> dict[str, Any]:
-    dashes = _KNOWN.get(label, ("", "-"))[1]
-    return {"color": colour(label), "lw": 2 if label == "ARES" else 1.3, "ls": dashes, "label": label}
-
-
-def _plain(axis: Axes, title: str, y: str) -> None:
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(labelsize=_SMALL)
-    axis.set_title(title, loc="left", fontsize=_SMALL + 1)
-    axis.set_ylabel(y, fontsize=_SMALL)
-
-
-def _log(axis: Axes) -> None:
-    """Set a log scale with plain numbers, at 1, 2 and 5 times powers of ten."""
-    axis.set_yscale("log", subs=[])
-    axis.yaxis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0), numticks=12))
-    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

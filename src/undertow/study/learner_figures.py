@@ -18,8 +18,8 @@ from undertow import _checks, kalman
 from undertow._checks import FloatArray
 from undertow.policies import make
 from undertow.simulation import simulate
+from undertow.study.drawing import DPI, LEGEND, SMALL, WIDTH, line_style, log_scale, plain_axis
 from undertow.study.families import FAMILIES, Problem
-from undertow.study.figures import _DPI, _LEGEND, _SMALL, _WIDTH, _line, _log, _plain
 from undertow.trajectory import Trajectory
 
 __all__ = ["Drawing", "draw_learners"]
@@ -129,7 +129,7 @@ def _parts(results: Sequence[Any], count: int) -> list[Sequence[Any]]:
 
 
 def _write(png: Path, sheet: Sheet, caption: str) -> Drawing:
-    sheet.savefig(png, dpi=0.8 * _DPI)  # on a page of documentation, small
+    sheet.savefig(png, dpi=0.8 * DPI)  # on a page of documentation, small
     return Drawing(png, caption)
 
 
@@ -162,18 +162,18 @@ def _errors(problem: Problem, rounds: int) -> dict[str, _Errors]:
 
 def _forecast(results: Sequence[Sequence[dict[str, _Errors]]], rounds: int) -> tuple[Sheet, str]:
     """Draw distances from the true filter's forecasts over rounds, one panel a system."""
-    sheet = Sheet(figsize=(_WIDTH, 3.3), layout="constrained")
+    sheet = Sheet(figsize=(WIDTH, 3.3), layout="constrained")
     axes = sheet.subplots(1, len(PSI), sharey=True, gridspec_kw={"wspace": 0.08})
     edges = _edges(rounds)
     middle = np.sqrt(edges[:-1] * edges[1:])
     words = []
     for axis, psi, runs in zip(axes, PSI, results, strict=True):
-        _plain(axis, f"psi = {psi}", "" if psi != PSI[0] else "(forecast − true filter's)², mean over arms")
+        plain_axis(axis, f"psi = {psi}", "" if psi != PSI[0] else "(forecast − true filter's)², mean over arms")
         ends = []
         for label in LEARNERS:
             values = np.array([run[label].distance for run in runs])
             low, median, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
-            look = _line(label) | {"lw": 1.8}
+            look = line_style(label) | {"lw": 1.8}
             axis.fill_between(middle, low, high, color=look["color"], alpha=0.15, lw=0)
             axis.plot(middle, median, **look)
             ends.append(f"{label} {median[-1]:.2g}")
@@ -185,11 +185,11 @@ def _forecast(results: Sequence[Sequence[dict[str, _Errors]]], rounds: int) -> t
         axis.xaxis.set_major_locator(LogLocator(10))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axis.set_xlabel("round", fontsize=_SMALL)
-    _log(axes[0])
+        axis.set_xlabel("round", fontsize=SMALL)
+    log_scale(axes[0])
     axes[0].yaxis.set_major_locator(LogLocator(10))
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    sheet.legend(handles=axes[0].get_lines(), ncols=2, **_LEGEND)
+    sheet.legend(handles=axes[0].get_lines(), ncols=2, **LEGEND)
     return sheet, (
         f"Squared distance of the forecasts of all arms from those of a filter that knows the system and sees the same "
         f"log; medians and quartiles over {len(results[0])} runs. In the last bin, {'. '.join(words)}."
@@ -247,14 +247,14 @@ def _won(path: Trajectory, arms: npt.NDArray[np.int64]) -> FloatArray:
 
 def _leader(results: Sequence[Sequence[_Led]]) -> tuple[Sheet, str]:
     """Draw who led and what was won over rounds, one row a problem."""
-    sheet = Sheet(figsize=(_WIDTH, 1.5 * len(PLACES) + 0.8), layout="constrained")
+    sheet = Sheet(figsize=(WIDTH, 1.5 * len(PLACES) + 0.8), layout="constrained")
     axes = sheet.subplots(len(PLACES), 2, sharex="row")
     words = []
     for (left, right), name, runs in zip(axes, PLACES, results, strict=True):
         n = len(runs[0].won["Autopilot"])
         title = FAMILIES[name].title.removeprefix("recorded: ")
-        _plain(left, title, "rounds led, %")
-        _plain(right, "", "share won so far, %")
+        plain_axis(left, title, "rounds led, %")
+        plain_axis(right, "", "share won so far, %")
         shares = _leaders(left, runs, n)
         ends = _shares(right, runs, n)
         words.append(f"{title}: led by {shares}; won by {ends}")
@@ -263,10 +263,10 @@ def _leader(results: Sequence[Sequence[_Led]]) -> tuple[Sheet, str]:
             axis.set(xlim=(0, n), xticks=[tick for tick in _TICKS if tick <= n])
             axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     for axis in axes[-1]:
-        axis.set_xlabel("round, on a scale of √t", fontsize=_SMALL)
+        axis.set_xlabel("round, on a scale of √t", fontsize=SMALL)
     left, right = ({label: handle for handle, label in _handles(axes[:, side])} for side in (0, 1))
     known = {label: left[label] for label in sorted(left, key=_place)} | right
-    sheet.legend(known.values(), known.keys(), ncols=4, **_LEGEND)
+    sheet.legend(known.values(), known.keys(), ncols=4, **LEGEND)
     return sheet, (
         "Left: the share of rounds that each of Autopilot's models led. Right: what was won so far of what there is to "
         f"win, 0 for a random choice. Means over {len(results[0])} runs. At the end, in %: {'. '.join(words)}."
@@ -293,7 +293,7 @@ def _shares(axis: Axes, runs: Sequence[_Led], n: int) -> str:
     ends, begin, lowest = {}, min(100, n // 4), 100.0
     for label in runs[0].won:
         mean = 100 * np.mean([run.won[label] for run in runs], axis=0)
-        look = _line(label) | {"lw": 1.8 if label == "Autopilot" else 1.3, "ls": _DASHES.get(label, "-")}
+        look = line_style(label) | {"lw": 1.8 if label == "Autopilot" else 1.3, "ls": _DASHES.get(label, "-")}
         if label == BEST:
             look["color"] = "black"
         else:
@@ -307,7 +307,7 @@ def _shares(axis: Axes, runs: Sequence[_Led], n: int) -> str:
     axis.set_ylim(bottom - 0.2 * (top - bottom) if far else min(bottom, 5 * math.floor(fixed / 5)), top)
     if far:
         text = f"the best fixed arm ends at {ends[BEST]:.0f} %"
-        axis.text(0.99, 0.04, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=_SMALL)
+        axis.text(0.99, 0.04, text, transform=axis.transAxes, ha="right", va="bottom", fontsize=SMALL)
     return ", ".join(f"{label} {end:.1f}" for label, end in ends.items())
 
 

@@ -22,7 +22,7 @@ from undertow.policies import LivePolicy, make, registry
 from undertow.system import LinearGaussianSystem, paper_system, random_system
 from undertow.theory import true_noise_bound
 
-__all__ = ["Plan", "PolicySpec", "SystemSpec", "paper_plan", "read_plan"]
+__all__ = ["Plan", "PolicySpec", "SystemSpec", "paper_plan", "policy_specs", "read_plan", "read_toml"]
 
 _VERSIONED = ("undertow", "numpy", "numba", "scipy", "polars")
 _CHUNK_NUMBERS = 2_000_000  # how many numbers a chunk of runs may sample
@@ -168,15 +168,24 @@ def paper_plan(psi: Sequence[float] = (1, 2, 3, 4)) -> Plan:
     return _plan(content, Path())
 
 
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a file that is meant to be a plan, without looking at what it says."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInputError(f"{os.fspath(path)}: there is no such file") from error
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{os.fspath(path)}: not a plan in TOML ({error})") from error
+
+
+def policy_specs(content: Mapping[str, Any]) -> list[PolicySpec]:
+    """Return the policies of a plan's content, grids written out."""
+    return [_policy(entry) for raw in _entries(content, "policies") for entry in _grid(raw, "policies")]
+
+
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan from a TOML file."""
-    name = os.fspath(path)
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInputError(f"{name}: there is no such file") from error
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{name}: not a plan in TOML ({error})") from error
+    name, content = os.fspath(path), read_toml(path)
     content.setdefault("name", Path(path).stem)
     try:
         return _plan(content, Path(path).parent)
@@ -189,7 +198,7 @@ def _plan(content: dict[str, Any], folder: Path) -> Plan:
     if unknown := sorted(content.keys() - known):
         raise InvalidInputError(f"{unknown[0]}: a plan has no such entry; it has {', '.join(sorted(known))}")
     systems = [_system(entry, folder) for raw in _entries(content, "systems") for entry in _grid(raw, "systems")]
-    policies = [_policy(entry) for raw in _entries(content, "policies") for entry in _grid(raw, "policies")]
+    policies = policy_specs(content)
     rest = {name: value for name, value in content.items() if name not in ("systems", "policies")}
     return Plan(systems=systems, policies=policies, **rest)
 

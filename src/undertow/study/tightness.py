@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from undertow.errors import NoStationaryLawError, NoSteadyStateError
-from undertow.study.figures import Figure
+from undertow.study.drawing import Figure
 from undertow.study.plan import Plan
 from undertow.study.runner import Tables
 from undertow.theory import printed_regret_bound

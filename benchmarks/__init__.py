@@ -1,0 +1,6 @@
+"""Measurements, against the readable twins, C++ and other libraries: see README.md beside this file."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the twins are

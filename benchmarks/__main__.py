@@ -1,0 +1,43 @@
+"""All measurements, one after another: `python -m benchmarks [--full] [PART …]`, which is what `make bench` runs."""
+
+import argparse
+import time
+from collections.abc import Callable
+
+from benchmarks import ares, growth, headline, learners, quality, sampling, speed, study
+from benchmarks.problems import FULL, SHORT
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--full", action="store_true", help="every system, more paths, longer, and the learners' own")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help="quality, speed, ares, sampling, growth, study, learners"
+    )
+    chosen = parser.parse_args()
+    extent = FULL if chosen.full else SHORT
+    parts: dict[str, Callable[[], object]] = {
+        "quality": lambda: quality.main(extent),
+        "speed": speed.main,
+        "headline": headline.main,
+        "ares": ares.main,
+        "sampling": sampling.main,
+        "growth": growth.main,
+        "study": study.main,
+        "learners": learners.main,
+    }
+    names = chosen.parts or [name for name in parts if name != "learners" or chosen.full]
+    if not chosen.full:
+        print(
+            f"The short form: psi {' and '.join(map(str, extent.psi))}, {len(extent.systems)} random systems, "
+            f"{extent.paths} paths, {extent.rounds} rounds. BENCH=full for everything."
+        )
+    begun = time.perf_counter()
+    for name in names:
+        print(f"\n=== {name}, after {(time.perf_counter() - begun) / 60:.1f} minutes", flush=True)
+        parts[name]()
+    print(f"\nAll done after {(time.perf_counter() - begun) / 60:.1f} minutes; everything is in out/bench/")
+
+
+if __name__ == "__main__":
+    main()

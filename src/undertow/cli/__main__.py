@@ -1,0 +1,6 @@
+"""`python -m undertow.cli` is `undertow`."""
+
+from undertow.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Policies on a user's own table: what each would have earned, and whether there is anything to win.
+
+table = read_table("data.csv")
+print(diagnose(table).verdict)
+print(replay_table(table).summary)
+"""
+
+from undertow.replay.columns import Columns
+from undertow.replay.diagnosis import Diagnosis, diagnose
+from undertow.replay.entrants import parse_policies
+from undertow.replay.full import Replay, replay_table
+from undertow.replay.logged import LogReplay, replay_log
+from undertow.replay.table import Log, Table, read_table
+
+__all__ = [
+    "Columns",
+    "Diagnosis",
+    "Log",
+    "LogReplay",
+    "Replay",
+    "Table",
+    "diagnose",
+    "parse_policies",
+    "read_table",
+    "replay_log",
+    "replay_table",
+]

@@ -1,0 +1,212 @@
+"""Is there anything to win? What a practitioner needs to know of a table before trusting any policy on it."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.replay.bootstrap import block_length, interval, resampled_means
+from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, REWARDS, WITHOUT, Rule, Rules, try_rules
+from undertow.replay.table import Table
+
+__all__ = ["Diagnosis", "Measured", "diagnose"]
+
+LEAST_ROUNDS = 100
+SMALL = 0.05  # a share of the gap that is not worth a policy, even if it is real
+_WIDE = 0.25  # an interval from below zero to above this share says that nothing can be said
+_AS_GOOD = 0.01  # of the variance
+_LAGS = 60
+Verdict = Literal["motion", "fixed", "nothing", "unclear"]
+
+
+class Measured(NamedTuple):
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a table tells of its problem; whatever is forecast is measured on the second half, from what came before.
+
+    Attributes
+    ----------
+    verdict
+        "motion": arms change places in a way that can be followed. "fixed": a fixed arm wins what there is.
+        "nothing": there is nothing to win. "unclear": too few rounds to tell.
+    rounds, arms
+        Size of the table.
+    autocorrelation, chance
+        Of each arm's relative reward (its reward minus the mean over arms in that round), at lags 1, 2, …; within ±
+        `chance` it is none.
+    stays_best, stays_by_chance
+        How often the best arm of a round is the best of the next, and how often it would be if rounds were drawn
+        independently.
+    best_arm, fixed_share
+        The arm with the largest mean, and the share of the clairvoyant's gain that it wins in hindsight.
+    averages, regressions
+        By window length w: the share of the variance of relative rewards that the mean of the last w rounds explains
+        beyond the mean of all, and a regression on them.
+    average_window, regression_window
+        The lengths that predict best, or the shortest that come within one point of it.
+    features, past_rewards, contexts
+        The share that regressions on these alone explain; None where there are none.
+    contexts_beyond
+        What contexts explain beyond features and past rewards.
+    rule
+        What was followed most: the rule that had earned most so far.
+    rule_share, fixed_ahead, beyond
+        On the second half: the share won by following that rule, by the arm that was best so far, and the difference.
+    """
+
+    verdict: Verdict
+    rounds: int
+    arms: tuple[str, ...]
+    autocorrelation: dict[str, list[float]]
+    chance: float
+    stays_best: float
+    stays_by_chance: float
+    best_arm: str
+    fixed_share: float
+    averages: dict[int, float]
+    regressions: dict[int, float]
+    average_window: int
+    regression_window: int
+    features: Measured | None
+    past_rewards: Measured
+    contexts: Measured | None
+    contexts_beyond: Measured | None
+    rule: Rule
+    rule_share: Measured
+    fixed_ahead: Measured
+    beyond: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        plain = {
+            name: value._asdict() if isinstance(value, Measured) else value for name, value in asdict(self).items()
+        }
+        return plain | {"rule": {"knows": self.rule[0], "past_rounds": self.rule[1]}}
+
+
+def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_first: bool = False) -> Diagnosis:
+    """Measure what there is to win on a table that knows every arm's reward.
+
+    Parameters
+    ----------
+    seed, block
+        Of the bootstrap behind the intervals; by default blocks are as long as each series asks for.
+    context_first
+        Whether a row's contexts are known before its decision.
+    """
+    X = table.rewards
+    if X is None:
+        raise InvalidInputError(
+            "table: a log knows one reward a round, and this needs every arm's; replay estimates from a log what "
+            "policies and fixed arms would have earned"
+        )
+    if len(X) < LEAST_ROUNDS:
+        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {len(X)}")
+    relative = X - X.mean(axis=1, keepdims=True)
+    if np.ptp(X, axis=1).max() == 0:
+        raise InvalidInputError("rewards: all arms pay the same in every row; there is nothing to choose")
+    rules = try_rules(table, context_first=context_first)
+    best = X.argmax(axis=1)
+    shares = np.bincount(best, minlength=X.shape[1]) / len(X)
+    gap = X.max(axis=1).mean() - X.mean()
+    widest = next(kind for kind in (ALL, REWARDS) if (kind, 1) in rules.forecasts)
+    averages, regressions = (
+        {rule[1]: _gain(relative, rules, rule)[0] for rule in rules.forecasts if rule[0] == kind}
+        for kind in (AVERAGE, widest)
+    )
+
+    def signal(kind: str, beyond: str = ALL_PAST) -> Measured | None:
+        rule, base = rules.best(kind, relative), rules.best(beyond, relative)
+        return None if rule is None or base is None else _explained(relative, rules, rule, base, seed, block)
+
+    verdict, rule_share, fixed_ahead, beyond = _judge(X, rules, seed, block)
+    rewards_signal = signal(REWARDS)
+    assert rewards_signal is not None
+    return Diagnosis(
+        verdict=verdict,
+        rounds=len(X),
+        arms=table.arms,
+        autocorrelation={name: _autocorrelation(relative[:, a]) for a, name in enumerate(table.arms)},
+        chance=float(2 / np.sqrt(len(X))),
+        stays_best=float((best[1:] == best[:-1]).mean()),
+        stays_by_chance=float((shares**2).sum()),
+        best_arm=table.arms[int(X.mean(axis=0).argmax())],
+        fixed_share=float((X.mean(axis=0).max() - X.mean()) / gap),
+        averages=averages,
+        regressions=regressions,
+        average_window=_shortest(averages),
+        regression_window=_shortest(regressions),
+        features=signal(FEATURES),
+        past_rewards=rewards_signal,
+        contexts=signal(CONTEXTS),
+        contexts_beyond=signal(ALL, WITHOUT if (WITHOUT, 1) in rules.forecasts else REWARDS)
+        if signal(CONTEXTS)
+        else None,
+        rule=max(rules.followed, key=rules.followed.count),
+        rule_share=rule_share,
+        fixed_ahead=fixed_ahead,
+        beyond=beyond,
+    )
+
+
+def _shortest(explained: dict[int, float]) -> int:
+    return min(w for w, share in explained.items() if share >= max(explained.values()) - _AS_GOOD)
+
+
+def _autocorrelation(series: FloatArray) -> list[float]:
+    x = series - series.mean()
+    power = float(x @ x)
+    lags = range(1, min(_LAGS, len(x) // 4) + 1)
+    return [float(x[:-lag] @ x[lag:] / power) if power > 0 else 0.0 for lag in lags]
+
+
+def _gain(
+    relative: FloatArray, rules: Rules, rule: Rule, base: Rule = (ALL_PAST, 0)
+) -> tuple[float, FloatArray, FloatArray]:
+    """Return the variance explained beyond another rule as a share, and its two parts round by round."""
+    truth = relative[rules.first + rules.scored :]
+    mine, other = (((truth - rules.forecasts[one][rules.scored :]) ** 2).sum(axis=1) for one in (rule, base))
+    whole = ((truth - truth.mean(axis=0)) ** 2).sum(axis=1)
+    return float((other - mine).sum() / whole.sum()), other - mine, whole
+
+
+def _explained(relative: FloatArray, rules: Rules, rule: Rule, base: Rule, seed: int, block: int | None) -> Measured:
+    share, better, whole = _gain(relative, rules, rule, base)
+    means = resampled_means(np.stack([better, whole], axis=1), block=block or block_length(better), seed=seed)
+    return Measured(share, *interval(means, lambda m: m[:, 0] / m[:, 1]))
+
+
+def _judge(X: FloatArray, rules: Rules, seed: int, block: int | None) -> tuple[Verdict, Measured, Measured, Measured]:
+    """Compare, where forecasts count, the rule that was followed with the arm that was best so far."""
+    rest = X[rules.first + rules.scored :]
+    rows = np.arange(len(rest))
+    ruled = rest[rows, rules.chosen[rules.scored :]]
+    fixed = rest[rows, rules.forecasts[ALL_PAST, 0][rules.scored :].argmax(axis=1)]
+    series = np.stack([rest.mean(axis=1), rest.max(axis=1), ruled, fixed], axis=1)
+    length = block or max(block_length(series[:, 2] - series[:, place]) for place in (0, 3))
+    means = resampled_means(series, block=length, seed=seed)
+
+    def share(one: int, other: int) -> Measured:
+        def statistic(m: FloatArray) -> FloatArray:
+            return np.asarray((m[:, one] - m[:, other]) / (m[:, 1] - m[:, 0]))
+
+        return Measured(float(statistic(series.mean(axis=0, keepdims=True))[0]), *interval(means, statistic))
+
+    rule_share, fixed_ahead, beyond = share(2, 0), share(3, 0), share(2, 3)
+    verdict: Verdict = "motion"
+    if rule_share.low <= 0 and rule_share.high > _WIDE:
+        verdict = "unclear"
+    elif rule_share.low <= 0 or rule_share.value < SMALL:
+        verdict = "nothing"
+    elif beyond.low <= 0:
+        verdict = "fixed"
+    return verdict, rule_share, fixed_ahead, beyond

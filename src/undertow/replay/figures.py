@@ -1,0 +1,167 @@
+"""The figures of a replay and of a diagnosis."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Sheet
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+from undertow.replay.diagnosis import Diagnosis
+from undertow.replay.full import Replay
+from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
+from undertow.study.drawing import ARMS, LEGEND, SMALL, WIDTH, Figure, colour, line_style, plain_axis, write_figure
+
+__all__ = ["draw_diagnosis", "draw_log", "draw_replay"]
+
+_GREY = "#777777"
+_POINTS = 500  # of a line over rounds
+_NAMES = {"rejection": "rejection", "ips": "IPS", "snips": "self-normalised IPS", "dr": "doubly robust"}
+
+
+def draw_replay(result: Replay, folder: Path) -> list[Figure]:
+    """Draw what every policy won in all, and where it won it."""
+    table = result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True)
+    fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
+    sheet = Sheet(figsize=(WIDTH, 0.27 * table.height + 1.1), layout="constrained")
+    axis = sheet.subplots()
+    plain_axis(axis, "", "")
+    axis.axvline(0, color=_GREY, lw=0.8)
+    axis.axvspan(100 * fixed["share_low"], 100 * fixed["share_high"], color="#DDDDDD", lw=0)
+    axis.axvline(100 * fixed["share"], color="black", lw=1.2, ls="--", label=fixed["policy"])
+    for place, row in enumerate(table.iter_rows(named=True)):
+        value, low, high = (100 * row[name] for name in ("share", "share_low", "share_high"))
+        axis.errorbar(value, place, xerr=[[value - low], [high - value]], fmt="o", ms=5, color=colour(row["policy"]))
+    axis.set_yticks(range(table.height), table["policy"].to_list(), fontsize=SMALL)
+    axis.invert_yaxis()
+    axis.set_xlabel("share won, %: 0 is any arm at random, 100 the best arm of every round", fontsize=SMALL)
+    sheet.legend(**LEGEND)
+    best = table.row(0, named=True)
+    caption = (
+        f"What each policy won of the gap between any arm at random and a clairvoyant, with 95 % intervals from a "
+        f"bootstrap of blocks of {result.block} rounds. {best['policy']} wins most, {100 * best['share']:.1f} % "
+        f"({100 * best['share_low']:.1f} to {100 * best['share_high']:.1f}); the dashed line is the best fixed arm in "
+        f"hindsight, {100 * fixed['share']:.1f} %."
+    )
+    return [
+        write_figure(sheet, "shares", "What each policy won", caption, folder),
+        write_figure(*_over_rounds(result), folder),
+    ]
+
+
+def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
+    rewards = result.table.rewards
+    assert rewards is not None
+    best = int(rewards.mean(axis=0).argmax())
+    at = np.unique(np.linspace(0, len(rewards) - 1, _POINTS).astype(int))
+    sheet = Sheet(figsize=(WIDTH, 3.4), layout="constrained")
+    axis = sheet.subplots()
+    plain_axis(axis, "", f"earned beyond arm {result.table.arms[best]}")
+    axis.axhline(0, color="black", lw=1.2, ls="--", label=f"best fixed arm: {result.table.arms[best]}")
+    for spec in result.policies:
+        ahead = np.cumsum(result.rewards(spec.label) - rewards[:, best])
+        axis.plot(at + 1, ahead[at], **(line_style(spec.label) | {"lw": 1.5}))
+    axis.set_xlabel("round", fontsize=SMALL)
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axis.set_xlim(0, len(rewards))
+    sheet.legend(ncols=3, **LEGEND)
+    caption = (
+        "Rewards summed up over rounds, less those of the best fixed arm in hindsight. A line that rises wins; one "
+        "that falls at first and rises later pays for learning."
+    )
+    return sheet, "rounds", "Where it was won and lost", caption
+
+
+def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
+    """Draw the estimates of every policy and fixed arm beside what was logged."""
+    table = result.summary.filter(pl.col("kind") != "log")
+    table = table.sort(pl.col("kind") == "fixed arm", -pl.col("dr"), maintain_order=True)
+    logged = result.summary.filter(pl.col("policy") == LOGGED).row(0, named=True)
+    sheet = Sheet(figsize=(WIDTH, 0.42 * table.height + 1.1), layout="constrained")
+    axis = sheet.subplots()
+    plain_axis(axis, "", "")
+    axis.axvspan(logged["dr_low"], logged["dr_high"], color="#DDDDDD", lw=0)
+    axis.axvline(logged["dr"], color="black", lw=1.2, ls="--", label=LOGGED)
+    for number, name in enumerate(ESTIMATORS):
+        value, low, high = (table[f"{name}{end}"].to_numpy() for end in ("", "_low", "_high"))
+        place = np.arange(table.height) + 0.17 * (number - 1.5)
+        spread = np.nan_to_num(np.stack([value - low, high - value]))
+        look: dict[str, Any] = {"fmt": "osD^"[number], "ms": 3.5, "lw": 1.1, "color": ARMS[number]}
+        axis.errorbar(value, place, xerr=np.maximum(spread, 0), label=_NAMES[name], **look)
+    names = [f"{row['policy']}{' !' if row['warning'] else ''}" for row in table.iter_rows(named=True)]
+    axis.set_yticks(range(table.height), names, fontsize=SMALL)
+    axis.invert_yaxis()
+    axis.set_xlabel("mean reward a round", fontsize=SMALL)
+    sheet.legend(ncols=5, **LEGEND)
+    policies = table.filter(pl.col("kind") == "policy")
+    best = policies.row(0, named=True)
+    caption = (
+        f"Estimates of what each policy, and each fixed arm, would have earned, with 95 % intervals from a bootstrap "
+        f"of blocks of {result.block} rounds; the dashed line is the mean of the logged rewards. By the doubly robust "
+        f"estimate {best['policy']} earns most, {best['gain']:.3g} a round more than was logged "
+        f"({best['gain_low']:.3g} to {best['gain_high']:.3g})."
+    )
+    if result.warnings:
+        caption += " An exclamation mark stands where too few rounds are behind an estimate."
+    return [write_figure(sheet, "estimates", "What each policy would have earned", caption, folder)]
+
+
+def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
+    """Draw autocorrelations, what windows explain, and what can be won, in one figure."""
+    sheet = Sheet(figsize=(WIDTH, 3.1), layout="constrained")
+    left, middle, right = sheet.subplots(1, 3)
+    _autocorrelations(left, found)
+    _windows(middle, found)
+    if left.get_legend_handles_labels()[0]:
+        sheet.legend(*left.get_legend_handles_labels(), ncols=3, **LEGEND)
+    names = ["fixed arm,\nhindsight", "best arm\nso far", "best rule\nso far"]
+    plain_axis(right, "what can be won", "share won, %")
+    right.bar(0, 100 * found.fixed_share, color="#BBBBBB", width=0.6)
+    for place, part in enumerate((found.fixed_ahead, found.rule_share), start=1):
+        value, low, high = (100 * number for number in part)
+        right.bar(place, value, color=(ARMS[1], ARMS[0])[place - 1], width=0.6)
+        right.errorbar(place, value, [[value - low], [high - value]], fmt="none", ecolor="black", lw=1.2, capsize=3)
+    right.axhline(0, color=_GREY, lw=0.8)
+    right.set_xticks(range(3), names, fontsize=SMALL - 1)
+    right.set_ylim(min(0, *right.get_ylim()), 100)
+    caption = (
+        f"Left: autocorrelation of each arm's relative reward, in grey what chance would give. Middle: how much of the "
+        f"relative rewards' variance is explained by the mean of the last w rounds, and by a regression on them "
+        "(what is below −10 % is drawn there). "
+        f"Right: the share of a clairvoyant's gain that is won by {found.best_arm} in hindsight over all rounds, and "
+        "on the second half by the arm that was best so far and the rule that had earned most so far, with "
+        "95 % intervals."
+    )
+    return [write_figure(sheet, "diagnosis", "What the table tells", caption, folder)]
+
+
+def _autocorrelations(axis: Axes, found: Diagnosis) -> None:
+    plain_axis(axis, "autocorrelation", "")
+    few = len(found.arms) <= len(ARMS)
+    lags: Sequence[int] = range(1, len(next(iter(found.autocorrelation.values()))) + 1)
+    axis.axhspan(-found.chance, found.chance, color="#DDDDDD", lw=0)
+    axis.axhline(0, color=_GREY, lw=0.8)
+    for place, (name, values) in enumerate(found.autocorrelation.items()):
+        look: dict[str, Any] = {"color": ARMS[0], "lw": 0.7, "alpha": 0.5}
+        if few:
+            look = {"color": ARMS[place], "lw": 1.2, "label": name}
+        axis.plot(lags, values, ls="--" if place % 2 and few else "-", **look)
+    axis.set_xlabel("lag, rounds", fontsize=SMALL)
+
+
+def _windows(axis: Axes, found: Diagnosis) -> None:
+    plain_axis(axis, "explained, %", "")
+    bottom = -10.0
+    for values, label, shade in ((found.averages, "mean", ARMS[1]), (found.regressions, "regression", ARMS[0])):
+        heights = [max(100 * value, bottom) for value in values.values()]
+        axis.plot(list(values), heights, marker="o", ms=3, lw=1.2, color=shade, label=label)
+    axis.axhline(0, color=_GREY, lw=0.8)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axis.set_ylim(bottom, 100)
+    axis.yaxis.set_major_locator(MaxNLocator(6))
+    axis.set_xlabel("window w, rounds", fontsize=SMALL)
+    axis.legend(fontsize=SMALL - 1, frameon=False)

@@ -1,0 +1,202 @@
+"""Cells of a CSV or Parquet file, with the line and column of whatever is wrong in them."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+
+__all__ = ["Source", "is_number", "open_source"]
+
+_MISSING = ("", "nan", "na", "n/a", "null", "none")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A file as a frame: of text where it is CSV, typed where it is Parquet."""
+
+    path: Path
+    frame: pl.DataFrame
+    separator: str | None  # None for Parquet
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return self.frame.columns
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.frame.height
+
+    def place(self, row: int, column: str | None = None) -> str:
+        """Return where a row is, counted from 0, −1 for the names: lines of a CSV file are those of an editor."""
+        where = f"row {row + 1}"
+        if self.separator is not None:
+            where = f"line {_line_of(self.path, self.separator, row)}"
+        elif row < 0:
+            where = "the schema"
+        return f"{self.path}: {where}" + (f", column {column!r}" if column else "")
+
+    def numbers(self, column: str, *, missing: bool = False) -> FloatArray:
+        """Return a column of finite numbers; where some may be missing, NaN stands for them."""
+        cells = self.frame[column]
+        if cells.dtype == pl.String:
+            text = cells.fill_null("").str.strip_chars()
+            empty = text.str.to_lowercase().is_in(_MISSING)
+            values = text.set(empty, "nan").cast(pl.Float64, strict=False)
+            self._refuse(values.is_null(), column, "expected a number")
+        elif cells.dtype.is_numeric() or cells.dtype == pl.Boolean:
+            values = cells.cast(pl.Float64).fill_null(np.nan)
+        else:
+            raise InvalidInputError(f"{self.path}: column {column!r}: expected numbers, got {cells.dtype}")
+        self._refuse(values.is_infinite(), column, "expected a finite number")
+        if not missing:
+            wanted = "expected a number (only contexts may be missing; fill the cell or drop the row)"
+            self._refuse(values.is_nan(), column, wanted)
+        return values.to_numpy().astype(np.float64)
+
+    def words(self, column: str) -> list[str]:
+        """Return a column of names; none may be missing."""
+        cells = self.frame[column]
+        if cells.dtype.is_float() and cells.is_not_nan().all() and (cells == cells.round()).all():
+            cells = cells.cast(pl.Int64)
+        text = cells.cast(pl.String).fill_null("").str.strip_chars()
+        self._refuse(text.str.to_lowercase().is_in(_MISSING), column, "expected the name of an arm")
+        return text.to_list()
+
+    def times(self, column: str, *, dated: bool) -> pl.Series:
+        """Return a column of times, checked to increase; as timestamps where `dated`."""
+        cells = self.frame[column]
+        if cells.dtype == pl.String:
+            text = cells.fill_null("").str.strip_chars()
+            values = text.cast(pl.Float64, strict=False)
+            if dated or values.null_count():
+                values = _timestamps(text)
+                wanted = "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00"
+                self._refuse(values.is_null(), column, wanted)
+        elif cells.dtype.is_temporal():
+            values = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells
+        else:
+            values = pl.Series(self.numbers(column))
+            if dated:
+                raise InvalidInputError(
+                    f"{self.path}: column {column!r}: phases need timestamps, and these are {cells.dtype}"
+                )
+        self._refuse(values.is_null(), column, "expected a time")
+        self._refuse_disorder(values, column)
+        return values
+
+    def _refuse_disorder(self, times: pl.Series, column: str) -> None:
+        before = times.shift(1)
+        for wrong, words in (
+            ((times == before), "the same time as in the row before"),
+            ((times < before), "earlier than the row before; sort the rows by time"),
+        ):
+            if wrong.fill_null(False).any():
+                row = int(wrong.fill_null(False).arg_max() or 0)
+                raise InvalidInputError(f"{self.place(row, column)}: {self._cell(row, column)} is {words}")
+
+    def _refuse(self, wrong: pl.Series, column: str, wanted: str) -> None:
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            raise InvalidInputError(f"{self.place(row, column)}: {wanted}, got {self._cell(row, column)}")
+
+    def _cell(self, row: int, column: str) -> str:
+        value = self.frame[column][row]
+        return "nothing" if value is None or value == "" else repr(value) if isinstance(value, str) else str(value)
+
+
+def open_source(path: Path, separator: str) -> Source:
+    """Open a file whose name ends in .parquet as Parquet, any other as CSV, and check that its rows are whole."""
+    if not path.is_file():
+        raise InvalidInputError(f"{path}: there is no such file")
+    if len(separator.encode()) != 1:
+        raise InvalidInputError(f"separator: expected one character, got {separator!r}")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return Source(path, pl.read_parquet(path), None)
+        _check_header(path, separator)
+        frame = pl.read_csv(path, infer_schema=False, separator=separator)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
+        if path.suffix.lower() not in (".parquet", ".pq"):
+            _check_lines(path, separator)
+        raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]})") from error
+    frame = frame.rename(str.strip)
+    blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    while blank.len() and blank[-1]:  # empty lines at the end
+        blank = blank[:-1]
+    frame = frame[: blank.len()]
+    if frame[:, -1].null_count():  # the sign of a line that ends early
+        _check_lines(path, separator)
+    return Source(path, frame, separator)
+
+
+def _timestamps(text: pl.Series) -> pl.Series:
+    """Read ISO 8601, year first; other orders of day and month could be mistaken for one another."""
+    iso = text.set(~text.str.contains(r"^\d{4}-\d{2}-\d{2}"), None)
+    try:
+        return iso.str.to_datetime(strict=False)
+    except pl.exceptions.PolarsError:  # not one of them has a known format
+        return pl.Series([None] * len(text), dtype=pl.Datetime("us"))
+
+
+def _check_header(path: Path, separator: str) -> None:
+    """Refuse names that are missing, or that two columns share."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        names = next((row for row in csv.reader(lines, delimiter=separator) if row), None)
+    if names is None:
+        raise InvalidInputError(f"{path}: the file is empty")
+    names = [name.strip() for name in names]
+    where = f"{path}: line {_line_of(path, separator, -1)}"
+    for place, name in enumerate(names, start=1):
+        if not name:
+            raise InvalidInputError(f"{where}: column {place} has no name")
+        if names.count(name) > 1:
+            raise InvalidInputError(f"{where}: two columns are called {name!r}")
+    if all(is_number(name) for name in names):
+        raise InvalidInputError(f"{where}: expected names of columns, got numbers")
+
+
+def _check_lines(path: Path, separator: str) -> None:
+    """Refuse the first line that is not UTF-8, or that has more or fewer cells than there are columns."""
+    with path.open("rb") as raw:
+        for number, line in enumerate(raw, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise InvalidInputError(f"{path}: line {number} is not UTF-8 text ({error.reason})") from error
+    width, last = 0, 0
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, delimiter=separator)
+        for row in reader:
+            width = width or len(row)
+            if row and len(row) != width:
+                raise InvalidInputError(f"{path}: line {last + 1}: expected {width} cells, got {len(row)}")
+            last = reader.line_num
+
+
+def _line_of(path: Path, separator: str, row: int) -> int:
+    """Return the line at which a row begins; the names of the columns are row −1."""
+    number, last = -2, 0
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, delimiter=separator)
+        for cells in reader:
+            number += 1 if cells or number >= -1 else 0
+            if number == row:
+                break
+            last = reader.line_num
+    return last + 1
+
+
+def is_number(word: str) -> bool:
+    """Tell whether a word reads as a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,287 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from coba.environments.filters import OpeRewards
+from river import bandit, stats
+
+from tables import Terminal, log_of, paper_table, table_of, write_csv
+from undertow import InvalidInputError, make
+from undertow.replay import Log, Table, parse_policies, replay_log, replay_table
+from undertow.replay.bootstrap import block_length, interval, resampled_means
+from undertow.replay.forecaster import forecast_log
+from undertow.replay.logged import Pass, acceptance, estimate, lead_through
+
+SKEWED = (0.7, 0.3)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(monkeypatch, capsys)
+
+
+def lead(table: Table, name: str, seed: int, **parameters: object) -> Pass:
+    assert table.log is not None
+    policy = make(name, arms=len(table.arms), rng=seed, **parameters)
+    kept = np.random.default_rng(seed).random(table.rounds) < acceptance(table.log)
+    return lead_through(policy, table, kept, "accepted", False)
+
+
+def truth(table: Table, arms: np.ndarray) -> float:
+    assert table.rewards is not None
+    return float(table.rewards[np.arange(table.rounds), arms].mean())
+
+
+def test_estimates_by_hand() -> None:
+    """Four rounds; the policy plays 0, 0, 1, 1, the log 0, 1, 1, 0."""
+    log = Log(np.array([0, 1, 1, 0]), np.array([2.0, 5.0, 3.0, 7.0]), np.array([0.5, 0.5, 0.25, 0.5]))
+    ways = [Pass(np.array([0, 0, 1, 1]), np.array([True, False, True, False]))]
+    model = np.array([[1.0, 0.0], [1.0, 4.0], [0.0, 2.0], [6.0, 8.0]])
+    found = estimate(log, ways, model, block=1)
+    assert found.values["rejection"][0] == pytest.approx((2 + 3) / 2)
+    assert found.values["ips"][0] == pytest.approx((2 / 0.5 + 3 / 0.25) / 4)
+    assert found.values["snips"][0] == pytest.approx((2 / 0.5 + 3 / 0.25) / (1 / 0.5 + 1 / 0.25))
+    robust = [1 + 2 * (2 - 1), 1, 2 + 4 * (3 - 2), 8]
+    assert found.values["dr"][0] == pytest.approx(np.mean(robust))
+    assert found.gain[0] == pytest.approx(np.mean(robust) - log.rewards.mean())
+    assert [found.matches, found.effective, found.heaviest] == pytest.approx([2, 36 / 20, 4 / 6])
+    silent = estimate(log, ways, np.zeros((4, 2)), block=1)
+    assert silent.values["dr"][0] == pytest.approx(silent.values["ips"][0])
+
+
+def test_estimates_are_unbiased_for_a_policy_that_learns() -> None:
+    """Discounted UCB and LinUCB on 100 rounds of the paper's system, 200 logs (seeds 0 to 199), within 4 SE.
+
+    The mean over logs of estimate − reward of the arms that the policy chose has to vanish, for the policy's history
+    differs from log to log, and the system moves all the time.
+    """
+    table = paper_table(100)
+    errors: dict[str, list[float]] = {}
+    for seed in range(200):
+        log = log_of(table, SKEWED, seed)
+        assert log.log is not None
+        model = forecast_log(log)
+        for name, parameters in (("discounted-ucb", {}), ("linucb", {"context_dim": 1, "window": 2})):
+            way = lead(log, name, seed, **parameters)
+            found = estimate(log.log, [way], model, block=1, resamples=1)
+            for estimator in ("ips", "dr", "rejection"):
+                errors.setdefault(f"{name} {estimator}", []).append(found.values[estimator][0] - truth(table, way.arms))
+    for name, values in errors.items():
+        assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(200), name
+
+
+def test_variance_of_ips_in_closed_form() -> None:
+    """A fixed arm with rewards N(μ, σ²), played with probability p: Var = ((σ² + μ²)/p − μ²)/n; 1000 logs, 5 SE."""
+    n, p, μ, σ = 50, 0.3, 1.0, 0.5
+    rng = np.random.default_rng(0)
+    values = []
+    for _ in range(1000):
+        arms = (rng.random(n) < p).astype(int)
+        log = Log(arms, rng.normal(μ, σ, n), np.where(arms == 1, p, 1 - p))
+        ways = [Pass(np.ones(n, dtype=int), arms == 1)]
+        values.append(estimate(log, ways, np.zeros((n, 2)), block=1, resamples=1).values["ips"][0])
+    expected = ((σ**2 + μ**2) / p - μ**2) / n
+    assert abs(np.mean(values) - μ) < 5 * np.sqrt(expected / 1000)
+    assert abs(np.var(values) / expected - 1) < 5 * np.sqrt(2 / 1000) * 1.2  # the estimates are not quite normal
+
+
+def test_intervals_cover_the_truth() -> None:
+    """95 % intervals of the doubly robust estimate of a fixed arm, 60 logs of AR(0.8) rewards: at least 51 of them."""
+    hits = 0
+    for seed in range(60):
+        noise = np.random.default_rng(seed).standard_normal((400, 2))
+        X = np.empty_like(noise)
+        level = np.zeros(2)
+        for t, step in enumerate(noise):
+            level = 0.8 * level + step
+            X[t] = level
+        log = log_of(table_of(X), (0.5, 0.5), seed)
+        assert log.log is not None
+        way = Pass(np.zeros(400, dtype=int), log.log.arms == 0)
+        _, low, high = estimate(log.log, [way], forecast_log(log), resamples=300).values["dr"]
+        hits += low <= 0 <= high
+    assert hits >= 51
+
+
+class Delegate:
+    """One of our policies as river wants it."""
+
+    def __init__(self) -> None:
+        self.policy, self._n = make("discounted-ucb", arms=2), 0
+
+    def pull(self, arms: list[int]) -> int:
+        self.decision = self.policy.decide()
+        return self.decision.arm
+
+    def update(self, arm: int, reward: float) -> None:
+        self.policy.learn(self.decision, reward)
+        self._n += 1
+
+
+def test_rejection_is_what_river_does() -> None:
+    """On a uniform log without contexts, river's replay sees the same rounds and the same rewards."""
+    table = table_of(np.random.default_rng(0).normal([0.0, 0.5], 1.0, (400, 2)))
+    log = log_of(table, (0.5, 0.5), 1)
+    assert log.log is not None
+    history = [([0, 1], None, int(arm), float(x)) for arm, x in zip(log.log.arms, log.log.rewards, strict=True)]
+    total, count = bandit.evaluate_offline(Delegate(), history, reward_stat=stats.Sum())  # type: ignore[arg-type]
+    ours = replay_log(log, parse_policies("discounted-ucb")).summary.row(0, named=True)
+    assert ours["matches"] == count
+    assert ours["rejection"] * count == pytest.approx(total.get())
+
+
+def test_ips_is_what_coba_does() -> None:
+    table = log_of(paper_table(200), SKEWED, 0)
+    log = table.log
+    assert log is not None
+    way = lead(table, "linucb", 0, context_dim=1)
+    logged = [
+        {"action": int(arm), "reward": float(x), "probability": float(p)}
+        for arm, x, p in zip(log.arms, log.rewards, log.propensities, strict=True)
+    ]
+    estimated = [row["rewards"](int(arm)) for row, arm in zip(OpeRewards("IPS").filter(logged), way.arms, strict=True)]
+    found = estimate(log, [way], np.zeros((200, 2)), block=1)
+    assert found.values["ips"][0] == pytest.approx(np.mean(estimated))
+
+
+def test_accepted_rounds_are_a_random_part_whatever_is_played() -> None:
+    """The probability of acceptance is the smallest propensity for either arm; 20,000 rounds, 5 SE."""
+    n = 20_000
+    log = log_of(table_of(np.zeros((n, 2))), (0.9, 0.1), 0).log
+    assert log is not None
+    kept = np.random.default_rng(1).random(n) < acceptance(log)
+    for arm in (0, 1):
+        assert abs(((log.arms == arm) & kept).mean() - 0.1) < 5 * np.sqrt(0.1 * 0.9 / n)
+
+
+def test_a_policy_learns_from_what_it_should() -> None:
+    table = log_of(paper_table(200), SKEWED, 0)
+    assert table.log is not None
+    kept = np.zeros(200, dtype=bool)
+
+    def learned(learn_from: str) -> tuple[int, int]:
+        policy = make("ucb", arms=2, max_pending=1000)
+        way = lead_through(policy, table, kept, learn_from, False)  # type: ignore[arg-type]
+        assert table.log is not None
+        return policy.round - policy.pending, int((way.arms == table.log.arms).sum())
+
+    assert learned("accepted")[0] == 0
+    count, matches = learned("matched")
+    assert count == matches > 0
+
+
+def test_the_forecast_looks_at_the_past_only() -> None:
+    table = log_of(paper_table(120), SKEWED, 0)
+    log = table.log
+    assert log is not None
+    changed = log.rewards.copy()
+    changed[60:] += 100
+    other = table_of(np.zeros((120, 2)), table.contexts, None, Log(log.arms, changed, log.propensities))
+    before, after = forecast_log(table), forecast_log(other)
+    assert (before[:61] == after[:61]).all()
+    assert not np.isclose(before[61:], after[61:]).all(axis=1).any()
+
+
+def test_the_forecast_is_worth_having() -> None:
+    """It finds what features say of rewards, ±0.5 u with noise of deviation 0.1, and the estimate is nearer for it."""
+    rng = np.random.default_rng(0)
+    u = rng.standard_normal((500, 1))
+    X = np.hstack([0.5 * u, -0.5 * u]) + 0.1 * rng.standard_normal((500, 2))
+    errors = []
+    for seed in range(8):
+        table = log_of(table_of(X + 1, None, u), (0.5, 0.5), seed)
+        assert table.log is not None
+        forecast = forecast_log(table)
+        assert np.square(X + 1 - forecast)[100:].mean() < 2 * 0.1**2
+        found = estimate(
+            table.log, [Pass(np.zeros(500, dtype=int), table.log.arms == 0)], forecast, block=1, resamples=1
+        )
+        errors.append([found.values[name][0] - 1 - X[:, 0].mean() for name in ("dr", "ips")])
+    robust, plain = np.square(errors).mean(axis=0)
+    assert robust < plain / 4
+
+
+def test_summary_of_a_log() -> None:
+    whole = paper_table(400)
+    table = log_of(whole, SKEWED, 3)
+    result = replay_log(table, parse_policies("linucb(window=2), random"), runs=2, seed=1)
+    rows = {row["policy"]: row for row in result.summary.iter_rows(named=True)}
+    assert list(rows) == ["linucb(window=2)", "Random", "always arm 0", "always arm 1", "as logged"]
+    assert table.log is not None
+    assert rows["as logged"]["dr"] == pytest.approx(table.log.rewards.mean())
+    played = table.log.arms == 0
+    assert rows["always arm 0"]["snips"] == pytest.approx(table.log.rewards[played].mean())
+    assert rows["always arm 0"]["effective"] == pytest.approx(played.sum())
+    assert result.choices["linucb(window=2)"].shape == (2, 400)  # acceptance is drawn anew for each run
+    best = rows["linucb(window=2)"]
+    assert best["gain"] == pytest.approx(best["dr"] - table.log.rewards.mean())
+    assert best["gain_low"] > 0
+    again = replay_log(table, parse_policies("linucb(window=2), random"), runs=2, seed=1, threads=1)
+    assert again.summary.equals(result.summary)
+    # far from what the same policy earns where it sees all its rewards, but nearer to that than to nothing
+    live = replay_table(whole, parse_policies("linucb(window=2)")).summary.row(0, named=True)["reward"]
+    assert live / 3 < best["dr"] < 1.2 * live
+    assert any("propensities differ, the smallest is 0.3" in note for note in result.notes)
+
+
+def test_small_samples_are_warned_of() -> None:
+    few = log_of(paper_table(120), (0.5, 0.5), 0)
+    result = replay_log(few, parse_policies("random"))
+    assert any(warning.startswith("Random: the effective sample size is") for warning in result.warnings)
+    n = 1000
+    arms, chances = np.tile([0, 1], n // 2), np.full(n, 0.5)
+    chances[0] = 0.001
+    heavy = table_of(np.zeros((n, 2)), log=Log(arms, np.zeros(n), chances))
+    row = replay_log(heavy, parse_policies("random")).summary.row(
+        by_predicate=pl.col("policy") == "always arm 0", named=True
+    )
+    assert row["effective"] == pytest.approx((1000 + 2 * 499) ** 2 / (1000**2 + 4 * 499))
+    assert "effective sample size is 4 rounds" in row["warning"]
+
+
+def test_a_table_with_every_reward_is_not_a_log() -> None:
+    with pytest.raises(InvalidInputError, match="table: this is a log, which knows one reward a round; use replay_log"):
+        replay_table(log_of(paper_table(50), SKEWED, 0))
+    with pytest.raises(InvalidInputError, match="learn_from: expected 'accepted' or 'matched', got 'all'"):
+        replay_log(log_of(paper_table(50), SKEWED, 0), learn_from="all")  # type: ignore[arg-type]
+
+
+def test_the_command(tmp_path: Path, command: Terminal) -> None:
+    file = write_csv(tmp_path, log_of(paper_table(150), SKEWED, 0))
+    words = (
+        "replay",
+        str(file),
+        "--policies",
+        "linucb(window=2), random",
+        "--runs",
+        "1",
+        "--out",
+        str(tmp_path / "out"),
+    )
+    done = command(*words)
+    assert done.status == 0, done.err
+    assert "a log: arm arm, reward reward, propensity propensity" in done.err
+    assert "doubly robust" in done.out
+    assert "warning: always arm 1: the effective sample size is" in done.out
+    folder = tmp_path / "out" / "replay" / "data"
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<figure") == 1
+    assert "the effective sample size is" in page
+    assert pl.read_csv(folder / "summary.csv").height == 5
+    machine = json.loads(command(*words, "--json", "--learn-from", "matched").out.splitlines()[-1])
+    assert machine["warnings"]
+    assert [row["kind"] for row in machine["summary"]] == ["policy", "policy", "fixed arm", "fixed arm", "log"]
+    about = json.loads((folder / "replay.json").read_text(encoding="utf-8"))
+    assert about["settings"]["learn_from"] == "matched"
+
+
+def test_the_mean_of_the_log_has_the_interval_of_its_blocks() -> None:
+    table = log_of(paper_table(300), (0.5, 0.5), 0)
+    assert table.log is not None
+    result = replay_log(table, parse_policies("random"), runs=1)
+    row = result.summary.row(by_predicate=pl.col("policy") == "as logged", named=True)
+    means = resampled_means(table.log.rewards[:, None], block=result.block)
+    assert (row["dr_low"], row["dr_high"]) == interval(means, lambda m: m[:, 0])
+    assert result.block >= block_length(table.log.rewards)

@@ -1,0 +1,209 @@
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from undertow import InvalidInputError
+from undertow.replay import read_table
+from undertow.replay.columns import find_columns
+from undertow.replay.phases import phase_features
+
+GOOD = "time,reward_a,reward_b,context_x,feature_u,note\n2024-01-01,1,2,,4,x\n2024-01-02,3,4,5,6,y\n"
+
+
+def file(folder: Path, text: str | bytes, name: str = "data.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_a_table_is_read_by_its_names(tmp_path: Path) -> None:
+    table = read_table(file(tmp_path, GOOD))
+    assert (table.name, table.rounds, table.arms) == ("data", 2, ("a", "b"))
+    assert table.rewards is not None
+    assert table.rewards.tolist() == [[1, 2], [3, 4]]
+    assert np.isnan(table.contexts[0, 0])
+    assert (table.contexts[1, 0], table.missing) == (5, 1)
+    assert table.features.tolist() == [[4], [6]]
+    assert table.columns.describe() == [
+        "rewards of 2 arms: reward_a, reward_b",
+        "contexts: context_x",
+        "features: feature_u",
+        "time: time",
+        "not used: note",
+    ]
+    assert table.log is None
+
+
+@pytest.mark.parametrize("missing", ["", "NaN", "nan", "NA", "null", "None", " "])
+def test_only_contexts_may_be_missing(tmp_path: Path, missing: str) -> None:
+    text = "reward_a,reward_b,context_x,feature_u,z\n1,2,{},4,0\n1,2,3,4,0\n"
+    assert read_table(file(tmp_path, text.format(missing))).missing == 1
+    for column, line in (("reward_b", f"1,{missing},3,4,0"), ("feature_u", f"1,2,3,{missing},0")):
+        broken = f"reward_a,reward_b,context_x,feature_u,z\n1,2,3,4,0\n{line}\n"
+        with pytest.raises(InvalidInputError, match=f"line 3, column '{column}': expected a number"):
+            read_table(file(tmp_path, broken))
+
+
+def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
+    from_csv = read_table(file(tmp_path, GOOD), phases=["weekday"])
+    frame = pl.read_csv(tmp_path / "data.csv", try_parse_dates=True)
+    frame.write_parquet(tmp_path / "data.parquet")
+    from_parquet = read_table(tmp_path / "data.parquet", phases=["weekday"])
+    assert (from_csv.features == from_parquet.features).all()
+    assert from_csv.rewards is not None
+    assert (from_csv.rewards == from_parquet.rewards).all()
+    assert np.array_equal(from_csv.contexts, from_parquet.contexts, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "data.csv: the file is empty"),
+        ("\n\n", {}, "data.csv: the file is empty"),
+        ("reward_a,reward_b\n", {}, "names of columns, and no row follows"),
+        ("1,2\n3,4\n", {}, "line 1: expected names of columns, got numbers"),
+        ("reward_a,reward_a\n1,2\n", {}, "line 1: two columns are called 'reward_a'"),
+        ("reward_a,,reward_b\n1,2,3\n", {}, "line 1: column 2 has no name"),
+        ("a,b\n1,2\n", {}, r"line 1: rewards: expected at least two columns, .* found none; .* there are a, b"),
+        ("a,b\n1,2\n", {"rewards": ["a", "c"]}, "line 1: rewards: there is no column 'c'; there are a, b"),
+        ("a;b\n1;2\n", {}, r"there are a;b \(is the separator ';'\?\)"),
+        ("reward_a,reward_b\n1,2\n1,two\n", {}, "line 3, column 'reward_b': expected a number, got 'two'"),
+        ("reward_a,reward_b\n1,2\n1,inf\n", {}, "line 3, column 'reward_b': expected a finite number, got 'inf'"),
+        ("reward_a,reward_b\n1,2\n\n1,2\n", {}, "line 3, column 'reward_a': expected a number .* got nothing"),
+        ("reward_a,reward_b,context_c\n1,2,3\n1,2\n", {}, "line 3: expected 3 cells, got 2"),
+        ("reward_a,reward_b\n1,2\n1,2,3\n", {}, "line 3: expected 2 cells, got 3"),
+        ('note,reward_a,reward_b\n"two\nlines",1,2\nx,1,y\n', {}, "line 4, column 'reward_b': .* got 'y'"),
+        (b"reward_a,reward_b\n1,2\n1,\xff\n", {}, "line 3 is not UTF-8 text"),
+        (
+            "date,reward_a,reward_b\n2024-01-01,1,2\n2024-01-01,1,2\n",
+            {},
+            "line 3, column 'date': '2024-01-01' is the same",
+        ),
+        (
+            "date,reward_a,reward_b\n2024-01-02,1,2\n2024-01-01,1,2\n",
+            {},
+            "line 3, column 'date': .* earlier than the row",
+        ),
+        (
+            "date,reward_a,reward_b\n2024-01-02,1,2\n3.4.2024,1,2\n",
+            {},
+            "line 3, column 'date': expected a timestamp such",
+        ),
+        ("date,reward_a,reward_b\n1,1,2\n2,1,2\n", {"phases": ["hour"]}, "line 2, column 'date': expected a timestamp"),
+        ("reward_a,reward_b\n1,2\n", {"phases": ["hour"]}, "phases: there is no column of timestamps"),
+        ("reward_a,reward_b\n1,2\n", {"phases": ["decade"]}, "phases: expected some of hour, weekday, month"),
+        (
+            "reward_a,reward_b\n1,2\n",
+            {"contexts": ["reward_a"], "rewards": ["reward_*"]},
+            "'reward_a' is given more than",
+        ),
+        ("arm,reward\nx,1\ny,2\n", {}, "line 1: propensity: a log needs the probability"),
+        ("arm,reward,propensity\nx,1,0.5\ny,2,0\n", {}, "line 3, column 'propensity': expected a probability above 0"),
+        ("arm,reward,propensity\nx,1,0.5\ny,2,1.5\n", {}, "line 3, column 'propensity': .* at most 1, got 1.5"),
+        (
+            "arm,reward,propensity\nx,1,0.5\n,2,0.5\n",
+            {},
+            "line 3, column 'arm': expected the name of an arm, got nothing",
+        ),
+        ("arm,reward,propensity\nx,1,0.5\nx,2,0.5\n", {}, "column 'arm': expected at least two arms, got"),
+        ("arm,reward,propensity\nx,1,0.5\ny,,0.5\n", {}, "line 3, column 'reward': expected a number"),
+        ("reward_a,reward_b\n1,2\n", {"separator": "ab"}, "separator: expected one character"),
+        ("a,b,arm\n1,2,x\n", {"rewards": ["a", "b"], "arm": "arm"}, "rewards: one column per arm, or arm"),
+    ],
+)
+def test_mistakes_are_told_with_line_and_column(
+    tmp_path: Path, text: str | bytes, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        read_table(file(tmp_path, text), **options)
+
+
+def test_mistakes_in_parquet_are_told_with_row_and_column(tmp_path: Path) -> None:
+    when = [datetime.datetime(2024, 1, 1, hour) for hour in (5, 6, 6)]
+    rewards = {"reward_a": [1, 2, 3], "reward_b": [1.0, 2.0, None]}
+    pl.DataFrame({"time": when, "step": [1, 2, 3]} | rewards).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InvalidInputError, match="row 3, column 'time': 2024-01-01 06:00:00 is the same time"):
+        read_table(tmp_path / "a.parquet")
+    with pytest.raises(InvalidInputError, match=r"row 3, column 'reward_b': expected a number .* got nothing"):
+        read_table(tmp_path / "a.parquet", time="step")
+    pl.DataFrame({"reward_a": [[1]], "reward_b": [1.0]}).write_parquet(tmp_path / "b.parquet")
+    with pytest.raises(InvalidInputError, match="column 'reward_a': expected numbers, got List"):
+        read_table(tmp_path / "b.parquet")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        read_table(file(tmp_path, "nonsense", "c.parquet"))
+    with pytest.raises(InvalidInputError, match=r"d\.csv: there is no such file"):
+        read_table(tmp_path / "d.csv")
+
+
+def test_what_people_write_is_read(tmp_path: Path) -> None:
+    bom = file(tmp_path, "\ufeffreward_a; reward_b\r\n 1;2e3 \r\n-1;+4\r\n\r\n")
+    table = read_table(bom, separator=";")
+    assert table.rewards is not None
+    assert table.rewards.tolist() == [[1, 2000], [-1, 4]]
+    starred = file(tmp_path, "station_1,station_2,hum\n1,2,3\n")
+    assert read_table(starred, rewards=["station_*"], contexts=["hum"]).arms == ("station_1", "station_2")
+
+
+def test_gaps_in_time_are_noted(tmp_path: Path) -> None:
+    days = "".join(f"2024-01-{day:02},1,2\n" for day in (1, 2, 3, 5, 6))
+    (note,) = read_table(file(tmp_path, f"time,reward_a,reward_b\n{days}")).notes
+    assert note.startswith("1 of 4 steps in time differ from the usual 1 day")
+    rounds = "".join(f"{step},1,2\n" for step in range(5))
+    assert read_table(file(tmp_path, f"time,reward_a,reward_b\n{rounds}")).notes == ()
+
+
+def test_a_log_is_read(tmp_path: Path) -> None:
+    rows = "10,1.5,0.2\n2,0.5,0.5\n10,1,0.2\n"
+    table = read_table(file(tmp_path, f"arm,reward,propensity\n{rows}"))
+    assert table.log is not None
+    assert table.rewards is None
+    assert table.arms == ("2", "10")  # numbers in the order of numbers
+    assert table.log.arms.tolist() == [1, 0, 1]
+    assert table.log.propensities.tolist() == [0.2, 0.5, 0.2]
+    uniform = read_table(file(tmp_path, f"arm,reward,p\n{rows}"), propensity="uniform")
+    assert uniform.log is not None
+    assert uniform.log.propensities.tolist() == [0.5, 0.5, 0.5]
+
+
+def test_propensities_that_cannot_be_are_doubted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    played = (rng.random(2000) < 0.3).astype(int)
+
+    def read(chances: Any) -> tuple[str, ...]:
+        rows = "".join(f"{arm},1,{chance}\n" for arm, chance in zip(played, chances, strict=True))
+        return read_table(file(tmp_path, f"arm,reward,propensity\n{rows}")).notes
+
+    assert read(np.where(played, 0.3, 0.7)) == ()
+    assert [note[:25] for note in read(np.full(2000, 0.5))] == [
+        "the propensities of arm 0",
+        "the propensities of arm 1",
+    ]
+
+
+def test_phases_are_positions_on_a_circle() -> None:
+    start = datetime.datetime(2024, 1, 1)  # a Monday, and the first day of a year
+    times = pl.Series([start + datetime.timedelta(hours=6 * step) for step in range(4 * 31)])
+    values, names = phase_features(times, ["hour", "weekday", "month"])
+    assert values.shape == (124, 4 + 6 + 4)
+    assert names[:5] == ["hour cos 1", "hour sin 1", "hour cos 2", "hour sin 2", "weekday cos 1"]
+    step = np.arange(124)
+    assert values[:, 0] == pytest.approx(np.cos(2 * np.pi * (step % 4) / 4))
+    assert values[:, 5] == pytest.approx(np.sin(2 * np.pi * (step // 4 % 7) / 7))
+    day = (step // 4) / 31
+    assert values[:, 11] == pytest.approx(np.sin(2 * np.pi * day / 12))
+    # three pairs tell the seven weekdays apart, and are orthogonal over a week
+    week = values[::4][:7, 4:10]
+    assert week.T @ week == pytest.approx(3.5 * np.eye(6))
+
+
+def test_columns_that_are_said_win_over_names() -> None:
+    names = ["reward_a", "reward_b", "arm", "reward", "propensity", "context_c"]
+    assert not find_columns(names).logged
+    said = find_columns(names, arm="arm", contexts=["reward_a"])
+    assert said.logged
+    assert said.contexts == ("reward_a",)
+    assert said.unused == ("reward_b", "context_c")
