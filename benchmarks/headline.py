@@ -18,7 +18,13 @@ from benchmarks.quality import CONTEXTS, KNOWS, ORACLE, OWN, REFERENCES, Row, me
 from benchmarks.report import OUT, markdown
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#999999"
-TITLES = {"random": "random systems", "chicago": "Chicago, %", "bike-sharing": "bikes, %", "victoria": "Victoria, %"}
+TITLES = {
+    "random": "random systems",
+    "chicago": "Chicago, %",
+    "bike-sharing": "bikes, %",
+    "victoria": "Victoria, %",
+    "stocks": "stocks, %",
+}
 SHOWN = ("Autopilot", "LinUCB", "ARES")
 
 
@@ -152,7 +158,6 @@ def main() -> None:
         rounds = {name: sizes["p=11, k=2"] for name, sizes in measured.items() if "p=11, k=2" in sizes}
     rows = [Row(**row) for row in quality["rows"]]
     groups = list(dict.fromkeys(row.group for row in rows))
-    groups = [group for group in groups if group != "stocks"]
     players = lines(rows)
     text = table(players, groups, rounds)
     machine = quality["machine"]

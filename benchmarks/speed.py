@@ -192,8 +192,8 @@ def imports(report: Report) -> None:
         if values
     }
     report.grid("Import in a fresh interpreter: median (range)", ["ms", "relative to undertow", "MB after it"], rows)
-    for name, error in errors.items():
-        report.note(f"{name}: {error}")
+    for name, said in errors.items():
+        report.note(f"{name}: {said}")
 
 
 if __name__ == "__main__":

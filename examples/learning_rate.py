@@ -93,8 +93,8 @@ class Network:
 def play(policy: Any, batches: list[Batch], seed: int) -> FloatArray:
     """Let a policy choose the rate of every round; return the loss of every minibatch.
 
-    The loss falls from its start whoever trains, and some try the arms in order. So that nobody profits from the order of
-    the rates, each seed has another.
+    The loss falls from its start whoever trains, and some try the arms in order. So that nobody profits from the order
+    of the rates, each seed has another.
     """
     network, played, rates = Network(seed), [], np.random.default_rng(seed).permutation(RATES)
     for first in range(0, len(batches) - 1, HORIZON):

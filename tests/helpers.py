@@ -81,3 +81,12 @@ def everything(policy: LivePolicy) -> tuple[Any, ...]:
     """What a rejected call may not change."""
     streams = policy._rng.bit_generator.state, policy._explore_rng.bit_generator.state
     return policy._state.tobytes(), list(policy._pending), policy._due, policy._decisions, policy.names, streams
+
+
+def regressions(policy: LivePolicy) -> tuple[Array, Array]:
+    """V − λI and b of every arm of a ridge policy, in the policy's units."""
+    own = policy.kernels.open(policy._state)
+    if hasattr(own, "b"):
+        return own.V.copy(), own.b.copy()
+    L, λ = np.linalg.inv(own.W), policy.parameters["ridge"]
+    return L @ L.transpose(0, 2, 1) - λ * np.eye(L.shape[-1]), np.einsum("aij,aj->ai", L, own.u)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import naive_policies as naive
-from helpers import LIVE, Array, everything, full_system, live_round, make_policy, paid
+from helpers import LIVE, Array, everything, full_system, live_round, make_policy, paid, regressions
 from test_learners_live import Gate, answered
 from undertow import KalmanFilter, LinearGaussianSystem, Trajectory, UnknownDecisionError, simulate
 from undertow.policies import (
@@ -108,16 +108,6 @@ def test_a_warm_start_takes_costs(learner: Any) -> None:
 
 
 # Rewards late and out of order
-
-
-def regressions(policy: LivePolicy) -> tuple[Array, Array]:
-    """V − λI and b of every arm, in the policy's units."""
-    own = policy.kernels.open(policy._state)
-    if hasattr(own, "b"):
-        return own.V.copy(), own.b.copy()
-    L = np.linalg.inv(own.W)
-    p = L.shape[-1]
-    return L @ L.transpose(0, 2, 1) - policy.ridge * np.eye(p), np.einsum("aij,aj->ai", L, own.u)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -263,8 +253,8 @@ def test_threads_learn_while_one_decides(name: str) -> None:
 @pytest.mark.usefixtures("busy")
 def test_a_copy_is_of_one_moment() -> None:
     """Copies made while another thread plays hold a whole number of rounds."""
-    policy, copies = UCB(arms=3), []
-    stop = threading.Event()
+    policy, stop = UCB(arms=3), threading.Event()
+    copies: list[UCB] = []
 
     def work(number: int) -> None:
         if number:

@@ -240,7 +240,7 @@ def test_every_option_about_columns_arrives(tmp_path: Path, command: Terminal) -
         for t, (a, b, c, u) in enumerate(rng.random((48, 4)))
     ]
     (tmp_path / "odd.csv").write_text("\n".join(["when;cost_a;cost_b;gauge;plan", *rows]), encoding="utf-8")
-    words = [*("--rewards", "cost_*", "--contexts", "gauge", "--features", "plan", "--time", "when", "--separator", ";")]
+    words = ["--rewards", "cost_*", "--contexts", "gauge", "--features", "plan", "--time", "when", "--separator", ";"]
     words += ["--phases", "hour,weekday", "--minimise", "--context-first", "--block", "4", "--seed", "2", "--json"]
     done = command("replay", str(tmp_path / "odd.csv"), *words, "--policies", "linucb", "--out", str(tmp_path))
     assert done.status == 0, done.err

@@ -10,7 +10,7 @@ from benchmarks.peers.protocol import Array, Parameters
 NORMAL, UNKNOWN, EMPIRICAL = "NormalRegressor", "NormalInverseGammaRegressor", "EmpiricalBayesNormalRegressor"
 CANDIDATES: list[Parameters] = [
     {"algorithm": "Thompson", "learner": UNKNOWN},
-    *({"algorithm": "Thompson", "learner": NORMAL, "alpha": 1.0, "beta": beta} for beta in (1.0, 10.0)),
+    *({"algorithm": "Thompson", "learner": NORMAL, "alpha": 1.0, "beta": beta} for beta in (1.0, 10.0, 100.0)),
     {"algorithm": "Thompson", "learner": EMPIRICAL},
     *(
         {"algorithm": "Thompson", "learner": NORMAL, "alpha": 1.0, "beta": 1.0, "forgetting": keep}

@@ -11,7 +11,7 @@ from benchmarks.peers.protocol import Array, Parameters, TooSlowError
 
 MOST = 1500  # inputs of all arms together
 CANDIDATES: list[Parameters] = [
-    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 0.25, 0.1, 3.0)),
+    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 3.0, 0.25, 0.1, 0.03)),
     *({"algorithm": "LinTS", "v": v} for v in (1.0, 0.25, 0.05)),
 ]
 

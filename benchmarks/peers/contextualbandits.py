@@ -12,7 +12,7 @@ from contextualbandits import online
 from benchmarks.peers.protocol import Array, Parameters
 
 CANDIDATES: list[Parameters] = [
-    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 0.25, 0.1, 3.0)),
+    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 3.0, 0.25, 0.1, 0.03)),
     {"algorithm": "LinUCB", "alpha": 1.0, "lambda_": 10.0},
     {"algorithm": "LinUCB", "alpha": 0.25, "ucb_from_empty": False, "beta_prior": "auto"},
     *({"algorithm": "LinTS", "v_sq": v, "sample_from": "ci"} for v in (1.0, 0.25)),

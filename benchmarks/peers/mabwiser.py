@@ -11,7 +11,7 @@ from mabwiser.mab import MAB, LearningPolicy
 from benchmarks.peers.protocol import Array, Parameters
 
 CANDIDATES: list[Parameters] = [
-    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 0.25, 0.1, 3.0)),
+    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 3.0, 0.25, 0.1, 0.03)),
     {"algorithm": "LinUCB", "alpha": 1.0, "l2_lambda": 10.0},
     *({"algorithm": "LinTS", "alpha": alpha} for alpha in (1.0, 0.25)),
     *({"algorithm": "LinGreedy", "epsilon": epsilon} for epsilon in (0.1, 0.01)),

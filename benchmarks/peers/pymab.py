@@ -8,7 +8,7 @@ from pymab import policies
 from benchmarks.peers.protocol import Array, Parameters
 
 CANDIDATES: list[Parameters] = [
-    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 0.25, 0.1, 3.0)),
+    *({"algorithm": "LinUCB", "alpha": alpha} for alpha in (1.0, 3.0, 0.25, 0.1, 0.03)),
     {"algorithm": "LinUCB", "alpha": 1.0, "l2": 10.0},
     *({"algorithm": "LinearThompsonSampling", "exploration_scale": scale} for scale in (1.0, 0.25)),
     *({"algorithm": "LinearEpsilonGreedy", "epsilon": 0.02, "learning_rate": rate} for rate in (0.01, 0.001)),

@@ -8,7 +8,7 @@ from benchmarks.peers.protocol import Array, Parameters
 
 CANDIDATES: list[Parameters] = [
     *({"algorithm": "LinUCB", "alpha": 1.0, "beta": beta} for beta in (1.0, 0.1, 0.01, 10.0)),
-    {"algorithm": "LinUCB", "alpha": 10.0, "beta": 1.0},
+    *({"algorithm": "LinUCB", "alpha": alpha, "beta": 1.0} for alpha in (10.0, 100.0)),
     *({"algorithm": "LinUCB", "alpha": 1.0, "beta": 1.0, "smoothing": keep} for keep in (0.999, 0.99, 0.9)),
     {"algorithm": "LinUCB", "alpha": 1.0, "beta": 0.1, "smoothing": 0.99},
 ]

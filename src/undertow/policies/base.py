@@ -11,6 +11,7 @@ Every method may be called from any thread; calls on one policy wait for one ano
 """
 
 import copy
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -159,15 +160,15 @@ class LivePolicy(Workings):
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
         with self._lock:
-            given = self._checked_features(features)
-            if self.round >= self._pause:  # the units would change before a decision
-                twin = copy.deepcopy(self)
-                twin._rescale_if_due()
-                return twin.forecast(given)
-            self._set_features(given)
-            self._stage.draws[:] = 0.0
-            self._stage.take(self.kernels, self._scratch_state(), DECIDE)
-            return Outlook(*self._outlook())
+            given, policy = self._checked_features(features), self
+            if self.round >= self._pause or (self._decisions == 0 and self._pause < math.inf):
+                policy = copy.deepcopy(self)  # in which units change, or begin, as they would before a decision
+                policy._rescale_if_due()
+                policy._begin_columns(**({} if given is None else {"features": given}))
+            policy._set_features(given)
+            policy._stage.draws[:] = 0.0
+            policy._stage.take(self.kernels, policy._scratch_state(), DECIDE)
+            return Outlook(*policy._outlook())
 
     def retire_arm(self, name: str) -> None:
         """Play an arm no more; rewards of earlier decisions for it may still be learned."""

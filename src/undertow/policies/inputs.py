@@ -7,7 +7,8 @@ indicator 0.
 
 A context entry that is missing enters as what the last contexts let expect of it: its deviation from the mean, in
 standard deviations, is regressed on those of the last few contexts. The regression begins with the first gap, so that
-data without gaps cost nothing; where nothing is known yet, the mean enters.
+data without gaps cost nothing; where nothing is known yet, the mean enters. No deviation counts as more than three: the
+first ones, in standard deviations that are hardly known, could be anything.
 """
 
 import math
@@ -35,6 +36,7 @@ __all__ = [
 
 _HEAD = 6  # window s, number of features q, number of reward lags L, contexts seen, newest row of the ring, gaps seen
 _FILL = 10  # about how many numbers a missing entry is forecast from
+_LARGEST = 3.0  # standard deviations
 
 
 class Inputs(NamedTuple):
@@ -151,9 +153,15 @@ def push_context(inputs: Inputs, context: FloatArray) -> None:
 
 
 @inlined
-def spread(squares: float, count: float) -> float:
-    """Return a standard deviation; 1 where nothing has varied yet."""
-    return math.sqrt(squares / count) if squares > 0.0 else 1.0
+def deviation(value: float, mean: float, spread: float) -> float:
+    """Return by how many standard deviations a value is off the mean; 0 where nothing has varied yet."""
+    return within((value - mean) / spread) if spread > 0.0 else 0.0
+
+
+@inlined
+def within(deviations: float) -> float:
+    """Return a number of standard deviations, or the largest that counts."""
+    return min(max(deviations, -_LARGEST), _LARGEST)
 
 
 @kernel
@@ -174,17 +182,18 @@ def fill_gaps(
     x, y = scratch[0], scratch[1]
     for i in range(r):
         lag, j = i // m, i % m
-        x[i] = (past[lag, j] - means[j]) / spread(squares[j], counts[j]) if lag < seen else 0.0
+        spread = math.sqrt(squares[j] / max(counts[j], 1.0))
+        x[i] = deviation(past[lag, j], means[j], spread) if lag < seen else 0.0
     for j in range(m):
         ridge_project(W[j], x, y, r)
-        scale = spread(squares[j], counts[j])
+        spread = math.sqrt(squares[j] / max(counts[j], 1.0))
         if np.isnan(context[j]):
             forecast = 0.0
             for i in range(r):
                 forecast += u[j, i] * y[i]
-            filled[j] = means[j] + scale * forecast
-        else:
-            ridge_update(W[j], u[j], y, (context[j] - means[j]) / scale, scratch[2], scratch[3])
+            filled[j] = means[j] + spread * within(forecast)
+        elif spread > 0.0:
+            ridge_update(W[j], u[j], y, deviation(context[j], means[j], spread), scratch[2], scratch[3])
 
 
 @inlined
