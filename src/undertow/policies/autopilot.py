@@ -201,7 +201,7 @@ def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: Fl
         elif kind == RIDGE:
             ridge_learn(state, at, k, m, t - 1, arm, rewards[arm])
         else:
-            candidate_learn(state, at, k, arm, rewards[arm])
+            candidate_learn(state, at, k, t, arm, rewards[arm])
         at += int(state[at + SIZE])
 
 

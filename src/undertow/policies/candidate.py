@@ -99,10 +99,10 @@ class CandidateMember(Member):
 
 
 @kernel
-def candidate_learn(state: FloatArray, at: int, k: int, arm: int, reward: float) -> None:
+def candidate_learn(state: FloatArray, at: int, k: int, t: int, arm: int, reward: float) -> None:
     """Score a candidate's forecast of the played arm."""
     if state[at + READY] > 0.0:
         deviation = state[at + SETTINGS + 4 * k + arm]
         innovation = (reward - state[at + SETTINGS + arm]) / deviation
         settings = state[at : at + SETTINGS]
-        note_density(settings, innovation, deviation)
+        note_density(settings, innovation, deviation, t)

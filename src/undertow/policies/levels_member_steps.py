@@ -127,7 +127,7 @@ def levels_learn(state: FloatArray, at: int, k: int, m: int, t: int, arm: int, r
     x = (reward - own.sizes[2]) / own.sizes[3]
     density, e = levels_condition(own.z, own.P, own.hyper, k, len(own.u), own.u, arm, x, own.scratch)
     deviation = math.exp(-density - 0.5 * e * e) / _ROOT_2π
-    note_density(own.settings, e, deviation * own.sizes[3])
+    note_density(own.settings, e, deviation * own.sizes[3], t)
     watch(own.settings, e * e, t)
 
 

@@ -64,7 +64,8 @@ SCORES = [SCORE, DENSITY, *range(SCORED, SETTINGS)]  # what was made of the rewa
 SHARED, LEVELS, RIDGE, GUEST = 0, 1, 2, 3
 
 _TAIL = 5.0  # degrees of freedom
-_DISCOUNT = 0.999  # of the log densities by which models are compared
+_FORGETTING = 0.001  # of the log densities by which models are compared, a round
+_FADING = 3.0  # early on they are weighted by (s / t)³, s their round: a model of few rounds is not yet what it will be
 _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
 _ALARM = 2.0
@@ -81,14 +82,14 @@ def watch(settings: FloatArray, squared: float, t: int) -> None:
 
 
 @inlined
-def note_density(settings: FloatArray, innovation: float, deviation: float) -> None:
+def note_density(settings: FloatArray, innovation: float, deviation: float, t: int) -> None:
     """Score a prediction of the played arm's reward: standardised innovation, predicted standard deviation.
 
     The log density is that of Student's t with 5 degrees of freedom and the predicted variance, without its constant:
     one outlier says little about which model is better, and a model that is too sure of itself still loses.
     """
     density = -math.log(deviation) - 0.5 * (_TAIL + 1.0) * math.log(1.0 + innovation * innovation / (_TAIL - 2.0))
-    settings[SCORE] = _DISCOUNT * settings[SCORE] + density
+    settings[SCORE] = (1.0 - max(_FORGETTING, _FADING / (t + _FADING))) * settings[SCORE] + density
     settings[DENSITY] = density
     settings[SCORED + 1 + int(settings[SCORED]) % RING] = innovation
     settings[SCORED] += 1.0

@@ -139,7 +139,7 @@ def ridge_learn(state: FloatArray, at: int, k: int, m: int, t: int, arm: int, re
         variance += y[i] * y[i]
     if own.settings[READY] > 0.0:
         deviation = math.sqrt(variance * own.sizes[4] / own.sizes[5])
-        note_density(own.settings, e / deviation, deviation * own.sizes[3])
+        note_density(own.settings, e / deviation, deviation * own.sizes[3], t + 1)
     own.sizes[4] += e * e / variance
     own.sizes[5] += 1.0
     ridge_update(own.W[arm], own.u[arm], y, x, own.scratch[1], own.scratch[2])

@@ -159,7 +159,7 @@ def shared_learn(state: FloatArray, at: int, k: int, m: int, t: int, arm: int, r
     V[d, d] -= last * last / F
     D[m + arm] += last * e / F
     deviation = math.sqrt(F)
-    note_density(own.settings, e / deviation, deviation * own.scale[m])
+    note_density(own.settings, e / deviation, deviation * own.scale[m], t)
     watch(own.settings, e * e / F, t)
 
 
