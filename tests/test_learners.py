@@ -186,14 +186,15 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
     np.testing.assert_allclose(own.P, P, atol=1e-9)
 
 
-def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, lags: int, context_first: bool) -> Array:
-    """[1 | five contexts, newest first | features | reward and indicator of each arm by lag] of standardised rows."""
-    contexts = rows[: t + context_first, :m].copy()
+def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, member: RidgeMember) -> Array:
+    """[1 | last contexts, newest first | features | reward and indicator of each arm by lag] of standardised rows."""
+    lags, window = member.lags, member.memory
+    contexts = rows[: t + member.context_first, :m].copy()
     for j in range(m):  # a missing entry is the mean of those before it
         for i in np.flatnonzero(np.isnan(contexts[:, j])):
             before = rows[:i, j][~np.isnan(rows[:i, j])]
             contexts[i, j] = before.mean() if len(before) else 0.0
-    newest = np.vstack([contexts[::-1], np.zeros((5, m))])[:5]
+    newest = np.vstack([contexts[::-1], np.zeros((window, m))])[:window]
     past = np.zeros((lags, k, 2))
     for lag in range(1, min(lags, t) + 1):
         arm, reward = rows[t - lag, -2:]
@@ -203,7 +204,8 @@ def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, lags: int, context
 
 
 @both_orders
-def test_the_ridge_member_solves_a_ridge_regression(context_first: bool) -> None:
+@pytest.mark.parametrize("memory", [0, 5])
+def test_the_ridge_member_solves_a_ridge_regression(context_first: bool, memory: int) -> None:
     m, q, k, n = 2, 1, 2, 80
     rng = np.random.default_rng(3)
     rows = np.column_stack(
@@ -217,7 +219,7 @@ def test_the_ridge_member_solves_a_ridge_regression(context_first: bool) -> None
     rows[rows[:, -2] < 0, -1] = math.nan
     rows[20:24, -1] = math.nan  # rewards that never came
     rows[n, -2:] = 1, 12.0
-    member = RidgeMember(k, m, q, context_first)
+    member = RidgeMember(k, m, q, context_first, memory=memory)
     block = member.fit(Task(n, 0, rows[:n].copy(), member.block(0.5), (0,))).block
     own = member.open(block)
     centre, scale = np.nanmean(rows[:n], axis=0), np.nanstd(rows[:n], axis=0)
@@ -226,7 +228,7 @@ def test_the_ridge_member_solves_a_ridge_regression(context_first: bool) -> None
 
     def expected(t: int) -> tuple[Array, Array]:
         """Forecast of every arm in round t and its standard error; the noise is that of the forecasts before it."""
-        inputs = [ridge_inputs(table, i, m, q, k, member.lags, context_first) for i in range(t + 1)]
+        inputs = [ridge_inputs(table, i, m, q, k, member) for i in range(t + 1)]
         V, b, squares, count = [np.eye(len(inputs[0])) for _ in range(k)], np.zeros((k, len(inputs[0]))), 1.0, 1
         for i in range(t):
             arm, reward, Θ = int(table[i, -2]), table[i, -1], inputs[i]
@@ -544,7 +546,7 @@ def test_health_and_models(learner: Any) -> None:
     for values in health.innovations.values():  # seed 4: standard normal as far as 128 numbers tell
         assert abs(values.mean()) < 0.5
         assert 0.5 < values.std() < 2
-    assert all(0.3 < level < 2 for name, level in health.level.items() if name != "ridge")
+    assert all(0.3 < level < 2 for name, level in health.level.items() if name not in ("ridge", "constant arms"))
     assert {record.model for record in health.fits} == names
     assert [record.round for record in health.fits] == sorted(record.round for record in health.fits)
     assert policy.models[0] == policy.model
@@ -761,7 +763,7 @@ def test_scores_are_discounted_log_densities_of_student_t() -> None:
             e = policy.health().innovations["shared system"][-1]
             deviation = (path.rewards[t, decision.arm] - decision.forecast[decision.arm]) / e
             density = -math.log(deviation) - 3 * math.log(1 + e**2 / 3)
-            assert policy._block(0)[SCORE] == pytest.approx(0.999 * before + density)
+            assert policy._block(0)[SCORE] == pytest.approx((1 - 3 / (t + 4)) * before + density)  # t + 1 rounds have begun
         policy.observe(path.contexts[t])
 
 
@@ -778,12 +780,12 @@ def test_a_newcomer_starts_level_with_the_last(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(SharedMember, "fit", late)
     with pytest.warns(RuntimeWarning, match="not yet"):
         play(policy, path, 0, 30)
-    assert {model.name for model in policy.models} == {"structural levels", "ridge"}
+    assert {model.name for model in policy.models} == {"structural levels", "ridge", "constant arms"}
     policy._block(0)[NEXT] = 30
     policy.decide()
     scores = {model.name: model.score for model in policy.models}
-    assert scores["shared system"] == min(scores["structural levels"], scores["ridge"])
-    assert len(set(scores.values())) == 2
+    assert scores["shared system"] == min(score for name, score in scores.items() if name != "shared system")
+    assert len(set(scores.values())) == 3
 
 
 def test_autopilot_follows_features_without_contexts() -> None:
@@ -881,4 +883,4 @@ def test_a_fit_looks_at_all_rounds_so_far() -> None:
     policy = Autopilot(arms=3, context_dim=2, rng=0)
     for t in range(50):
         step(policy, path, t)
-    assert [policy._block(number)[BEGIN] for number in range(len(policy._members))] == [0, 0, 0]
+    assert all(policy._block(number)[BEGIN] == 0 for number in range(len(policy._members)))

@@ -550,7 +550,7 @@ def test_autopilot_makes_its_fits_in_the_background() -> None:
         decision = step(policy, path, t)
         assert np.isfinite(decision.forecast).all()
         answered(policy)
-    assert {record.model for record in policy.health().fits} == {"shared system", "structural levels", "ridge"}
+    assert {record.model for record in policy.health().fits} == {member.name for member in policy._members}
     assert all(record.failure is None for record in policy.health().fits)
     assert policy.model is not None
 
@@ -686,4 +686,4 @@ def test_health_can_be_written_down() -> None:
     text = json.dumps(
         [health.level, health.alarms, health.fits, {a: b.tolist() for a, b in health.innovations.items()}]
     )
-    assert json.loads(text)[1] == {"shared system": 0, "structural levels": 0, "ridge": 0}
+    assert json.loads(text)[1] == {"shared system": 0, "structural levels": 0, "ridge": 0, "constant arms": 0}

@@ -37,13 +37,13 @@ from undertow.policies.state import ROUNDS
 
 __all__ = ["Autopilot"]
 
-_SHARED_BONUS, _RIDGE_BONUS = 2.0, 0.5
+_SHARED_BONUS, _RIDGE_BONUS, _CONSTANT_BONUS = 2.0, 0.5, 2.0
 
 
 @register("autopilot", citation="undertow")
 @dataclass(kw_only=True, eq=False, repr=False)
 class Autopilot(LearningPolicy):
-    """Run a shared system, the structural model and a ridge with reward lags; the best predictor decides.
+    """Run a shared system, the structural model, a ridge with reward lags and constant arms; the best predictor decides.
 
     Every model predicts the reward of the arm that was played, whoever chose it, so comparing them costs no regret. The
     score is the discounted sum of the log densities of the rewards.
@@ -72,14 +72,16 @@ class Autopilot(LearningPolicy):
     def _make_members(self) -> Sequence[tuple[Member, FloatArray]]:
         sizes = (self.arm_count, self._context_dim, self._feature_dim, self._context_first)
         shared, levels, ridge = SharedMember(*sizes), LevelsMember(*sizes), RidgeMember(*sizes)
+        constant = RidgeMember(*sizes, memory=0)
         guests = [CandidateMember(*sizes, candidate.name) for candidate in self.candidates]
-        names = [shared.name, levels.name, ridge.name, *(guest.name for guest in guests)]
+        names = [shared.name, levels.name, ridge.name, constant.name, *(guest.name for guest in guests)]
         if len(set(names)) < len(names):
             raise InvalidInputError(f"candidates: expected names that differ from one another's, got {names}")
         return [
             (shared, shared.block(_SHARED_BONUS)),
             (levels, levels.block(expected_largest(self.arm_count))),
             (ridge, ridge.block(_RIDGE_BONUS)),
+            (constant, constant.block(_CONSTANT_BONUS)),
             *((guest, guest.block()) for guest in guests),
         ]
 

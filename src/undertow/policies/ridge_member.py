@@ -24,26 +24,31 @@ from undertow.policies.ridge_member_steps import RidgeBlock, open_ridge_block, r
 
 __all__ = ["RidgeMember"]
 
-_WINDOW = 5
-_LAGS, _LAG_INPUTS = 5, 60  # rounds of own rewards, and how many inputs they may bring
+_LAG_INPUTS = 60  # how many inputs past rewards may bring
 _DRIFT = 0.25  # change of mean or scale, relative to the scale, from which the regression is built anew
 
 
 @dataclass(frozen=True)
 class RidgeMember(Member):
-    """What LinUCB with reward lags knows, at any scale: rewards need not be linear in any hidden state."""
+    """What LinUCB with reward lags knows, at any scale: rewards need not be linear in any hidden state.
+
+    `memory` is over how many past rounds contexts and own rewards enter; with 0, an arm is a constant and fixed weights
+    on the features.
+    """
 
     growth: ClassVar[float] = 2.0
+
+    memory: int = 5
 
     @property
     def lags(self) -> int:
         """Over how many past rounds own rewards enter."""
-        return min(_LAGS, _LAG_INPUTS // (2 * self.arms))
+        return min(self.memory, _LAG_INPUTS // (2 * self.arms))
 
     @property
     def name(self) -> str:
         """What people call the model."""
-        return "ridge"
+        return "ridge" if self.memory else "constant arms"
 
     @property
     def size(self) -> int:
@@ -54,14 +59,14 @@ class RidgeMember(Member):
     def sizes(self) -> list[int]:
         """Places in the block that hold sizes and never change."""
         first = SETTINGS + 4 * self.arms
-        inputs = self.size - len(new_inputs(self.context_dim, _WINDOW, self.feature_dim, self.lags))
+        inputs = self.size - len(new_inputs(self.context_dim, self.memory, self.feature_dim, self.lags))
         return [KIND, SIZE, first, first + 1, inputs, inputs + 1, inputs + 2]
 
     def block(self, factor: float) -> FloatArray:
         """Return the block before the first round."""
         k, m, q = self.arms, self.context_dim, self.feature_dim
-        p = inputs_size(k, m, _WINDOW, q, self.lags)
-        block = ridge_block(k, m, q, _WINDOW, self.lags, p)
+        p = inputs_size(k, m, self.memory, q, self.lags)
+        block = ridge_block(k, m, q, self.memory, self.lags, p)
         block[KIND], block[SIZE], block[FACTOR] = RIDGE, len(block), factor
         return block
 
