@@ -30,6 +30,7 @@ _SQUARINGS = 18
 _B = WIDTH * WIDTH
 _C = _B + WIDTH
 _PSEUDO_ARMS = 2.0  # how many arms the prior of the arms' own spread counts for
+_LEAST_EXPLAINED = 0.05  # share of the rewards' variance that a typical arm is expected to explain at the least
 
 
 @kernel
@@ -147,7 +148,8 @@ def renew_prior(
     """Estimate the prior anew from the model and return the effective degrees of freedom of the whole model.
 
     τ, the trace of the state's mean second moment, sets the variance at the start, τ/d, and the precision of a
-    context's loadings, so that ⟨C_i, z⟩ varies as its output does. The arms' own spread sets theirs (empirical Bayes).
+    context's loadings, so that ⟨C_i, z⟩ varies as its output does. The arms' own spread sets theirs (empirical Bayes),
+    with a few typical arms beside them, whose rewards vary by what is not noise.
     `inverse` has to be that of `invert_information`.
     """
     p = m + k
@@ -157,7 +159,8 @@ def renew_prior(
     for i in range(d):
         τ += whole[i, i]
     τ = max(τ / max(whole[WIDTH, WIDTH], 1.0), 1.0 * d)
-    squares = _PSEUDO_ARMS * d / τ
+    explained = max(1.0 - math.exp(π[noise_at(p) + m]), _LEAST_EXPLAINED)  # of the rewards' variance, which is 1
+    squares = _PSEUDO_ARMS * explained * d / τ
     mean, weight = 0.0, 1.0
     freedom = 0.0
     used = np.zeros(m + 1)
@@ -178,7 +181,7 @@ def renew_prior(
         used[min(o, m)] += spent
         counts[min(o, m)] += information[block * o + block - 1]
     mean /= weight
-    spread = _PSEUDO_ARMS
+    spread = _PSEUDO_ARMS * explained
     for o in range(m, p):
         deviation = π[offsets_at(p) + o] - mean
         spread += deviation * deviation + inverse[block * o + BLOCK * d + d]
