@@ -233,19 +233,20 @@ def inverse_blocks(π: Array, d: int, m: int, k: int, blocks: list[Array], prior
 
 def renewed(π: Array, d: int, m: int, k: int, blocks: list[Array], prior: Array) -> tuple[Array, float]:
     """The prior that a model suggests, and the model's effective degrees of freedom: Σ(1 − precision × variance)."""
-    _, _, C, D, _ = unpack(π, d, m, k)
+    _, _, C, D, r = unpack(π, d, m, k)
     V = inverse_blocks(π, d, m, k, blocks, prior)
+    share = max(1 - r[-1], 0.05)
     τ = max(np.trace(blocks[-1][:d, :d]) / max(blocks[-1][d, d], 1), d)
     spent = np.array([np.sum(1 - loading_penalty(prior, o, d, m)[0] * np.diag(V[o])) for o in range(m + k)])
     counts = np.array([blocks[o][d, d] for o in range(m + k)])
     by_noise = [[*spent[:m], spent[m:].sum()], [*counts[:m], counts[m:].sum()]]
 
     arms = range(m, m + k)
-    squares = sum(np.sum(C[o] ** 2) + np.trace(V[o][:d, :d]) for o in arms)  # as if two arms had shown d/τ each
+    squares = sum(np.sum(C[o] ** 2) + np.trace(V[o][:d, :d]) for o in arms)  # two more arms are typical: they explain
     weights = np.array([1 / (V[o][d, d] + 1 / prior[5]) for o in arms])
     mean = weights @ D[m:] / (1 + weights.sum())
-    spread = np.sum((D[m:] - mean) ** 2) + sum(V[o][d, d] for o in arms)  # ... and 1 each
+    spread = np.sum((D[m:] - mean) ** 2) + sum(V[o][d, d] for o in arms)  # what is not noise
     used = np.minimum(by_noise[0], 0.5 * np.array(by_noise[1]))
-    new = [τ / d, τ, 1, (k + 2) * d / (2 * d / τ + squares), mean, (k + 2) / (2 + spread), 0.01, *used]
+    new = [τ / d, τ, 1, (k + 2) * d / (2 * share * d / τ + squares), mean, (k + 2) / (2 * share + spread), 0.01, *used]
     dynamics = max(d * np.sum(1 - np.diag(V[-1])) - d * (d - 1) / 2, 0)  # rotations of the state are no parameters
     return np.array(new), float(spent.sum() + dynamics + m + 1)
