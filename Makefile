@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: help setup check test study bench bench-tune clean
+.PHONY: help setup check test study bench bench-tune examples clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
 	@echo "make check   format, lint, types, direction of imports"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
+	@echo "make examples run the examples and put their tables and figures into docs/examples"
 	@echo "make setup   create $(VENV) and install everything (the others do this by themselves)"
 	@echo "make clean   remove what was built, compiled or written"
 
@@ -42,6 +43,9 @@ bench: $(READY)
 
 bench-tune: $(READY)
 	$(BIN)/python -m benchmarks.tune
+
+examples: $(READY)
+	$(BIN)/python examples/pages.py
 
 clean:
 	rm -rf $(VENV) .bench out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

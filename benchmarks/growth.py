@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from benchmarks.report import OUT, Report, in_turn, sampled
 from undertow import Trajectory, make, random_system, simulate
@@ -108,6 +109,9 @@ def draw(found: Sequence[tuple[Series, dict[int, list[float]]]]) -> None:
         axis.set(xscale="log", yscale="log", xlabel=what.size)
         axis.set_title(f"{what.title}\nfitted {exponent(times):.2f}, expected {what.expected:g}", fontsize=8)
         axis.set_xticks(sizes, [f"{size}" for size in sizes], fontsize=7)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.tick_params(axis="y", labelsize=7)
         axis.minorticks_off()
         axis.set_ylabel("µs a round" if what.rounds else "µs in all", fontsize=8)
     axes.flat[0].legend(frameon=False, fontsize=8)

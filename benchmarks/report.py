@@ -69,8 +69,9 @@ class Report:
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {**conditions(), "tables": self.tables, **more}
         path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        missed = [target for table in self.tables.values() for target in table["targets"] if not target["met"]]
-        print(f"\n{len(missed)} targets missed; written to {path.relative_to(HERE.parent)}", flush=True)
+        met = [target["met"] for table in self.tables.values() for target in table["targets"]]
+        targets = f"{met.count(False)} of {len(met)} targets missed; " if met else ""
+        print(f"\n{targets}written to {path.relative_to(HERE.parent)}", flush=True)
 
 
 def markdown(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:

@@ -19,6 +19,7 @@ from undertow.theory import true_noise_bound
         (1, 2, {"smoothing": 0.9, "window_penalty": 0.5, "weight_bound": 1.0}, {"α": 0.9, "ν": 0.5, "B_G": 1.0}),
         (1, 2, {"width": "noise+bias", "bias_bound": 0.2}, {"B_β": 0.2}),
         (1, 2, {"as_printed": {"A1"}}, {"as_printed": {"A1"}}),
+        (2, 2, {"as_printed": {"A1"}, "max_window": 3}, {"as_printed": {"A1"}, "s_N": 3}),
         (2, 2, {"as_printed": {"A2"}, "max_window": 3}, {"as_printed": {"A2"}, "s_N": 3}),
         (1, 2, {"as_printed": {"A3"}}, {"as_printed": {"A3"}}),
         (1, 2, {"as_printed": {"A4"}}, {"as_printed": {"A4"}}),

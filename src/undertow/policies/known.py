@@ -100,7 +100,7 @@ class KnownPolicy(LivePolicy):
         t = int(self._state[ROUNDS])
         oldest = next(iter(self._pending.values())).round if self._pending else t
         for number in list(self._rounds):
-            if number >= max(oldest, t - self.max_delay):
+            if number >= max(oldest, t - self.max_delay - 1):  # with the context first, round t − 1 is still the last
                 break
             del self._rounds[number]
         self._rounds[t] = _Round(self._state.copy())
@@ -121,7 +121,7 @@ class KnownPolicy(LivePolicy):
             return
         begun = int(self._state[ROUNDS])
         then = begun - 1 - age
-        if then not in self._rounds:
+        if age > self.max_delay or then not in self._rounds:
             raise UnknownDecisionError(
                 f"decision: its reward comes {age} rounds late, and only max_delay = {self.max_delay} are remembered"
             )

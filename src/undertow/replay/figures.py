@@ -59,18 +59,23 @@ def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
     at = np.unique(np.linspace(0, len(rewards) - 1, _POINTS).astype(int))
     sheet = Sheet(figsize=(WIDTH, 3.4), layout="constrained")
     axis = sheet.subplots()
-    plain_axis(axis, "", f"earned beyond arm {result.table.arms[best]}")
+    plain_axis(axis, "", "earned beyond the best fixed arm")
     axis.axhline(0, color="black", lw=1.2, ls="--", label=f"best fixed arm: {result.table.arms[best]}")
+    low, high = 0.0, 0.0
     for spec in result.policies:
         ahead = np.cumsum(result.rewards(spec.label) - rewards[:, best])
         axis.plot(at + 1, ahead[at], **(line_style(spec.label) | {"lw": 1.5}))
+        if spec.policy != "random":  # which would squeeze all others into a line
+            low, high = min(low, float(ahead.min())), max(high, float(ahead.max()))
+    if high > low:
+        axis.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
     axis.set_xlabel("round", fontsize=SMALL)
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axis.set_xlim(0, len(rewards))
     sheet.legend(ncols=3, **LEGEND)
     caption = (
         "Rewards summed up over rounds, less those of the best fixed arm in hindsight. A line that rises wins; one "
-        "that falls at first and rises later pays for learning."
+        "that falls at first and rises later pays for learning. Random may leave the scale."
     )
     return sheet, "rounds", "Where it was won and lost", caption
 

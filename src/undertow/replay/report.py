@@ -17,18 +17,18 @@ from undertow.study.page import count, figures_html, number, text, write_page
 __all__ = ["report_diagnosis", "report_log", "report_replay"]
 
 _MEASURES = {
-    "reward": "mean reward",
-    "regret_fixed": "regret: best fixed arm",
-    "regret_clairvoyant": "regret: clairvoyant",
     "share": "share won, %",
-    "beyond_fixed": "beyond the fixed arm, %",
+    "beyond_fixed": "beyond\nfixed, %",
+    "reward": "mean reward",
+    "regret_fixed": "regret:\nfixed arm",
+    "regret_clairvoyant": "regret:\nclairvoyant",
 }
 _ESTIMATES = {
     "rejection": "rejection",
     "ips": "IPS",
-    "snips": "self-normalised IPS",
-    "dr": "doubly robust",
-    "gain": "gain over the log",
+    "snips": "self-normal-\nised IPS",
+    "dr": "doubly\nrobust",
+    "gain": "gain over\nthe log",
 }
 
 
@@ -43,11 +43,12 @@ def report_replay(result: Replay, figures: Sequence[Figure], command: str, folde
         f"clairvoyant. The best fixed arm in hindsight wins {100 * fixed['share']:.1f} %."
     )
     note = (
-        "Mean reward a round; regret, the sum over rounds of what the best fixed arm in hindsight, or the best arm of "
-        "every round (the clairvoyant), paid more; share won of the gap between any arm at random (0) and the "
-        "clairvoyant (100), which nobody can reach, since he knows each round's noise; and share won of what lies "
-        "beyond the best fixed arm (0), negative for less than that. Small: 95 % intervals from a bootstrap of blocks "
-        f"of {result.block} rounds, the same blocks for all. Policies that draw random numbers are averaged over runs."
+        "Share won of the gap between any arm at random (0) and the clairvoyant (100), who plays the best arm of every "
+        "round; nobody can reach that, since he knows each round's noise. Beyond fixed: the same between the best "
+        "fixed arm in hindsight (0) and the clairvoyant, negative for less than that. Mean reward a round. Regret: the "
+        "sum over rounds of what the best fixed arm, or the clairvoyant, was paid more. Small: 95 % intervals from a "
+        f"bootstrap of blocks of {result.block} rounds, the same blocks for all. Policies that draw random numbers are "
+        "averaged over runs."
     )
     rows = _measures(result.summary, _MEASURES, best["policy"])
     parts = [
@@ -64,12 +65,17 @@ def report_replay(result: Replay, figures: Sequence[Figure], command: str, folde
 
 def report_log(result: LogReplay, figures: Sequence[Figure], command: str, folder: Path) -> Path:
     """Write the report of a replay of a log to `folder / "report.html"`."""
-    best = result.summary.filter(pl.col("kind") == "policy").sort("dr", descending=True).row(0, named=True)
+    best, fixed = (
+        result.summary.filter(pl.col("kind") == kind).sort("dr", descending=True).row(0, named=True)
+        for kind in ("policy", "fixed arm")
+    )
     lead = (
         f"{count(len(result.policies), 'policy', 'policies')} were led through a log of "
         f"{count(result.table.rounds, 'round')} of {count(len(result.table.arms), 'arm')}. By the doubly robust "
         f"estimate {best['policy']} earns most: {number(best['dr'])} a round, {number(best['gain'])} "
-        f"({number(best['gain_low'])} to {number(best['gain_high'])}) more than was logged."
+        f"({number(best['gain_low'])} to {number(best['gain_high'])}) more than was logged. The best fixed arm "
+        f"({fixed['policy']}) is put at {number(fixed['dr'])} ({number(fixed['dr_low'])} to "
+        f"{number(fixed['dr_high'])})."
     )
     note = (
         "Estimated mean reward a round. A policy decides in every round of the log and learns a reward only where it "
@@ -88,7 +94,7 @@ def report_log(result: LogReplay, figures: Sequence[Figure], command: str, folde
         f"<ul>{alarm}</ul>" if alarm else "",
         "<h2>What each policy would have earned</h2>",
         f"<p>{text(note)}</p>",
-        _table(["policy", *_ESTIMATES.values(), "effective rounds"], rows),
+        _table(["policy", *_ESTIMATES.values(), "effective\nrounds"], rows),
         figures_html(figures),
         _notes(result.table, result.notes),
         _repeat(command),
@@ -122,7 +128,9 @@ def _measures(summary: pl.DataFrame, measures: dict[str, str], best: str) -> lis
     for row in table:
         policy = row["kind"] == "policy"
         dot = f'<span class="dot" style="background:{colour(row["policy"])}"></span>' if policy else ""
-        name = text(row["policy"]) if policy else f"<em>{text(row['policy'])}</em>"
+        label, _, arm = row["policy"].partition(": ") if not policy else (row["policy"], "", "")
+        name = text(label) if policy else f"<em>{text(label)}</em>"
+        name += f"<br><small>{text(arm)}</small>" if arm else ""
         cells = [f'<th scope="row">{dot}{name}</th>']
         for measure, factor in factors.items():
             value, spread = spelled(row, measure, digits[measure], factor)
@@ -138,9 +146,13 @@ def _first(name: str) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     first, *others = head
-    names = f'<th scope="row">{text(first)}</th>' + "".join(f'<th scope="col">{text(name)}</th>' for name in others)
+    names = f'<th scope="row">{text(first)}</th>' + "".join(f'<th scope="col">{_lines(name)}</th>' for name in others)
     body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     return f'<div class="scroll"><table>\n<thead><tr>{names}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+
+
+def _lines(title: str) -> str:
+    return "<br>".join(text(line) for line in title.split("\n"))
 
 
 def _notes(table: Table, notes: Sequence[str]) -> str:
