@@ -245,7 +245,7 @@ def test_the_ridge_member_solves_a_ridge_regression(context_first: bool, memory:
     for t in (n, n + 1):
         if context_first:
             ridge_observe(block, 0, k, m, rows[t, :m])
-        ridge_see(block, 0, k, m, t, rows[t, m : m + q], 0)
+        ridge_see(block, 0, k, m, t, rows[t, m : m + q])
         ridge_decide(block, 0, k, m)
         mean, error = expected(t)
         np.testing.assert_allclose(own.out[0], mean, rtol=1e-9)
@@ -763,7 +763,9 @@ def test_scores_are_discounted_log_densities_of_student_t() -> None:
             e = policy.health().innovations["shared system"][-1]
             deviation = (path.rewards[t, decision.arm] - decision.forecast[decision.arm]) / e
             density = -math.log(deviation) - 3 * math.log(1 + e**2 / 3)
-            assert policy._block(0)[SCORE] == pytest.approx((1 - 3 / (t + 4)) * before + density)  # t + 1 rounds have begun
+            assert policy._block(0)[SCORE] == pytest.approx(
+                (1 - 3 / (t + 4)) * before + density
+            )  # t + 1 rounds have begun
         policy.observe(path.contexts[t])
 
 

@@ -41,6 +41,16 @@ def inlined(function: F) -> F:
     return part
 
 
+def spliced(function: F) -> F:
+    """Mark a part that is written into the one or two kernels that need it before they are compiled.
+
+    `inlined` compiles a part by itself and leaves the rest to LLVM, which is the shorter way for what stands in many
+    places; what stands in one would be translated, optimised and emitted twice.
+    """
+    part: F = numba.njit(inline="always", **_OPTIONS)(function)
+    return part
+
+
 @functools.cache
 def plain(part: Callable[..., Any]) -> Callable[..., Any]:
     """Return the Python function behind a compiled one, and behind what it calls.

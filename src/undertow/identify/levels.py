@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
+from undertow._kernel import kernel, spliced
 from undertow.errors import InvalidInputError
 from undertow.identify.levels_score import levels_likelihood, levels_workspace
 from undertow.identify.levels_steps import (
@@ -251,7 +251,7 @@ def _centre_and_scale(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
     return centre, np.where(scale > 1e-12 * np.abs(columns).max(axis=0), scale, 1.0)
 
 
-@kernel
+@spliced
 def _penalised(
     table: FloatArray,
     hyper: FloatArray,
@@ -278,7 +278,7 @@ def _penalised(
     return objective, log_likelihood
 
 
-@inlined
+@spliced
 def _rank_two(B: FloatArray, s: FloatArray, y: FloatArray, By: FloatArray) -> None:
     """Update the inverse curvature B after a step s along which the (ascending) gradient fell by y: BFGS."""
     sy = 0.0
@@ -317,9 +317,26 @@ def levels_optimise(
             c[i] = math.atanh(hyper[i]) if i < GROUPS else math.log(hyper[i])
             information = 0.2 if i == 2 * GROUPS else 0.02  # of a reward, roughly
             B[i, i] = 1.0 / (1.0 / prior[1, i] ** 2 + information * rewards)
-    f, log_likelihood = _penalised(table, hyper, k, q, prior, c, g, work)
-    used = 1
-    while used < evaluations:
+    f, log_likelihood, slope, step, longest = -np.inf, -np.inf, 0.0, 0.0, 1.0
+    used = 0
+    while used == 0 or used < evaluations:
+        for i in range(HYPERS):
+            new_c[i] = c[i] + step * s[i]
+        new_f, new_log_likelihood = _penalised(table, new, k, q, prior, new_c, new_g, work)
+        used += 1
+        if used > 1 and not new_f >= f + 1e-4 * step * slope:
+            vertex = 0.5 * slope * step * step / (f + slope * step - new_f)  # of the parabola through what is known
+            step = min(max(vertex, 0.1 * step), 0.5 * step) if np.isfinite(vertex) else 0.1 * step
+            if step * longest > 1e-6:
+                continue
+            break
+        f, log_likelihood = new_f, new_log_likelihood
+        for i in range(HYPERS):
+            s[i] *= step
+            y[i] = g[i] - new_g[i]
+            hyper[i], c[i], g[i] = new[i], new_c[i], new_g[i]
+        if used > 1:
+            _rank_two(B, s, y, new_c)
         slope = 0.0
         longest = 1.0
         for i in range(HYPERS):
@@ -331,23 +348,4 @@ def levels_optimise(
         if not slope > _TOLERANCE:
             break
         step = 1.0 / longest
-        better = False
-        while used < evaluations and step * longest > 1e-6:
-            for i in range(HYPERS):
-                new_c[i] = c[i] + step * s[i]
-            new_f, new_log_likelihood = _penalised(table, new, k, q, prior, new_c, new_g, work)
-            used += 1
-            better = new_f >= f + 1e-4 * step * slope
-            if better:
-                break
-            vertex = 0.5 * slope * step * step / (f + slope * step - new_f)  # of the parabola through what is known
-            step = min(max(vertex, 0.1 * step), 0.5 * step) if np.isfinite(vertex) else 0.1 * step
-        if not better:
-            break
-        f, log_likelihood = new_f, new_log_likelihood
-        for i in range(HYPERS):
-            s[i] *= step
-            y[i] = g[i] - new_g[i]
-            hyper[i], c[i], g[i] = new[i], new_c[i], new_g[i]
-        _rank_two(B, s, y, new_c)
     return f, log_likelihood, used

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
+from undertow._kernel import inlined, kernel, spliced
 from undertow._view import view
 from undertow.identify.levels_steps import (
     GROUPS,
@@ -155,7 +155,7 @@ def levels_workspace(n: int, k: int, q: int) -> int:
     return 6 * D + 2 * D * D + most
 
 
-@kernel
+@spliced
 def levels_likelihood(
     table: FloatArray, hyper: FloatArray, k: int, q: int, score: FloatArray, work: FloatArray
 ) -> float:
@@ -231,7 +231,7 @@ def levels_likelihood(
     return log_likelihood
 
 
-@inlined
+@spliced
 def _gather_score(
     score: FloatArray, hyper: FloatArray, sums: FloatArray, y: FloatArray, noise_score: float, k: int, q: int
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
+from undertow._kernel import spliced
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
 from undertow.policies.candidate import Candidate, CandidateMember, candidate_learn
@@ -43,7 +43,7 @@ _SHARED_BONUS, _RIDGE_BONUS, _CONSTANT_BONUS = 2.0, 0.5, 2.0
 @register("autopilot", citation="undertow")
 @dataclass(kw_only=True, eq=False, repr=False)
 class Autopilot(LearningPolicy):
-    """Run a shared system, the structural model, a ridge with reward lags and constant arms; the best predictor decides.
+    """Run a shared system, structural levels, a ridge with reward lags and constant arms; the best predictor decides.
 
     Every model predicts the reward of the arm that was played, whoever chose it, so comparing them costs no regret. The
     score is the discounted sum of the log densities of the rewards.
@@ -129,7 +129,7 @@ class Autopilot(LearningPolicy):
         LearningPolicy.save(self, path)
 
 
-@inlined
+@spliced
 def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
     """Have every model forecast, and play the largest forecast + width of the leader."""
     header, state = own.shared.header, own.state
@@ -150,7 +150,7 @@ def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray)
     return choose(own, leader, draws)
 
 
-@kernel
+@spliced
 def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: FloatArray) -> None:
     """Bring one model into the present round and have it forecast."""
     kind, ready = state[at + KIND], state[at + READY] > 0.0
@@ -160,16 +160,16 @@ def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: 
             shared_forecast(state, at, k, m)
     elif kind == LEVELS:
         levels_begin(state, at, k, m)
-        levels_see(state, at, k, m, features, 0)
+        levels_see(state, at, k, m, features)
         if ready:
             levels_decide(state, at, k, m)
     elif kind == RIDGE:
-        ridge_see(state, at, k, m, t, features, 0)
+        ridge_see(state, at, k, m, t, features)
         if ready:
             ridge_decide(state, at, k, m)
 
 
-@inlined
+@spliced
 def autopilot_played(own: LearnerState, arm: int) -> None:
     """Tell every model which arm was played, −1 for none; the round is over unless its context is still to come."""
     state, header = own.state, own.shared.header
@@ -188,7 +188,7 @@ def autopilot_played(own: LearnerState, arm: int) -> None:
         at += int(state[at + SIZE])
 
 
-@inlined
+@spliced
 def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Let every model predict the reward, be scored, and learn it."""
     state, header = own.state, own.shared.header
@@ -207,7 +207,7 @@ def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: Fl
         at += int(state[at + SIZE])
 
 
-@inlined
+@spliced
 def autopilot_observe(own: LearnerState, context: FloatArray) -> None:
     """Show a context to every model."""
     state, header = own.state, own.shared.header

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import inlined
+from undertow._kernel import spliced
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
 from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, open_learner
@@ -49,7 +49,7 @@ class LearnedKalman(LearningPolicy):
         return [(member, member.block(self.exploration))]
 
 
-@inlined
+@spliced
 def learned_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width; ask for a fit first, where one is due."""
     header = own.shared.header
@@ -63,7 +63,7 @@ def learned_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -
     return choose(own, at if state[at + READY] > 0.0 else -1, draws)
 
 
-@inlined
+@spliced
 def learned_played(own: LearnerState, arm: int) -> None:
     """Take note of the arm; the round is over unless its context is still to come."""
     k, m = int(own.shared.header[0]), int(own.shared.header[1])
@@ -73,14 +73,14 @@ def learned_played(own: LearnerState, arm: int) -> None:
         own.state[own.at + OVER] = 1.0
 
 
-@inlined
+@spliced
 def learned_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Condition the model on a reward of the present round."""
     k, m, t = int(own.shared.header[0]), int(own.shared.header[1]), int(own.shared.header[ROUNDS])
     shared_learn(own.state, own.at, k, m, t, arm, rewards[arm])
 
 
-@inlined
+@spliced
 def learned_observe(own: LearnerState, context: FloatArray) -> None:
     """Condition the model on a context."""
     k, m, t = int(own.shared.header[0]), int(own.shared.header[1]), int(own.shared.header[ROUNDS])

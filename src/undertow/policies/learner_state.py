@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined
+from undertow._kernel import spliced
 from undertow._view import view
 from undertow.policies.member import ALARMED, BUSY, NEXT, SETTINGS
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
@@ -26,7 +26,7 @@ class LearnerState(NamedTuple):
     at: int
 
 
-@inlined
+@spliced
 def open_learner(state: FloatArray) -> LearnerState:
     """Split the packed state into its parts."""
     k = int(state[0])
@@ -35,7 +35,7 @@ def open_learner(state: FloatArray) -> LearnerState:
     return LearnerState(open_shared(state), state, head, plays, at + HEAD + k)
 
 
-@inlined
+@spliced
 def start_up(own: LearnerState, draws: FloatArray) -> int:
     """Return an open arm among those played least, drawn at random; the first draw of all also seeds the fits."""
     plays, closed = own.plays, own.shared.closed
@@ -49,13 +49,13 @@ def start_up(own: LearnerState, draws: FloatArray) -> int:
     return arm
 
 
-@inlined
+@spliced
 def fit_is_due(state: FloatArray, at: int, t: int) -> bool:
     """Tell whether the model whose block begins at `at` wants to be fitted before round t is decided."""
     return bool(state[at + BUSY] == 0.0 and (t >= state[at + NEXT] or state[at + ALARMED] > 0.0))
 
 
-@inlined
+@spliced
 def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
     """Return the open arm with the largest forecast + width of the leading model.
 
@@ -82,7 +82,7 @@ def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
     return arm
 
 
-@inlined
+@spliced
 def count_round(own: LearnerState, arm: int) -> None:
     """Count the round and the play of its arm, −1 where there was none."""
     own.shared.header[ROUNDS] += 1.0

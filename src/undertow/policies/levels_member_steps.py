@@ -92,12 +92,12 @@ def levels_begin(state: FloatArray, at: int, k: int, m: int) -> None:
 
 
 @kernel
-def levels_see(state: FloatArray, at: int, k: int, m: int, features: FloatArray, first: int) -> None:
-    """Set the features of the present round: those from `first` on, and the lagged contexts."""
+def levels_see(state: FloatArray, at: int, k: int, m: int, features: FloatArray) -> None:
+    """Set the features of the present round: those given, and the lagged contexts."""
     own = open_levels_block(state, at, k, m)
     q, lags = int(own.sizes[0]), int(own.sizes[1])
     for i in range(q):
-        own.u[i] = (features[first + i] - own.centre[i]) / own.scale[i]
+        own.u[i] = (features[i] - own.centre[i]) / own.scale[i]
     for lag in range(lags):
         for j in range(m):
             i = q + lag * m + j
@@ -165,18 +165,19 @@ def levels_catch_up(
 
     A row holds m contexts, features, arm and reward.
     """
-    arm, reward = rows.shape[1] - 2, rows.shape[1] - 1
+    width = rows.shape[1]
+    arm, reward = width - 2, width - 1
     for i in range(len(rows)):
         t = begin + i
         if first and fresh <= t < seen:
-            levels_observe(state, at, k, m, rows[i], first)
+            levels_observe(state, at, k, m, view(rows, i * width, (m,)), first)
         if t < decided:
             levels_begin(state, at, k, m)
             if rows[i, arm] >= 0.0:
-                levels_see(state, at, k, m, rows[i], m)
+                levels_see(state, at, k, m, view(rows, i * width + m, (arm - m,)))
                 if not np.isnan(rows[i, reward]):
                     levels_learn(state, at, k, m, t + 1, int(rows[i, arm]), rows[i, reward])
             if first or m == 0:
                 state[at + OVER] = 1.0
         if not first and fresh <= t < seen:
-            levels_observe(state, at, k, m, rows[i], first)
+            levels_observe(state, at, k, m, view(rows, i * width, (m,)), first)

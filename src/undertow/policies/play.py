@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel, plain
+from undertow._kernel import kernel, plain, spliced
 from undertow._view import view
 from undertow.policies.state import EXPLORE, FEATURES, PROPOSED, Shared, count_open
 
@@ -60,7 +60,7 @@ class Stage:
         return bool(done > call)
 
 
-@inlined
+@spliced
 def explored(shared: Shared, arm: int, draws: FloatArray) -> int:
     """Return the proposed arm or, with probability ε, one drawn from all that are open."""
     ε, last = shared.header[EXPLORE], len(draws) - 1

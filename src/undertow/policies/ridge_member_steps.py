@@ -88,11 +88,11 @@ def ridge_block(k: int, m: int, q: int, window: int, lags: int, p: int) -> Float
 
 
 @kernel
-def ridge_see(state: FloatArray, at: int, k: int, m: int, t: int, features: FloatArray, first: int) -> None:
-    """Build the inputs of round t, with the features from `first` on."""
+def ridge_see(state: FloatArray, at: int, k: int, m: int, t: int, features: FloatArray) -> None:
+    """Build the inputs of round t."""
     own = open_ridge_block(state, at, k, m)
     for i in range(int(own.sizes[1])):
-        own.row[m + i] = (features[first + i] - own.centre[m + i]) / own.scale[m + i]
+        own.row[m + i] = (features[i] - own.centre[m + i]) / own.scale[m + i]
     build_inputs(own.inputs, k, t, own.row[m:], own.Θ)
 
 
@@ -171,16 +171,17 @@ def ridge_catch_up(
 
     A row holds m contexts, features, arm and reward.
     """
-    arm, reward = rows.shape[1] - 2, rows.shape[1] - 1
+    width = rows.shape[1]
+    arm, reward = width - 2, width - 1
     for i in range(len(rows)):
         t = begin + i
         if first and fresh <= t < seen:
-            ridge_observe(state, at, k, m, rows[i])
+            ridge_observe(state, at, k, m, view(rows, i * width, (m,)))
         if t < decided:
             if rows[i, arm] >= 0.0:
-                ridge_see(state, at, k, m, t, rows[i], m)
+                ridge_see(state, at, k, m, t, view(rows, i * width + m, (arm - m,)))
             ridge_played(state, at, k, m, t, int(rows[i, arm]))
             if rows[i, arm] >= 0.0 and not np.isnan(rows[i, reward]):
                 ridge_learn(state, at, k, m, t, int(rows[i, arm]), rows[i, reward])
         if not first and fresh <= t < seen:
-            ridge_observe(state, at, k, m, rows[i])
+            ridge_observe(state, at, k, m, view(rows, i * width, (m,)))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import inlined
+from undertow._kernel import spliced
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
 from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, open_learner
@@ -62,7 +62,7 @@ class StructuralKalman(LearningPolicy):
         return [(member, member.block(factor))]
 
 
-@inlined
+@spliced
 def structural_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width; ask for a fit first, where one is due."""
     header = own.shared.header
@@ -71,13 +71,13 @@ def structural_decide(own: LearnerState, features: FloatArray, draws: FloatArray
     if fit_is_due(state, at, t):
         return -1
     levels_begin(state, at, k, m)
-    levels_see(state, at, k, m, features, 0)
+    levels_see(state, at, k, m, features)
     if state[at + READY] > 0.0:
         levels_decide(state, at, k, m)
     return choose(own, at if state[at + READY] > 0.0 else -1, draws)
 
 
-@inlined
+@spliced
 def structural_played(own: LearnerState, arm: int) -> None:
     """Take note of the arm; the round is over unless its context is still to come."""
     header = own.shared.header
@@ -87,14 +87,14 @@ def structural_played(own: LearnerState, arm: int) -> None:
         own.state[own.at + OVER] = 1.0
 
 
-@inlined
+@spliced
 def structural_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Condition the model on a reward of the present round."""
     header = own.shared.header
     levels_learn(own.state, own.at, int(header[0]), int(header[1]), int(header[ROUNDS]), arm, rewards[arm])
 
 
-@inlined
+@spliced
 def structural_observe(own: LearnerState, context: FloatArray) -> None:
     """File a context."""
     header = own.shared.header
