@@ -569,6 +569,39 @@ def test_a_model_that_was_fitted_during_a_pause_catches_up_with_it(monkeypatch: 
     assert policy._block(0)[SCORED] == 4  # rounds 6 to 9 had rewards; the pause had none
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One policy takes 32 rounds at a time, the other all at once; a late reward sends the first back to its beginning."""
+    path = three_arms().sample(130, rng=1)
+    gate = Gate(monkeypatch)
+    policies = [build(LearnedKalman, path, refit="background") for _ in range(2)]
+    missing = []
+    for policy in policies:
+        take_turns(policy)
+        for t in range(106):
+            decision = policy.decide()
+            if t == 20:
+                missing.append(decision)
+            else:
+                policy.learn(decision, reward(path, decision))
+            policy.observe(path.contexts[t])
+    gate.open.set()
+    for policy, decision, slice_ in zip(policies, missing, (32, 1000), strict=True):
+        monkeypatch.setattr("undertow.policies.learning._SLICE", slice_)
+        answered(policy)
+        policy._block(0)[NEXT] = math.inf
+        if late and slice_ == 1000:  # it has the reward before it begins
+            policy.learn(decision, reward(path, decision))
+        for t in range(106, 116):
+            # Fitted at round 6: 100 rounds are four slices, unless a reward comes in which is later than what is left.
+            last = 106 if slice_ == 1000 else 108 if late else 109
+            assert bool(policy.models) == (t > last)
+            step(policy, path, t)
+            if late and slice_ == 32 and t == 107:
+                policy.learn(decision, reward(path, decision))
+    believe_the_same(*policies)
+
+
 def test_runs_of_a_simulation_make_their_fits_inline() -> None:
     path = three_arms().sample(60, rng=1)
     one, two = (

@@ -56,6 +56,7 @@ __all__ = ["LearningPolicy"]
 
 LONGEST = 20_000  # rounds that a fit looks at
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
+_SLICE = 32  # rounds that a model fitted in the background catches up with before a decision
 _SPACING = 64  # rounds between two states that late rewards can go back to
 _RUNNING = [BUSY, NEXT, FITS]  # what a late reward leaves as it is
 _OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
@@ -86,6 +87,8 @@ class LearningPolicy(ContextPolicy):
         self._checkpoints: deque[tuple[int, FloatArray]] = deque()
         self._records: deque[FitRecord] = deque(maxlen=50)
         self._under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
+        self._waiting: dict[int, tuple[int, FloatArray]] = {}  # fitted blocks, and the round they have come to
+        self._latest = 0  # how many rounds late a reward has been at the most
         self._worker: Worker | None = None
 
     # What a learner has to say
@@ -271,7 +274,13 @@ class LearningPolicy(ContextPolicy):
         member = self._members[number]
         self._under_way[number] = (task, answer)
         self._worker = self._worker or Worker()
-        self._worker.tasks.put(lambda: answer.append(attempt(member, task)))
+
+        def work() -> None:
+            begin = task.round  # going through no rounds loads the kernel here, and not in a decision
+            member.catch_up(task.block.copy(), 0, task.rows[:0], Span(begin, begin, begin, begin))
+            answer.append(attempt(member, task))
+
+        self._worker.tasks.put(work)
 
     def _install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
@@ -285,17 +294,36 @@ class LearningPolicy(ContextPolicy):
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self._records.append(FitRecord(member.name, task.round, *found, None))
         kept, scored = block[_OWN].copy(), bool(block[READY])
-        if not scored:  # a newcomer among the models begins level with the last of them
-            others = (self._block(other) for other in range(len(self._members)))
-            kept[0] = min((float(other[SCORE]) for other in others if other[READY]), default=0.0)
-        block[:] = answer.block
-        block[_OWN] = kept
+        begin, block[:] = self._waiting.pop(number, (task.round, answer.block))
         block[FITTED] = task.round
-        self._catch_up(number, task.round, task.round, self.round + self._context_first)
-        if scored:  # the rounds since were scored when they were played
-            block[_OWN] = kept
+        self._catch_up(number, begin, begin, self.round + self._context_first)
+        scores = block[SCORES].copy()
+        block[_OWN] = kept  # the rounds since were scored when they were played
+        if not scored:  # a newcomer among the models begins level with the last of them
+            block[SCORES] = scores
+            others = (self._block(other) for other in range(len(self._members)) if other != number)
+            block[SCORE] = min((float(other[SCORE]) for other in others if other[READY]), default=0.0)
         self._checkpoints.clear()
         self._checkpoints.append((self.round, self._state.copy()))
+
+    def _has_caught_up(self, number: int, task: Task, answer: Fit | Exception) -> bool:
+        """Take a fitted model through some of the rounds since, so that no decision has to wait for all of them.
+
+        Rounds whose rewards may still come are left for the end.
+        """
+        if isinstance(answer, Exception):
+            return True
+        if number not in self._waiting:
+            self._waiting[number] = (task.round, answer.block.copy())
+            self._waiting[number][1][FITTED] = task.round
+        begin, block = self._waiting[number]
+        last = self.round - self._latest
+        end = min(begin + _SLICE, last)
+        if end > begin:
+            self._log.open(end - 1)
+            self._members[number].catch_up(block, 0, self._log.rows(begin, end), Span(begin, end, begin, end))
+            self._waiting[number] = (end, block)
+        return end >= last
 
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         self._log.open(max(self.round, seen) - 1)
@@ -305,7 +333,7 @@ class LearningPolicy(ContextPolicy):
     def _before_decision(self) -> None:
         t = self.round
         for number, (task, answer) in list(self._under_way.items()):
-            if answer:
+            if answer and self._has_caught_up(number, task, answer[0]):
                 del self._under_way[number]
                 self._install(number, task, answer[0])
         if not self._checkpoints or t - self._checkpoints[-1][0] >= _SPACING:
@@ -332,6 +360,8 @@ class LearningPolicy(ContextPolicy):
                 f"decision: its reward comes {age} rounds late, and only max_delay = {self.max_delay} are remembered"
             )
         self._log.row(then)[-1] = reward
+        self._latest = max(self._latest, age)
+        self._waiting = {number: waiting for number, waiting in self._waiting.items() if waiting[0] <= then}
         if age == 0 and self._seen <= self.round:  # no context of the next round has come
             LivePolicy._apply_reward(self, memory, arm, reward, 0)
         else:
