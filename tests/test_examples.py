@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 
 import learning_rate
 import lineup
+import pages
 import pricing
 from channels import fading
 from undertow.study.datasets import dataset, follow_average
@@ -41,6 +42,14 @@ def test_an_example_prints_the_table_of_its_page(name: str, tmp_path: Path, caps
     assert "\n".join(frames(printed)) in "\n".join(frames(page))
     assert f"python examples/{name}.py" in page
     assert f"({name}.png)" in page
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_every_command_of_a_page_has_a_place_for_what_it_prints(name: str) -> None:
+    page = (ROOT / "docs" / "examples" / f"{name}.md").read_text()
+    found = pages.PRINTED.findall(page)
+    assert len(found) == page.count("    python ") > 0
+    assert all((ROOT / program).is_file() for _, program, _, _ in found)
 
 
 def frames(text: str) -> list[str]:

@@ -425,11 +425,13 @@ def test_killed_ten_times_the_tables_are_the_same(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
-    words = ("study", "--runs", "100", "--rounds", "10000", "--out", str(tmp_path))
+    words = ("study", "--runs", "1000", "--policies", "LinUCB + own rewards", "--out", str(tmp_path))
     process = subprocess.Popen(
         [sys.executable, "-m", "undertow.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    time.sleep(4)
+    assert process.stderr is not None
+    begun = process.stderr.readline()
+    assert begun.startswith("0 of")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)  # the chunks at hand are finished first, kernels compiled if need be
     assert process.returncode == 130
