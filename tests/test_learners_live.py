@@ -571,7 +571,7 @@ def test_a_model_that_was_fitted_during_a_pause_catches_up_with_it(monkeypatch: 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One policy takes 32 rounds at a time, the other all at once; a late reward sends the first back to its beginning."""
+    """One policy takes 32 rounds at a time, the other all at once; a late reward sends the first back."""
     path = three_arms().sample(130, rng=1)
     gate = Gate(monkeypatch)
     policies = [build(LearnedKalman, path, refit="background") for _ in range(2)]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import kernel, spliced
+from undertow._kernel import kernel, plain, spliced
 from undertow.errors import InvalidInputError
 from undertow.identify.levels_score import levels_likelihood, levels_workspace
 from undertow.identify.levels_steps import (
@@ -181,7 +181,7 @@ def fit_levels(
         used += second[3]
         if second[1] > objective:
             hyper, objective, log_likelihood, _ = second
-    D = levels_size(k, q)
+    D = plain(levels_size)(k, q)
     z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(n)
     levels_start(z, P, hyper, k, q)
     levels_run(table, hyper, k, q, z, P, np.empty(2 * D), innovations)
@@ -220,7 +220,7 @@ def optimise_levels(
     were used. It is `levels_optimise` with the prior of this module and scratch of its own.
     """
     hyper = start_hyper.copy()
-    work = np.empty(levels_workspace(len(table), k, q))
+    work = np.empty(plain(levels_workspace)(len(table), k, q))
     return hyper, *levels_optimise(table, hyper, k, q, levels_prior(), evaluations, work)
 
 

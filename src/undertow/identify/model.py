@@ -6,9 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
+from undertow._kernel import plain
 from undertow.identify.information import NOISE_SCALE
 from undertow.identify.rows import WIDTH
-from undertow.identify.score import FIXED, Prior, model_size, noise_at, offsets_at
+from undertow.identify.score import FIXED, Prior, model_size
+from undertow.identify.score import noise_at as compiled_noise_at
+from undertow.identify.score import offsets_at as compiled_offsets_at
 from undertow.system import LinearGaussianSystem
 
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
 ]
 
 MAX_ORDER = WIDTH
+noise_at, offsets_at = plain(compiled_noise_at), plain(compiled_offsets_at)
 _C = WIDTH * WIDTH + WIDTH
 _RADII, _PAIRS = (0.6, 0.98), 0.7  # of the modes of a random start, and how often two of them form a pair
 _GROWTH = 0.5  # standard deviation of what a new mode adds to an output, relative to its noise

@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel, straight_kernel
+from undertow._kernel import inlined, kernel, plain, straight_kernel
 from undertow._view import view
 from undertow.identify.rows import WIDTH, ZERO, Row, add_outer, dot, multiply, plus, put, row, times_rows
 
@@ -69,7 +69,8 @@ def information_size(m: int, k: int) -> int:
 
 def store_size(rounds: int, m: int) -> int:
     """Return how many numbers the backward pass needs of the forward pass."""
-    return rounds * _stride(m)
+    stride: int = plain(_stride)(m)
+    return rounds * stride
 
 
 @inlined

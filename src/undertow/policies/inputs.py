@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
+from undertow._kernel import inlined, kernel, plain
 from undertow._view import view
 from undertow.ridge import ridge_project, ridge_update
 from undertow.window import ring_push
@@ -62,7 +62,7 @@ def inputs_size(k: int, m: int, window: int, features: int, lags: int) -> int:
 
 def new_inputs(m: int, window: int, features: int, lags: int) -> FloatArray:
     """Return a buffer that has seen nothing."""
-    r = fill_size(m, window)
+    r = plain(fill_size)(m, window)
     head = [window, features, lags, 0.0, 0.0, 0.0]
     fill = [np.zeros(m + m * r), np.tile(np.eye(r), (m, 1, 1)).ravel(), np.zeros(4 * r)]
     return np.concatenate([head, np.zeros(3 * m + 2 * window * m), np.full(2 * lags, math.nan), *fill])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
+from undertow._kernel import inlined, kernel, plain
 from undertow._view import view
 from undertow.identify.levels import HYPERS
 from undertow.identify.levels_steps import levels_condition, levels_forecast, levels_predict, levels_size
@@ -77,7 +77,7 @@ def open_levels_block(state: FloatArray, at: int, k: int, m: int) -> LevelsBlock
 def levels_block_size(k: int, m: int, q: int, lags: int) -> int:
     """Return the length of the block."""
     Q = q + lags * m
-    D = levels_size(k, Q)
+    D: int = plain(levels_size)(k, Q)
     return SETTINGS + 4 * k + 4 + 2 * Q + HYPERS + Q + lags * m + FORECASTS * k + 3 * D + D * D
 
 
