@@ -47,3 +47,36 @@ def ucb_index(history: list[tuple[int, float]], k: int, weights: Array, factor: 
         mean = np.where(counts > 0, sums / counts, 0.0)
         width = np.where(counts > 0, factor * scale * np.sqrt(np.log(max(counts.sum(), 1.0)) / counts), np.inf)
     return mean, width
+
+
+def filled(contexts: Array, window: int) -> Array:
+    """Contexts whose gaps are filled by a regression of every entry on the last contexts, begun with the first gap.
+
+    Values count as deviations from the mean so far, in standard deviations, three at the most, and once an entry has
+    varied; the ridge is 1; about ten inputs, whole contexts only.
+    """
+    n, m = contexts.shape
+    lags = min(window, max(1, 10 // m))
+    result, begun = np.zeros((n, m)), False
+    rows: list[tuple[list[Array], list[float]]] = [([], []) for _ in range(m)]
+    for t, context in enumerate(contexts):
+        seen = [contexts[:t, j][~np.isnan(contexts[:t, j])] for j in range(m)]
+        mean = np.array([values.mean() if len(values) else 0.0 for values in seen])
+        spread = np.array([values.std() if len(values) and np.ptp(values) > 0 else 0.0 for values in seen])
+        scale = np.where(spread > 0, spread, math.inf)
+        begun = begun or bool(np.isnan(context).any())
+        x = np.zeros((lags, m))
+        for lag in range(1, min(lags, t) + 1):
+            x[lag - 1] = np.clip((result[t - lag] - mean) / scale, -3, 3)
+        for j in range(m):
+            X, y = rows[j]
+            if not math.isnan(context[j]):
+                result[t, j] = context[j]
+                if begun and spread[j] > 0:
+                    X.append(x.ravel())
+                    y.append(float(np.clip((context[j] - mean[j]) / spread[j], -3, 3)))
+            else:
+                past = np.array(X).reshape(len(X), x.size)
+                weights = np.linalg.solve(past.T @ past + np.eye(x.size), past.T @ np.array(y))
+                result[t, j] = mean[j] + spread[j] * np.clip(x.ravel() @ weights, -3, 3)
+    return result

@@ -36,39 +36,6 @@ def filled(policy: LivePolicy, contexts: Array) -> Array:
     return result
 
 
-def naively_filled(contexts: Array, window: int) -> Array:
-    """Regress the deviation of every entry, in standard deviations, on those of the last contexts, from the first gap.
-
-    Means and deviations are those of the values seen before; an entry teaches once it has varied, and is never more
-    than three deviations off; the ridge is 1; about ten inputs, whole contexts only.
-    """
-    n, m = contexts.shape
-    lags = min(window, max(1, 10 // m))
-    result, begun = np.zeros((n, m)), False
-    rows: list[tuple[list[Array], list[float]]] = [([], []) for _ in range(m)]
-    for t, context in enumerate(contexts):
-        seen = [contexts[:t, j][~np.isnan(contexts[:t, j])] for j in range(m)]
-        mean = np.array([values.mean() if len(values) else 0.0 for values in seen])
-        spread = np.array([values.std() if len(values) and np.ptp(values) > 0 else 0.0 for values in seen])
-        scale = np.where(spread > 0, spread, math.inf)
-        begun = begun or bool(np.isnan(context).any())
-        x = np.zeros((lags, m))
-        for lag in range(1, min(lags, t) + 1):
-            x[lag - 1] = np.clip((result[t - lag] - mean) / scale, -3, 3)
-        for j in range(m):
-            X, y = rows[j]
-            if not math.isnan(context[j]):
-                result[t, j] = context[j]
-                if begun and spread[j] > 0:
-                    X.append(x.ravel())
-                    y.append(float(np.clip((context[j] - mean[j]) / spread[j], -3, 3)))
-            else:
-                past = np.array(X).reshape(len(X), x.size)
-                weights = np.linalg.solve(past.T @ past + np.eye(x.size), past.T @ np.array(y))
-                result[t, j] = mean[j] + spread[j] * np.clip(x.ravel() @ weights, -3, 3)
-    return result
-
-
 @pytest.mark.parametrize(("m", "window"), [(1, 1), (1, 12), (2, 3), (3, 10), (4, 2), (12, 2)])
 @pytest.mark.parametrize("begin", [0, 25])
 def test_gaps_are_filled_by_a_regression_on_the_last_contexts(m: int, window: int, begin: int) -> None:
@@ -76,7 +43,7 @@ def test_gaps_are_filled_by_a_regression_on_the_last_contexts(m: int, window: in
     contexts = with_gaps(base, 0.3, 0)
     contexts[:begin] = base[:begin]
     policy = LinUCB(arms=2, context_dim=m, window=window)
-    np.testing.assert_allclose(filled(policy, contexts), naively_filled(contexts, window), rtol=1e-8)
+    np.testing.assert_allclose(filled(policy, contexts), naive.filled(contexts, window), rtol=1e-8)
 
 
 def autoregressive(φ: float, rounds: int, seed: int) -> Array:

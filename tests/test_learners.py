@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import naive_levels
+import naive_policies
 import undertow
 from helpers import Array, with_gaps
 from undertow import (
@@ -189,11 +190,7 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
 def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, member: RidgeMember) -> Array:
     """[1 | last contexts, newest first | features | reward and indicator of each arm by lag] of standardised rows."""
     lags, window = member.lags, member.memory
-    contexts = rows[: t + member.context_first, :m].copy()
-    for j in range(m):  # a missing entry is the mean of those before it
-        for i in np.flatnonzero(np.isnan(contexts[:, j])):
-            before = rows[:i, j][~np.isnan(rows[:i, j])]
-            contexts[i, j] = before.mean() if len(before) else 0.0
+    contexts = naive_policies.filled(rows[: t + member.context_first, :m], window)
     newest = np.vstack([contexts[::-1], np.zeros((window, m))])[:window]
     past = np.zeros((lags, k, 2))
     for lag in range(1, min(lags, t) + 1):
