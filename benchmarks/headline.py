@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.quality import CONTEXTS, KNOWS, ORACLE, OWN, REFERENCES, Row, median
 from benchmarks.report import OUT, markdown
+from benchmarks.speed import BASE
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#999999"
 TITLES = {
@@ -68,8 +69,8 @@ def table(players: Sequence[Line], groups: Sequence[str], rounds: dict[str, floa
     for line in players:
         cells = [_cell(line, group, best[group]) for group in groups]
         time = rounds.get(line.name.lower())
-        content[line.name] = [*cells, "" if time is None else f"{time:.0f}"]
-    return markdown([*(_title(group) for group in groups), "µs a round"], content)
+        content[line.name] = [*cells, "" if time is None else f"{time / rounds[BASE]:.2g}"]
+    return markdown([*(_title(group) for group in groups), "time of a round"], content)
 
 
 def _title(group: str) -> str:
@@ -100,7 +101,8 @@ def _cell(line: Line, group: str, best: float | None) -> str:
             text = f"{value:.1f}" if _is_share(group) else f"{value:.2f}" if value < 100 else f"{value:.0f}"
             parts.append(f"**{text}**" if value == best and line.name not in REFERENCES else text)
         elif rows:
-            parts.append("fails")
+            part = median(rows, "to_known")
+            parts.append("fails" if part is None else f"{part:.2f}*")
     return " / ".join(parts) if parts else "–"
 
 

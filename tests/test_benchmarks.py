@@ -153,18 +153,20 @@ def test_the_headline_marks_the_best_whoever_it_is(tmp_path: Path) -> None:
         row("psi-1", "undertow", quality.OWN, policy="LearnedKalman", to_known=1.1, to_random=0.1),
         row("psi-1", "river", quality.CONTEXTS, to_known=2.0, to_random=0.2),
         row("psi-1", "river", quality.OWN, to_known=1.3, to_random=0.1),
-        row("psi-1", "coba", quality.OWN, error="too slow"),
+        row("psi-1", "coba", quality.CONTEXTS, error="too slow"),
+        row("psi-1", "coba", quality.OWN, "0", error="too slow"),
+        row("psi-1", "coba", quality.OWN, "1", to_known=0.9, to_random=0.1),
         row("victoria", "undertow", quality.OWN, policy="Autopilot", to_random=0.2),
         row("victoria", "river", quality.OWN, to_random=0.15),
     ]
     players = headline.lines(rows)
     assert [line.name for line in players] == ["KalmanGreedy", "undertow Autopilot", "coba", "river"]
-    table = headline.table(players, ["psi-1", "victoria"], {"river": 93.2})
+    table = headline.table(players, ["psi-1", "victoria"], {"river": 93.2, "undertow linucb": 20.0})
     assert table.splitlines()[2:] == [
         "| KalmanGreedy | 1.00 | – |  |",
         "| undertow Autopilot | **1.20** | 80.0 |  |",
-        "| coba | fails | – |  |",
-        "| river | 2.00 / 1.30 | **85.0** | 93 |",
+        "| coba | fails / 0.90* | – |  |",
+        "| river | 2.00 / 1.30 | **85.0** | 4.7 |",
     ]
     headline.draw(players, ["psi-1", "victoria"], tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5_000

@@ -221,16 +221,16 @@ KNOWN = full_system(2, 1, 3)
 @pytest.mark.parametrize(
     ("make", "examples"),
     [
-        (lambda: UCB(arms=2, max_pending=6, rng=0), 40),
-        (lambda: UCB(arms=2, explore=0.3, minimise=True, rng=0), 20),
+        (lambda: UCB(arms=2, max_pending=6, rng=0), 25),
+        (lambda: UCB(arms=2, explore=0.3, minimise=True, rng=0), 10),
         (
             lambda: LinUCB(arms=2, context_dim=2, feature_dim=1, window=2, reward_lags=2, standardise=True, rng=0),
-            40,
+            25,
         ),
-        (lambda: ARES(arms=2, context_dim=1, max_window=2, context_first=True, max_pending=6, rng=0), 40),
-        (lambda: Rexp3(arms=2, rng=0), 40),
-        (lambda: KalmanGreedy(KNOWN, max_delay=4, rng=0), 30),
-        (lambda: KalmanGreedy(KNOWN, max_delay=4, context_first=True, rng=0), 30),
+        (lambda: ARES(arms=2, context_dim=1, max_window=2, context_first=True, max_pending=6, rng=0), 25),
+        (lambda: Rexp3(arms=2, rng=0), 20),
+        (lambda: KalmanGreedy(KNOWN, max_delay=4, rng=0), 20),
+        (lambda: KalmanGreedy(KNOWN, max_delay=4, context_first=True, rng=0), 20),
         (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, context_first=True, rng=0), 12),
         (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, rng=0), 12),
         (lambda: Autopilot(arms=2, feature_dim=1, max_delay=12, rng=0), 10),

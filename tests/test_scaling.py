@@ -1,6 +1,7 @@
 """Ridge policies that standardise what they see: regressions in the present units, whatever the units were."""
 
 import copy
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -179,12 +180,15 @@ def test_saved_units_go_on(name: str, more: dict[str, Any], tmp_path: Path) -> N
 PATHS = SYSTEM.sample(500, rng=0, runs=20)
 
 
-def regrets(name: str, scale: float, shift: float, **more: Any) -> tuple[Array, Any]:
+@functools.cache
+def regrets(name: str, scale: float, shift: float, *, standardise: bool) -> tuple[Array, Any]:
     """Final regret of 20 runs, seed 0, at scale 1, and the arms."""
     assert PATHS.means is not None
     contexts, rewards, means = (scale * (part + shift) for part in (PATHS.contexts, PATHS.rewards, PATHS.means))
     window = {"max_window": 4} if name == "ares" else {"window": 4}
-    run = simulate(make_policy(name, SYSTEM, rng=0, **window, **more), Trajectory(contexts, rewards, means=means))
+    run = simulate(
+        make_policy(name, SYSTEM, rng=0, standardise=standardise, **window), Trajectory(contexts, rewards, means=means)
+    )
     assert run.regret is not None
     return run.regret[:, -1] / scale, run.arms
 

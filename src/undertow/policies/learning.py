@@ -7,7 +7,6 @@ from a copy, and the model is swapped in before a later decision, after it has c
 
 import abc
 import dataclasses
-import json
 import math
 import warnings
 from collections import deque
@@ -24,8 +23,9 @@ from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionEr
 from undertow.policies.base import LivePolicy
 from undertow.policies.contextual import ContextPolicy
 from undertow.policies.decision import Why
-from undertow.policies.growth import take_learner
 from undertow.policies.health import FitRecord, Health, ModelInUse
+from undertow.policies.hindsight import filter_again, take_learner
+from undertow.policies.learner_files import learner_arrays, restore_learner
 from undertow.policies.learner_state import HEAD
 from undertow.policies.log import RoundLog, arms_played
 from undertow.policies.member import (
@@ -58,7 +58,6 @@ LONGEST = 20_000  # rounds that a fit looks at
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _SLICE = 32  # rounds that a model fitted in the background catches up with before a decision
 _SPACING = 64  # rounds between two states that late rewards can go back to
-_RUNNING = [BUSY, NEXT, FITS]  # what a late reward leaves as it is
 _OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
 
 
@@ -82,8 +81,7 @@ class LearningPolicy(ContextPolicy):
         _checks.choice("refit", self.refit, ("inline", "background"))
         self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
         LivePolicy.__post_init__(self)
-        keep = LONGEST + self.max_delay
-        self._log = RoundLog(self._context_dim, self._feature_dim, keep)
+        self._log = RoundLog(self._context_dim, self._feature_dim, LONGEST + self.max_delay)
         self._checkpoints: deque[tuple[int, FloatArray]] = deque()
         self._records: deque[FitRecord] = deque(maxlen=50)
         self._under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
@@ -142,8 +140,7 @@ class LearningPolicy(ContextPolicy):
         if not self.unused:
             raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
         m, q, k = self._context_dim, self._feature_dim, self.arm_count
-        played = arms_played(arms, k)
-        n = len(played)
+        n = len(played := arms_played(arms, k))
         x = _checks.array("rewards", rewards, (n,), missing=True)
         θ = _checks.array("contexts", np.full((n, m), math.nan) if contexts is None else contexts, (n, m), missing=True)
         if features is None and q:
@@ -365,31 +362,7 @@ class LearningPolicy(ContextPolicy):
         if age == 0 and self._seen <= self.round:  # no context of the next round has come
             LivePolicy._apply_reward(self, memory, arm, reward, 0)
         else:
-            self._filter_again(then)
-
-    def _filter_again(self, then: int) -> None:
-        """Go back to a state before a round, and from there through the log once more."""
-        now, seen = self.round, self._seen
-        while len(self._checkpoints) > 1 and self._checkpoints[-1][0] > then:
-            self._checkpoints.pop()
-        begin, state = self._checkpoints[-1]
-        if begin > then:  # a fit has been made since: its belief is to hold the reward, too
-            for number, member in enumerate(self._members):
-                block = self._block(number, state)
-                member.believe(block, self._log.rows(max(int(block[BEGIN]), self._log.begin), begin), begin)
-                if self._context_first:
-                    rows, span = self._log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
-                    member.catch_up(state, self._places[number], rows, span)
-        head = slice(self._head, self._head + HEAD + self.arm_count)
-        kept, closed = self._state[head].copy(), self._closed.copy()
-        running = [self._block(i)[_RUNNING] for i in range(len(self._members))]
-        self._state[:] = state
-        self._state[ROUNDS] = now
-        self._state[head], self._closed[:] = kept, closed
-        for number, settings in enumerate(running):
-            self._block(number)[_RUNNING] = settings
-        for number in range(len(self._members)):
-            self._catch_up(number, begin, begin + self._context_first, seen)
+            filter_again(self, then)
 
     @property
     def _seen(self) -> int:
@@ -421,34 +394,7 @@ class LearningPolicy(ContextPolicy):
         return LivePolicy._fits(self, state) and np.array_equal(state[sizes], self._state[sizes])
 
     def _extra_arrays(self) -> dict[str, FloatArray]:
-        arrays = {
-            "log_begin": np.array([float(self._log.begin)]),
-            "log_rows": self._log.rows(self._log.begin, self._log.end),
-            "checkpoint_rounds": np.array([float(t) for t, _ in self._checkpoints]),
-            "checkpoint_states": np.array([state for _, state in self._checkpoints]).reshape(-1, len(self._state)),
-            "fit_records": np.frombuffer(json.dumps(list(self._records)).encode(), dtype=np.uint8).astype(np.float64),
-        }
-        for number, (task, _) in self._under_way.items():
-            arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed], dtype=np.float64)
-            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = task.rows, task.block
-        return arrays
+        return learner_arrays(self)
 
     def _restore_extra(self, arrays: dict[str, FloatArray]) -> None:
-        begin, rows = int(arrays["log_begin"][0]), arrays["log_rows"]
-        rounds, states = arrays["checkpoint_rounds"], arrays["checkpoint_states"]
-        widths = rows.ndim == 2 and rows.shape[1] == self._log.reward + 1
-        if not widths or begin < 0 or not self._seen - 1 <= begin + len(rows) <= self.round + 1:
-            raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {self.round}")
-        if states.shape != (len(rounds), len(self._state)):
-            raise InvalidInputError(f"checkpoints: expected {len(self._state)} numbers each, got shape {states.shape}")
-        self._log.restore(begin, rows)
-        self._checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
-        records = json.loads(arrays["fit_records"].astype(np.uint8).tobytes().decode())
-        self._records.extend(FitRecord(*record) for record in records)
-        for number, member in enumerate(self._members):
-            if f"task_{number}" in arrays:
-                t, begin, *seed = (int(value) for value in arrays[f"task_{number}"])
-                rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
-                if block.shape != (member.size,):
-                    raise InvalidInputError(f"task_{number}_block: expected {member.size} numbers, got {block.shape}")
-                self._start(number, Task(t, begin, rows, block, tuple(seed)))
+        restore_learner(self, arrays)

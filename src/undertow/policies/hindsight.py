@@ -1,18 +1,48 @@
-"""How a learner takes in one more arm: every model keeps what it knows and filters the log once more."""
+"""How a learner goes back in time: for a reward that comes late, and for one more arm.
+
+Both begin with a state as it was before some round, and go through the log from there once more.
+"""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from undertow.policies.arms import copy_parts
-from undertow.policies.learner_state import LearnerState
-from undertow.policies.member import BEGIN, BUSY, FACTOR, NEXT, SCORES, Span
+from undertow.policies.learner_state import HEAD, LearnerState
+from undertow.policies.member import BEGIN, BUSY, FACTOR, FITS, NEXT, SCORES, Span
 from undertow.policies.state import HEADER, ROUNDS
 
 if TYPE_CHECKING:
     from undertow.policies.learning import LearningPolicy
 
-__all__ = ["take_learner"]
+__all__ = ["filter_again", "take_learner"]
+
+_RUNNING = [BUSY, NEXT, FITS]  # what a late reward leaves as it is
+
+
+def filter_again(policy: "LearningPolicy", then: int) -> None:
+    """Go back to a state before round `then`, and from there through the log once more."""
+    now, seen, checkpoints = policy.round, policy._seen, policy._checkpoints
+    while len(checkpoints) > 1 and checkpoints[-1][0] > then:
+        checkpoints.pop()
+    begin, state = checkpoints[-1]
+    if begin > then:  # a fit has been made since: its belief is to hold the reward, too
+        for number, member in enumerate(policy._members):
+            block = policy._block(number, state)
+            member.believe(block, policy._log.rows(max(int(block[BEGIN]), policy._log.begin), begin), begin)
+            if policy._context_first:
+                rows, span = policy._log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
+                member.catch_up(state, policy._places[number], rows, span)
+    head = slice(policy._head, policy._head + HEAD + policy.arm_count)
+    kept, closed = policy._state[head].copy(), policy._closed.copy()
+    running = [policy._block(i)[_RUNNING] for i in range(len(policy._members))]
+    policy._state[:] = state
+    policy._state[ROUNDS] = now
+    policy._state[head], policy._closed[:] = kept, closed
+    for number, settings in enumerate(running):
+        policy._block(number)[_RUNNING] = settings
+    for number in range(len(policy._members)):
+        policy._catch_up(number, begin, begin + policy._context_first, seen)
 
 
 def take_learner(new: "LearningPolicy", old: "LearningPolicy") -> None:
@@ -27,6 +57,7 @@ def take_learner(new: "LearningPolicy", old: "LearningPolicy") -> None:
     ours.head[1:] = now.head[1:]
     ours.plays[: old.arm_count] = now.plays
     new._log, new._records, new._pending, new._due = old._log, old._records, old._pending, old._due
+    new._latest = old._latest
     seen, first = old._seen, new._context_first and bool(new._context_dim)
     begin = old.round if not new._context_dim else seen - first  # the last round that could be decided
     if begin < 0:
