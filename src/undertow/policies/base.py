@@ -26,7 +26,7 @@ from undertow.policies.arms import arm_index, open_arms
 from undertow.policies.decision import Claims, Decision, Outlook, Policy
 from undertow.policies.play import DECIDE
 from undertow.policies.state import ROUNDS
-from undertow.policies.workings import Pending, Seed, Workings
+from undertow.policies.workings import Pending, Seed, Workings, locked
 
 __all__ = ["Claims", "Decision", "LivePolicy", "Outlook", "Policy", "Seed"]
 
@@ -62,6 +62,7 @@ class LivePolicy(Workings):
         return f"{type(self).__name__}({shown})"
 
     @property
+    @locked
     def retired(self) -> tuple[str, ...]:
         """Names of the arms that are not played any more."""
         return tuple(name for name, closed in zip(self.names, self._closed, strict=True) if closed)

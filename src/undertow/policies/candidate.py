@@ -32,7 +32,8 @@ class Candidate(Protocol):
     """What Autopilot asks of a model of yours.
 
     In every round it is asked for a forecast; it is told of every reward, with the round and the arm it belongs to, and
-    of every context as it comes (NaN where an entry is missing). It is deep-copied for each run of `simulate`.
+    of every context as it comes (NaN where an entry is missing). With `minimise`, rewards and forecasts are negative
+    costs. It is deep-copied for each run of `simulate`.
     """
 
     name: str

@@ -50,6 +50,7 @@ from undertow.policies.member import (
 )
 from undertow.policies.state import ROUNDS, new_state
 from undertow.policies.worker import Worker
+from undertow.policies.workings import locked
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["LearningPolicy"]
@@ -89,8 +90,6 @@ class LearningPolicy(ContextPolicy):
         self._latest = 0  # how many rounds late a reward has been at the most
         self._worker: Worker | None = None
 
-    # What a learner has to say
-
     @abc.abstractmethod
     def _make_members(self) -> Sequence[tuple[Member, FloatArray]]:
         """Return the models with their first blocks."""
@@ -113,6 +112,7 @@ class LearningPolicy(ContextPolicy):
         content = None if self.model is None else self.model.content
         return content if isinstance(content, LinearGaussianSystem) else None
 
+    @locked
     def health(self) -> Health:
         """Return what a person on call would ask for: innovations, alarms, fits and their failures."""
         blocks = {member.name: self._block(number) for number, member in enumerate(self._members)}
@@ -124,6 +124,7 @@ class LearningPolicy(ContextPolicy):
             tuple(self._members[number].name for number in self._under_way),
         )
 
+    @locked
     def warm_start(
         self,
         arms: npt.ArrayLike,
@@ -159,8 +160,6 @@ class LearningPolicy(ContextPolicy):
             self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, self._state[self._head]))
         if self._context_first and m:
             self._due = "observe"
-
-    # State
 
     def _take_parts(self, old: Self) -> None:
         take_learner(self, old)

@@ -2,11 +2,12 @@
 
 import abc
 import copy
+import functools
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,28 @@ from undertow.policies.play import LEARN, OBSERVE, Kernels, Stage
 from undertow.policies.state import EXPLORE, FEATURES, HEADER, PER_ARM, PROPOSED
 from undertow.policies.units import Units
 
-__all__ = ["Pending", "Seed", "Workings"]
+__all__ = ["Pending", "Seed", "Workings", "locked"]
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+Owner = TypeVar("Owner", bound="Workings")
 
 _BOUND = ("_lock", "_stage", "_order", "_closed", "_memory", "_worker")  # made anew in a copy
 
 _SHARED_AXES = dict.fromkeys(("order", "forecast", "width", "window", "closed"), "k") | {"memory": "p"}
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
+
+
+def locked(method: Callable[Concatenate[Owner, Given], Result]) -> Callable[Concatenate[Owner, Given], Result]:
+    """Have calls of a method wait for one another, and for those of the policy's other methods."""
+
+    @functools.wraps(method)
+    def waiting(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return waiting
 
 
 class Pending(NamedTuple):
