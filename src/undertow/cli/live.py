@@ -12,7 +12,7 @@ __all__ = ["live"]
 @app.command()
 def live(
     psi: Annotated[str, typer.Option(help="Which of the paper's systems, separated by commas.")] = "1,4",
-    runs: Annotated[int, typer.Option(min=1, help="Paths of each system.")] = 10,
+    runs: Annotated[int, typer.Option(min=1, help="Paths of each system.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each path.")] = 10_000,
     threads: Threads = CORES,
     as_json: AsJson = False,

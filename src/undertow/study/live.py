@@ -61,7 +61,7 @@ class LiveTable(NamedTuple):
 def gap_table(
     psi: int,
     *,
-    runs: int = 10,
+    runs: int = 5,
     rounds: int = 10_000,
     progress: Callable[[int, int], None] | None = None,
     threads: int = 1,
@@ -92,7 +92,7 @@ def gap_table(
 def reward_table(
     psi: int,
     *,
-    runs: int = 10,
+    runs: int = 5,
     rounds: int = 10_000,
     progress: Callable[[int, int], None] | None = None,
     threads: int = 1,
