@@ -107,34 +107,19 @@ def _cell(line: Line, group: str, best: float | None) -> str:
 
 
 def draw(players: Sequence[Line], groups: Sequence[str], file: Path) -> None:
-    """Draw a panel for each group: hollow with contexts and features, filled with own rewards too."""
-    mpl.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
+    """Draw a panel for each group, sampled ones above recorded ones."""
+    mpl.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     shown = [line for line in players if line.name not in (KNOWS, "Random")][::-1]
-    figure, axes = plt.subplots(
-        1, len(groups), figsize=(1.75 * len(groups) + 1.5, 3.6), sharey=True, layout="constrained"
-    )
-    for axis, group in zip(axes, groups, strict=True):
-        for height, line in enumerate(shown):
-            colour = BLUE if line.name.startswith("undertow") else GREY if line.name in REFERENCES else ORANGE
-            for inputs, filled in ((CONTEXTS, False), (OWN, True)):
-                value = line.value(group, inputs)
-                if value is not None:
-                    low, high = _range(line.rows[group, inputs], group)
-                    axis.plot([low, high], [height, height], color=colour, lw=1, alpha=0.5)
-                    axis.plot(value, height, "o", ms=5, color=colour, mfc=colour if filled else "white")
-        axis.set_title(_title(group).replace(", %", ""))
-        axis.grid(axis="x", color="#dddddd", lw=0.5)
-        axis.set_axisbelow(True)
-        if _is_share(group):
-            axis.set_xlabel("share won, %\n(right is better)")
-        else:
-            axis.set(xscale="log", xlabel="regret / KalmanGreedy\n(left is better)")
-            axis.axvline(1, color="black", lw=0.8, ls=":")
-            low, high = axis.get_xlim()
-            ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= high]
-            axis.set_xticks(ticks, [str(tick) for tick in ticks])
-            axis.minorticks_off()
-    axes[0].set_yticks(np.arange(len(shown)), [line.name for line in shown])
+    halves = [group for group in groups if not _is_share(group)], [group for group in groups if _is_share(group)]
+    columns = max(map(len, halves))
+    size = (1.9 * columns + 1.8, 6.4)
+    figure, axes = plt.subplots(2, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    for half, row in zip(halves, axes, strict=True):
+        for group, axis in zip(half, row, strict=False):
+            _panel(axis, shown, group)
+        for axis in row[len(half) :]:
+            axis.set_axis_off()
+        row[0].set_yticks(np.arange(len(shown)), [line.name for line in shown])
     handles = [
         mpl.lines.Line2D([], [], color="black", marker="o", ls="", mfc=fill, label=label)
         for fill, label in (("white", "given contexts and features"), ("black", "… and own past rewards"))
@@ -142,6 +127,29 @@ def draw(players: Sequence[Line], groups: Sequence[str], file: Path) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(file, dpi=160)
     plt.close(figure)
+
+
+def _panel(axis: Any, shown: Sequence[Line], group: str) -> None:
+    """Draw the median and the range of everybody: hollow with contexts and features, filled with own rewards too."""
+    for height, line in enumerate(shown):
+        colour = BLUE if line.name.startswith("undertow") else GREY if line.name in REFERENCES else ORANGE
+        for inputs, filled in ((CONTEXTS, False), (OWN, True)):
+            value = line.value(group, inputs)
+            if value is not None:
+                low, high = _range(line.rows[group, inputs], group)
+                axis.plot([low, high], [height, height], color=colour, lw=1, alpha=0.5)
+                axis.plot(value, height, "o", ms=5, color=colour, mfc=colour if filled else "white")
+    axis.set_title(_title(group).replace(", %", ""), fontsize=10)
+    axis.grid(axis="x", color="#dddddd", lw=0.5)
+    axis.set_axisbelow(True)
+    if _is_share(group):
+        axis.set_xlabel("share won, % →")
+    else:
+        axis.set(xscale="log", xlabel="← regret / KalmanGreedy")
+        axis.axvline(1, color="black", lw=0.8, ls=":")
+        ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= axis.get_xlim()[1]]
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
 
 
 def _range(rows: Sequence[Row], group: str) -> tuple[float, float]:
