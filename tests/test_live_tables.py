@@ -48,9 +48,8 @@ def test_rewards_have_the_means_they_are_drawn_with(kind: str) -> None:
         assert whole is not twin
 
 
-def test_gaussian_rewards_stay_and_others_do_not_exist() -> None:
+def test_other_rewards_do_not_exist() -> None:
     path = paper_system(1).sample(10, rng=3)
-    assert with_rewards(path, "Gaussian", 0) is path
     with pytest.raises(InvalidInputError, match="kind: expected"):
         with_rewards(path, "ternary", 0)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from undertow.riccati import square_root
 from undertow.system import LinearGaussianSystem, random_system
 from undertow.trajectory import Trajectory
 
-__all__ = ["KINDS", "Kind", "misspecified", "random_problem", "with_missing", "without_contexts"]
+__all__ = ["KINDS", "Kind", "contextless", "misspecified", "random_problem", "with_missing", "without_contexts"]
 
 Kind = Literal[
     "switch",
@@ -141,6 +141,12 @@ def with_missing(trajectory: Trajectory, share: float, seed: int) -> Trajectory:
 def without_contexts(trajectory: Trajectory) -> Trajectory:
     """Return the trajectory as one sees it who is given no contexts."""
     return _with_contexts(trajectory, None)
+
+
+def contextless(system: LinearGaussianSystem) -> LinearGaussianSystem:
+    """Return the system behind a trajectory without contexts: the same state and rewards."""
+    entries = {name: value for name, value in system.to_dict().items() if not name.startswith("context_")}
+    return LinearGaussianSystem.from_dict(entries)
 
 
 def _with_contexts(trajectory: Trajectory, contexts: FloatArray | None) -> Trajectory:

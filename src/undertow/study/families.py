@@ -13,6 +13,7 @@ from undertow.study.environments import (
     KINDS,
     Kind,
     base_system,
+    contextless,
     misspecified,
     random_problem,
     with_missing,
@@ -64,8 +65,7 @@ def _paper_missing(psi: int, run: int) -> Problem:
 
 def _paper_without(psi: int, run: int) -> Problem:
     whole = _paper(psi, run)
-    entries = {key: value for key, value in paper_system(psi).to_dict().items() if not key.startswith("context_")}
-    system = LinearGaussianSystem.from_dict(entries)
+    system = contextless(paper_system(psi))
     return Problem(whole.label, lambda rounds: without_contexts(whole.path(rounds)), system, run)
 
 

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.simulation import simulate
-from undertow.study.environments import with_missing, without_contexts
+from undertow.study.environments import contextless, with_missing, without_contexts
 from undertow.study.families import Problem
 from undertow.study.trials import Contender, build
 from undertow.system import LinearGaussianSystem, paper_system
@@ -22,8 +22,8 @@ from undertow.trajectory import Trajectory
 __all__ = ["GAPS", "REWARDS", "LiveTable", "gap_table", "reward_table", "with_rewards"]
 
 GAPS: dict[str, float | None] = {"0 %": 0.0, "10 %": 0.1, "30 %": 0.3, "60 %": 0.6, "no contexts": None}
-Rewards = Literal["Gaussian", "binary", "count"]
-REWARDS: tuple[Rewards, ...] = ("Gaussian", "binary", "count")
+Rewards = Literal["binary", "count"]
+REWARDS: tuple[Rewards, ...] = ("binary", "count")
 
 _KNOWS = Contender("KalmanGreedy (knows the system)", "kalman-greedy")
 _LEARNERS = (
@@ -77,10 +77,7 @@ def gap_table(
         }
 
     def behind(label: str) -> LinearGaussianSystem:
-        entries = system.to_dict()
-        if GAPS[label] is None:
-            entries = {name: value for name, value in entries.items() if not name.startswith("context_")}
-        return LinearGaussianSystem.from_dict(entries)
+        return contextless(system) if GAPS[label] is None else system
 
     contenders = (_KNOWS, Contender("Oracle (knows the system, sees contexts only)", "context-oracle"), *_LEARNERS)
     regrets = _play_all(contenders, paths, behind, tuple(GAPS), runs, threads, progress)
@@ -103,12 +100,12 @@ def reward_table(
     def paths(run: int) -> dict[str, Trajectory]:
         whole = system.sample(rounds, rng=0, runs=[run], threads=1).run(0)
         columns = {}
-        for kind in REWARDS[1:]:
+        for kind in REWARDS:
             columns[f"{kind}, Gaussian twin"] = with_rewards(whole, kind, run, twin=True)
             columns[kind] = with_rewards(whole, kind, run)
         return columns
 
-    columns = tuple(f"{kind}{twin}" for kind in REWARDS[1:] for twin in (", Gaussian twin", ""))
+    columns = tuple(f"{kind}{twin}" for kind in REWARDS for twin in (", Gaussian twin", ""))
     regrets = _play_all(_LEARNERS, paths, lambda _: None, columns, runs, threads, progress)
     medians = {label: np.median(values / regrets["Random"], axis=0) for label, values in regrets.items()}
     return LiveTable(f"psi = {psi}: rewards", columns, medians)
@@ -118,12 +115,10 @@ def with_rewards(path: Trajectory, kind: Rewards, seed: int, *, twin: bool = Fal
     """Return a path whose rewards are draws with means that follow its own.
 
     With η the path's means over their standard deviation: "binary" rewards are 1 with probability Φ(η), "count"
-    rewards are Poisson with mean exp(η / 2), "Gaussian" ones stay as they are. A Gaussian `twin` has the same means,
-    with normal noise of the same average variance.
+    rewards are Poisson with mean exp(η / 2). A Gaussian `twin` has the same means, with normal noise of the same
+    average variance.
     """
     kind = _checks.choice("kind", kind, REWARDS)
-    if kind == "Gaussian":
-        return path
     assert path.means is not None
     η = path.means / path.means.std()
     means = ndtr(η) if kind == "binary" else np.exp(η / 2)
