@@ -30,6 +30,7 @@ _STRAIGHT: set[Callable[..., Any]] = set()
 # Sums may be reordered and fused, but NaN keeps its meaning: it marks what is missing.
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
+    "no_cfunc_wrapper": True,  # nothing calls a kernel by its address
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
@@ -37,7 +38,7 @@ _OPTIONS: dict[str, Any] = {
 
 def inlined(function: F) -> F:
     """Mark a part of larger kernels that is to be inlined into them; it is never called from Python."""
-    part: F = numba.njit(forceinline=True, **_OPTIONS)(function)
+    part: F = numba.njit(forceinline=True, no_cpython_wrapper=True, **_OPTIONS)(function)
     return part
 
 

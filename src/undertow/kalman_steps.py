@@ -30,8 +30,8 @@ def predict_step(z: FloatArray, P: FloatArray, symbols: Symbols) -> None:
         for h in range(d):
             for j in range(d):
                 ΓP[i, j] += Γ[i, h] * P[h, j]
-    z[:] = ahead
     for i in range(d):
+        z[i] = ahead[i]  # one by one: numba's check of two shapes takes seconds to compile
         for j in range(i + 1):
             total = Q[i, j]
             for h in range(d):

@@ -255,10 +255,12 @@ def advance(
                 means[t, a] = total
                 rewards[t, a] = total + σ[a] * η[a]
             if len(states) > 0:
-                states[t] = z
+                for i in range(d):  # one by one: numba's check of two shapes takes seconds to compile
+                    states[t, i] = z[i]
         for i in range(d):
             total = μ[i]
             for j in range(d):
                 total += Γ[i, j] * z[j] + Q_root[i, j] * ξ[j]
             ahead[i] = total
-        z[:] = ahead
+        for i in range(d):
+            z[i] = ahead[i]
