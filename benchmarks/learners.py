@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import naive_identify as naive
+from benchmarks import ares
 from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, Times, sampled
 from undertow import Trajectory, paper_system, random_system, simulate
 from undertow.identify import fit
@@ -35,6 +36,7 @@ ROUNDS = 10_000  # of a whole run
 KERNEL_ROUNDS, TWIN_ROUNDS, KERNEL_REPEATS = 5_000, 300, 25
 WARM_ROWS, ENOUGH = 5_000, 4_000  # past rounds before fits in the background, and decisions taken beside them
 PRIOR = np.array([1.5, 0.7, 0.3, 1.9, 0.4, 0.6, 0.05, 0.4, 1.3])
+YARDSTICK = 250  # ns a round of ARES in C++ where the targets were set
 REORDERED = "C++ -O3, sums reordered"
 FIRST_RUN = """
 import sys, time
@@ -61,6 +63,7 @@ def main() -> None:
     report = Report()
     report.table("Load of the machine before anything runs, over 1, 5 and 15 minutes")
     report.note(", ".join(f"{load:.1f}" for load in os.getloadavg()) + f" on {os.cpu_count()} cores")
+    yardstick(report)
     likelihood(report)
     whole_runs(report)
     between_fits(report)
@@ -69,6 +72,19 @@ def main() -> None:
     long_log(report)
     compilation(report)
     report.save(OUT / "learners.json")
+
+
+# How fast this machine is
+
+
+def yardstick(report: Report) -> None:
+    """Time a reference that no change of ours makes faster, so that times can be told for a machine of known speed."""
+    path = sampled(paper_system(1), 200_000)
+    play = ares.compiled_cpp("ares-reordered", REORDER)
+    times = in_turn({"C++": functools.partial(play, path)}, path.rounds / 1e9)
+    report.table("The yardstick: ARES in C++ on a stored trajectory, p = 11", "ns a round on one core", times)
+    report.slowness = min(times["C++"]) / YARDSTICK
+    report.note(f"{report.slowness:.2f} × the {YARDSTICK} ns of the machine that the targets below were set for")
 
 
 # The likelihood
@@ -204,9 +220,9 @@ def whole_runs(report: Report) -> None:
     report.table(f"Whole runs of {ROUNDS} rounds, fits included", "µs a round on one core", times)
     report.note("own levels: k = 5, an AR(1) level of each arm and weights on four features, no contexts")
     best = {name: min(values) for name, values in times.items()}
-    report.target("µs of LearnedKalman, ψ = 1", best["LearnedKalman, ψ = 1"], most=25)
-    report.target("µs of LearnedKalman, ψ = 4", best["LearnedKalman, ψ = 4"], most=25)
-    report.target("µs of StructuralKalman, k = 5, q = 4", best["StructuralKalman, own ..."], most=60)
+    report.target("µs of LearnedKalman, ψ = 1", best["LearnedKalman, ψ = 1"], most=25, timed=True)
+    report.target("µs of LearnedKalman, ψ = 4", best["LearnedKalman, ψ = 4"], most=25, timed=True)
+    report.target("µs of StructuralKalman, k = 5, q = 4", best["StructuralKalman, own ..."], most=60, timed=True)
     for name, learned, structural in (
         ("ψ = 1", "LearnedKalman, ψ = 1", "StructuralKalman, ψ = 1"),
         ("own levels", "LearnedKalman, own levels", "StructuralKalman, own ..."),
@@ -252,7 +268,7 @@ def between_fits(report: Report) -> None:
     assert policy.model is not None
     report.table("A simulated round between two fits, ψ = 1", "µs on one core", times)
     report.note(f"order of the model in use: {policy.model.order}")
-    report.target("µs of LearnedKalman", min(times["LearnedKalman"]), most=3)
+    report.target("µs of LearnedKalman", min(times["LearnedKalman"]), most=3, timed=True)
 
 
 def live(policy: Any, path: Trajectory, rounds: int, first: int = 0) -> None:
@@ -294,7 +310,7 @@ def live_between_fits(report: Report) -> None:
             times[name].append((time.perf_counter() - start) / rounds * 1e6)
     report.table("A live round from Python between two fits, k = 5", "µs", times)
     for name in list(cases)[:2]:
-        report.target(f"µs of {name}", min(times[name]), most=40)
+        report.target(f"µs of {name}", min(times[name]), most=40, timed=True)
 
 
 # Fits in the background
@@ -372,8 +388,8 @@ def background(report: Report) -> None:
         under_way = found.beside + found.swap
         report.note(f"{'while a fit is under way, all':36} {summary(under_way)}; {len(fits)} fits on record")
         report.target("decisions while a fit is under way", len(under_way), least=2_000)
-        report.target("99th percentile, ms", float(np.percentile(under_way, 99)), most=1)
-        report.target("maximum, ms", max(under_way), most=5)
+        report.target("99th percentile, ms", float(np.percentile(under_way, 99)), most=1, timed=True)
+        report.target("maximum, ms", max(under_way), most=5, timed=True)
 
 
 def beside_computation(policy: LearningPolicy, path: Trajectory) -> list[float]:
@@ -420,7 +436,7 @@ def long_log(report: Report) -> None:
         times["identify.fit"].append(time.perf_counter() - start)
     report.table(f"A log of {rounds} rounds, ψ = 1", "seconds on one core", times)
     report.note(f"order {found.order}, {len(found.tried)} models tried")
-    report.target("seconds of identify.fit", min(times["identify.fit"]), most=10)
+    report.target("seconds of identify.fit", min(times["identify.fit"]), most=10, timed=True)
 
 
 def compilation(report: Report) -> None:
@@ -447,10 +463,10 @@ def compilation(report: Report) -> None:
                         tables.setdefault(key, []).append(value)
     report.table("A fresh process with nothing compiled, from import to the end of 300 rounds", "seconds", cold)
     for name, most in names.items():
-        report.target(f"seconds of {name}", min(cold[name]), most=most)
+        report.target(f"seconds of {name}", min(cold[name]), most=most, timed=True)
     report.table("A fresh process with everything compiled, from import to a decision after a fit", "seconds", warm)
     for name in names:
-        report.target(f"seconds of {name}", min(warm[name]), most=1)
+        report.target(f"seconds of {name}", min(warm[name]), most=1, timed=True)
 
 
 def in_turn(calls: Mapping[str, Callable[[], object]], unit: float, repeats: int = REPEATS) -> Times:

@@ -18,7 +18,10 @@ RANDOM_SEEDS = range(20)  # of `random_problem`: d 2–10, m 1–3, k 2–20, sp
 RECORDED = ("chicago", "bike-sharing", "victoria", "stocks")
 TEST_SEED, TUNING_SEED = 0, 1  # of the paper's paths
 TUNING_SYSTEMS = (101, 103, 105)
-TUNING_ROUNDS, TUNING_ROWS = 2000, 3000  # of sampled paths; of recorded data. Shorter ones favour too little exploration
+TUNING_ROUNDS, TUNING_ROWS = (
+    2000,
+    3000,
+)  # of sampled paths; of recorded data. Shorter ones favour too little exploration
 
 
 class Problem(NamedTuple):

@@ -35,6 +35,7 @@ class Report:
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, Any]] = {}
+        self.slowness = 1.0  # how much longer than where targets were set this machine takes for the same work
 
     def table(self, title: str, unit: str = "", times: Mapping[str, list[float]] = {}) -> None:
         """Print the best time of each, its spread, and its ratio to the first."""
@@ -56,13 +57,19 @@ class Report:
         print(f"  {text}")
         next(reversed(self.tables.values()))["notes"].append(text)
 
-    def target(self, what: str, value: float, *, most: float = math.inf, least: float = -math.inf) -> None:
-        """Print whether the last table meets a target."""
+    def target(
+        self, what: str, value: float, *, most: float = math.inf, least: float = -math.inf, timed: bool = False
+    ) -> None:
+        """Print whether the last table meets a target; of a time, also what it is at the speed of the yardstick."""
         met = least <= value <= most
         bound = f"≤ {most:g}" if most < math.inf else f"≥ {least:g}"
-        print(f"  {'met   ' if met else 'MISSED'} {what}: {value:.3g} {bound if met else f'instead of {bound}'}")
+        scaled = value / self.slowness if timed else value
+        beside = f"; {scaled:.3g} at the yardstick's speed" if timed and self.slowness != 1.0 else ""
+        print(
+            f"  {'met   ' if met else 'MISSED'} {what}: {value:.3g} {bound if met else f'instead of {bound}'}{beside}"
+        )
         targets = next(reversed(self.tables.values()))["targets"]
-        targets.append({"what": what, "value": value, "target": bound, "met": met})
+        targets.append({"what": what, "value": value, "scaled": scaled, "target": bound, "met": met})
 
     def save(self, path: Path, **more: Any) -> None:
         """Write all tables, with the machine and the versions that they were measured with."""

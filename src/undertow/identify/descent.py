@@ -28,7 +28,7 @@ _MEMORY = 8
 _LONGEST_NOISE_STEP = 2.0  # of log r, in one step
 _OVERSHOOT = 1.02  # of the spectral radius on the way; in the end it is at most 1
 _STRETCH = 100.0  # by which a step may be longer than that of EM
-_ENOUGH = 1e-3  # nats: a step that gains less ends the descent
+_ENOUGH = 0.03  # nats: a step that gains less ends the descent
 
 
 @inlined

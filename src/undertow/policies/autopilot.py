@@ -37,7 +37,7 @@ from undertow.policies.state import ROUNDS
 
 __all__ = ["Autopilot"]
 
-_SHARED_BONUS, _RIDGE_BONUS, _CONSTANT_BONUS = 2.0, 0.5, 2.0
+_SHARED_BONUS, _RIDGE_BONUS, _CONSTANT_BONUS = 2.0, 0.3, 2.0
 
 
 @register("autopilot", citation="undertow")

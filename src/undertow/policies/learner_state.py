@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import spliced
+from undertow._kernel import inlined, spliced
 from undertow._view import view
-from undertow.policies.member import ALARMED, BUSY, NEXT, SETTINGS
+from undertow.policies.member import ALARMED, BUSY, KIND, NEXT, SETTINGS, SHARED
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 
 __all__ = ["HEAD", "LearnerState", "choose", "count_round", "fit_is_due", "open_learner", "start_up"]
@@ -55,24 +55,37 @@ def fit_is_due(state: FloatArray, at: int, t: int) -> bool:
     return bool(state[at + BUSY] == 0.0 and (t >= state[at + NEXT] or state[at + ALARMED] > 0.0))
 
 
+@inlined
+def seldom(t: int, k: int, plays: float) -> float:
+    """Return by which factor to widen an arm that has had far less than its share t/k of the plays.
+
+    √(ln(t / k n) − 3.5), and 1 where that is less, which it is from a ninetieth of the share on.
+    """
+    return math.sqrt(max(1.0, math.log(max(t / (k * max(plays, 1.0)), 1.0)) - 3.5))
+
+
 @spliced
 def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
     """Return the open arm with the largest forecast + width of the leading model.
 
     In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
+
+    In a shared system what is unknown of an arm stays as it is: one whose prior just does not reach the best arm would
+    be given up for good. So it is widened when it was hardly ever played. Levels widen by themselves as time passes.
     """
     shared = own.shared
     k, t = int(shared.header[0]), int(shared.header[ROUNDS])
     arm = start_up(own, draws)
     if leader >= 0:
         out = view(own.state, leader + SETTINGS, (4, k))
-        best = -1
+        best, top = -1, 0.0
+        wanders = own.state[leader + KIND] != SHARED
         for r in range(k):
             a = int(shared.order[r])
             shared.forecast[a] = out[0, a]
-            shared.width[a] = out[1, a]
-            if shared.closed[a] == 0.0 and (best < 0 or out[0, a] + out[1, a] > out[0, best] + out[1, best]):
-                best = a
+            shared.width[a] = out[1, a] * (1.0 if wanders else seldom(t, k, own.plays[a]))
+            if shared.closed[a] == 0.0 and (best < 0 or shared.forecast[a] + shared.width[a] > top):
+                best, top = a, shared.forecast[a] + shared.width[a]
         if t >= own.head[0]:
             arm = best
     else:

@@ -252,7 +252,7 @@ class LearningPolicy(ContextPolicy):
             begin = max(int(block[BEGIN]), t - LONGEST, self._log.begin)
             seed = (int(self._state[self._head + 2]), number, int(block[FITS]))
             task = Task(t, begin, self._log.rows(begin, t).copy(), block.copy(), seed)
-            block[NEXT] = min(math.ceil(t * member.growth), t + LONGEST // 2)
+            block[NEXT] = min(math.ceil(t * member.growth(t)), t + LONGEST // 2)
             block[ALARMS] += block[ALARMED]
             if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
                 block[ALARMED] = 0.0

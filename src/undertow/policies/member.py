@@ -3,7 +3,7 @@
 import abc
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -130,8 +130,6 @@ class Fit(NamedTuple):
 class Member(abc.ABC):
     """One model inside a learner; all that changes is in its block of the state."""
 
-    growth: ClassVar[float] = 1.4  # of the data from one fit to the next
-
     arms: int
     context_dim: int
     feature_dim: int
@@ -146,6 +144,10 @@ class Member(abc.ABC):
     @abc.abstractmethod
     def size(self) -> int:
         """Length of the block."""
+
+    def growth(self, rounds: int) -> float:
+        """Return by which factor the data grow between a fit after `rounds` rounds and the next."""
+        return 1.4
 
     @property
     def sizes(self) -> list[int]:

@@ -1,7 +1,7 @@
 """A ridge regression on lagged contexts, features and own rewards as a member of a learner."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
@@ -36,9 +36,11 @@ class RidgeMember(Member):
     on the features.
     """
 
-    growth: ClassVar[float] = 2.0
-
     memory: int = 5
+
+    def growth(self, rounds: int) -> float:
+        """Return by which factor the data grow until the next fit, which only measures the columns anew."""
+        return 2.0
 
     @property
     def lags(self) -> int:
