@@ -75,8 +75,8 @@ def main(extent: Extent = SHORT) -> list[Row]:
             bar = progress.add_task(name, total=None)
             return pool.submit(play, *arguments, lambda done, total: progress.update(bar, completed=done, total=total))
 
-        waiting = [begin(_play_peer, peer, peer, problems, files, bases, extent) for peer in SLOWEST_FIRST]
-        waiting.append(begin(_play_ours, "undertow", problems, bases, extent))
+        waiting = [begin(_play_ours, "undertow", problems, bases, extent)]
+        waiting += [begin(_play_peer, peer, peer, problems, files, bases, extent) for peer in SLOWEST_FIRST]
         rows = [row for future in waiting for row in future.result()]
     rows = sorted(rows, key=lambda row: (row.library != "undertow", row.library))
     show(report, rows, extent)
