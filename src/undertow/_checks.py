@@ -34,7 +34,7 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
     )
     if not fits:
         raise InvalidInputError(f"{name}: expected shape {_spell(shape)}, got {_spell(result.shape)}")
-    finite = np.isfinite(result) | (np.isnan(result) if missing else False)
+    finite = ~np.isinf(result) if missing else np.isfinite(result)
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         wanted = "finite numbers, or NaN where an entry is missing" if missing else "finite numbers"

@@ -182,8 +182,9 @@ class LearningPolicy(ContextPolicy):
         return float(least[arm] / least.sum())
 
     def _ranked(self) -> list[int]:
-        ready = [number for number in range(len(self._members)) if self._block(number)[READY]]
-        return sorted(ready, key=lambda number: -self._block(number)[SCORE])
+        state = self._state
+        scores = {number: state[at + SCORE] for number, at in enumerate(self._places) if state[at + READY]}
+        return sorted(scores, key=scores.__getitem__, reverse=True)
 
     def _model(self, number: int) -> ModelInUse:
         block, member = self._block(number), self._members[number]
