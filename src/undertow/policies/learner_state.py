@@ -79,11 +79,11 @@ def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
     if leader >= 0:
         out = view(own.state, leader + SETTINGS, (4, k))
         best, top = -1, 0.0
-        wanders = own.state[leader + KIND] != SHARED
+        widen = own.state[leader + KIND] == SHARED
         for r in range(k):
             a = int(shared.order[r])
             shared.forecast[a] = out[0, a]
-            shared.width[a] = out[1, a] * (1.0 if wanders else seldom(t, k, own.plays[a]))
+            shared.width[a] = out[1, a] * (seldom(t, k, own.plays[a]) if widen else 1.0)
             if shared.closed[a] == 0.0 and (best < 0 or shared.forecast[a] + shared.width[a] > top):
                 best, top = a, shared.forecast[a] + shared.width[a]
         if t >= own.head[0]:
