@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite.binding
 import numba
 from numba.core import event
 
@@ -25,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(r"^\s*(?:from\s+(undertow[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|import\s+(undertow[\w.]*))", re.M)
 
+_REVOCABLE = (20,)  # LLVM from which on an option may be set again
 _STRAIGHT: set[Callable[..., Any]] = set()
 
 # Sums may be reordered and fused, but NaN keeps its meaning: it marks what is missing.
@@ -160,12 +162,14 @@ class _Compiling(event.Listener):  # type: ignore[misc]
     told = False
 
     def __init__(self) -> None:
-        self.before: list[int] = []  # numba compiles callees within their callers
+        self.before: list[tuple[int, bool]] = []  # numba compiles callees within their callers
+        self.hurried = False
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
-        self.before.append(numba.config.SLP_VECTORIZE)
+        self.before.append((numba.config.SLP_VECTORIZE, self.hurried))
         ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
+        self._hurry(ours and function not in _STRAIGHT)
         if ours:
             numba.config.SLP_VECTORIZE = int(function in _STRAIGHT)
         if not self.told and ours and sys.stderr.isatty():
@@ -173,7 +177,17 @@ class _Compiling(event.Listener):  # type: ignore[misc]
             print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
 
     def on_end(self, event: Any) -> None:
-        numba.config.SLP_VECTORIZE = self.before.pop()
+        numba.config.SLP_VECTORIZE, hurried = self.before.pop()
+        self._hurry(hurried)
+
+    def _hurry(self, hurried: bool) -> None:
+        """Skip a pass of LLVM that takes a quarter of all time to compile ours and gains nothing that can be measured.
+
+        Loop strength reduction weighs ways to address the many parts of a packed buffer against one another.
+        """
+        if hurried != self.hurried and llvmlite.binding.llvm_version_info >= _REVOCABLE:
+            llvmlite.binding.set_option("", f"--disable-lsr={str(hurried).lower()}")
+            self.hurried = hurried
 
 
 event.register("numba:compile", _Compiling())

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
+from undertow._kernel import inlined, straight_kernel
 from undertow.identify.em import em_step
 from undertow.identify.information import (
     invert_information,
@@ -39,7 +39,7 @@ def _dot(X: FloatArray, j: int, y: FloatArray) -> float:
     return total
 
 
-@kernel
+@straight_kernel
 def fit_model(
     π: FloatArray,
     d: int,
