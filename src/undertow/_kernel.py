@@ -7,6 +7,7 @@ module that it imports, directly or not.
 """
 
 import functools
+import gc
 import hashlib
 import os
 import re
@@ -164,9 +165,13 @@ class _Compiling(event.Listener):  # type: ignore[misc]
     def __init__(self) -> None:
         self.before: list[tuple[int, bool]] = []  # numba compiles callees within their callers
         self.hurried = False
+        self.collecting = False
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
+        if not self.before:  # a compiler makes many objects and little garbage: looking for it takes a tenth of the time
+            self.collecting = gc.isenabled()
+            gc.disable()
         self.before.append((numba.config.SLP_VECTORIZE, self.hurried))
         ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
         self._hurry(ours and function not in _STRAIGHT)
@@ -179,6 +184,8 @@ class _Compiling(event.Listener):  # type: ignore[misc]
     def on_end(self, event: Any) -> None:
         numba.config.SLP_VECTORIZE, hurried = self.before.pop()
         self._hurry(hurried)
+        if self.collecting and not self.before:
+            gc.enable()
 
     def _hurry(self, hurried: bool) -> None:
         """Skip a pass of LLVM that takes a quarter of all time to compile ours and gains nothing that can be measured.
