@@ -84,3 +84,25 @@ def test_importing_compiles_nothing_and_leaves_numbas_settings_alone() -> None:
 def test_the_stamp_follows_imports() -> None:
     assert source_stamp("undertow.kalman_steps") != source_stamp("undertow.trajectory")
     assert source_stamp("undertow.kalman_steps") == source_stamp("undertow.kalman_steps")
+
+
+def test_compiling_leaves_the_settings_of_the_process_as_they_were(copy: Path) -> None:
+    # The option of LLVM cannot be read, so what is asked of LLVM is recorded.
+    program = (
+        "import gc, numba, llvmlite.binding as llvm\n"
+        "asked = []; set_option = llvm.set_option\n"
+        "llvm.set_option = lambda name, option: (asked.append((option, gc.isenabled())), set_option(name, option))\n"
+        "from undertow.caller import outer\n"
+        "before = numba.config.SLP_VECTORIZE; outer(1.0)\n"
+        "print(asked, gc.isenabled(), numba.config.SLP_VECTORIZE == before)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [("--disable-lsr=true", False), ("--disable-lsr=false", False)]
+    assert result.stdout.strip() == f"{expected} True True"

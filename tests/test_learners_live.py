@@ -409,7 +409,7 @@ def test_a_decision_never_waits_for_a_fit(context_first: bool, monkeypatch: pyte
     if context_first:
         twin.observe(path.contexts[30])
     twin.agrees_with(member, policy._block(0))
-    np.testing.assert_allclose(decision.forecast, twin.forecast()[0], atol=1e-9)
+    np.testing.assert_allclose(decision.forecast, twin.forecast(30)[0], atol=1e-9)
 
 
 def test_background_fits_that_keep_up_are_the_same_as_inline_ones() -> None:

@@ -169,9 +169,9 @@ class _Compiling(event.Listener):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
-        if not self.before:  # a compiler makes many objects and little garbage: looking for it takes a tenth of the time
+        if not self.before:
             self.collecting = gc.isenabled()
-            gc.disable()
+            gc.disable()  # much is made and little thrown away: looking for garbage would take a tenth of the time
         self.before.append((numba.config.SLP_VECTORIZE, self.hurried))
         ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
         self._hurry(ours and function not in _STRAIGHT)

@@ -14,9 +14,10 @@ from undertow.identify.score import information_size, store_size
 __all__ = ["Attempt", "Search", "cost", "fit_one"]
 
 EM_STEPS = 3
-COLD, GROWN, WARM = 20, 16, 10  # evaluations of the likelihood
+COLD, GROWN, WARM, LATE = 20, 16, 10, 5  # evaluations of the likelihood; the last where there are LONG rounds
+LONG = 2000
 ENTRANTS = 3  # random starts of a challenge
-SKETCH, PROOF = 500, 1500  # rounds that pick among them, and that the challenge is decided on
+SKETCH, PROOF = 300, 1000  # rounds that pick among them, and that the challenge is decided on
 FIRST_ORDER = 2
 MOST = 8  # challengers in one refit
 CYCLE = (  # how a challenger begins, its order against that of the model in use, whether from nothing
@@ -133,7 +134,8 @@ def challenge(
         return fitted
 
     sketch, proof = search.last(SKETCH), search.last(PROOF)
-    best = None if model is None else attempt("warm", search, model, 0, WARM)
+    warm = WARM if n < LONG else LATE
+    best = None if model is None else attempt("warm", search, model, 0, warm)
     if best is None or not np.isfinite(best.log_likelihood):
         starts = [cold_model(order or FIRST_ORDER, m, k, rng) for _ in range(ENTRANTS)]
         first = max((attempt("entrant", sketch, s, EM_STEPS, EM_STEPS + 1) for s in starts), key=_criterion)
@@ -158,7 +160,7 @@ def challenge(
         rival = attempt(name, proof, first, 0, evaluations)
         if rival.criterion > local.criterion:
             if proof is not search:
-                whole = attempt("winner", search, rival, 0, WARM)
+                whole = attempt("winner", search, rival, 0, warm)
                 if not whole.criterion > best.criterion:
                     continue
                 best = whole

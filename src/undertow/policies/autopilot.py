@@ -157,7 +157,7 @@ def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: 
     if kind == SHARED:
         shared_begin(state, at, k, m)
         if ready:
-            shared_forecast(state, at, k, m)
+            shared_forecast(state, at, k, m, t)
     elif kind == LEVELS:
         levels_begin(state, at, k, m)
         levels_see(state, at, k, m, features)

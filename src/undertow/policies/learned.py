@@ -25,12 +25,13 @@ __all__ = ["LearnedKalman"]
 class LearnedKalman(LearningPolicy):
     """Learn the hidden system from contexts and own rewards, and play the largest forecast + width of its filter.
 
-    The width is `exploration` · √(z̃'V_a z̃): what is unknown of the arm, not of the state, which all share.
+    The width is β √(z̃'V_a z̃): what is unknown of the arm, not of the state, which all share. β grows with the rounds,
+    from 1 up to `exploration`.
 
     Parameters
     ----------
     exploration
-        Factor of the width, ≥ 0.
+        Largest factor of the width, ≥ 0.
 
     Examples
     --------
@@ -59,7 +60,7 @@ def learned_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -
         return -1
     shared_begin(state, at, k, m)
     if state[at + READY] > 0.0:
-        shared_forecast(state, at, k, m)
+        shared_forecast(state, at, k, m, t)
     return choose(own, at if state[at + READY] > 0.0 else -1, draws)
 
 

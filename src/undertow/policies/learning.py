@@ -325,7 +325,7 @@ class LearningPolicy(ContextPolicy):
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         self._log.open(max(self.round, seen) - 1)
         rows, span = self._log.rows(begin, max(self.round, seen)), Span(begin, self.round, fresh, seen)
-        if len(rows):  # nothing was played beside a fit inline: its kernel need not be compiled
+        if len(rows):  # none after a fit inline, so that its kernel need not be compiled
             self._members[number].catch_up(self._state, self._places[number], rows, span)
 
     def _before_decision(self) -> None:

@@ -103,12 +103,18 @@ def shared_begin(state: FloatArray, at: int, k: int, m: int) -> None:
             move(own.z, own.P, own.A, own.At, own.b, own.X, d)
 
 
+@inlined
+def boldness(most: float, t: int, k: int) -> float:
+    """Return the factor of the width after t rounds: √ln((t + 1)/√k), at least 1 and at most `most`."""
+    return min(most, math.sqrt(max(1.0, math.log(t + 1.0) - 0.5 * math.log(k))))
+
+
 @straight_kernel
-def shared_forecast(state: FloatArray, at: int, k: int, m: int) -> None:
-    """Write forecast, width and standard errors of every arm, in the rewards' own units."""
+def shared_forecast(state: FloatArray, at: int, k: int, m: int, t: int) -> None:
+    """Write forecast, width and standard errors of every arm after t rounds, in the rewards' own units."""
     own = open_shared_block(state, at, k, m)
     d, C, D = int(own.settings[READY]), own.C, own.D
-    factor = own.settings[FACTOR]
+    factor = boldness(own.settings[FACTOR], t, k)
     mean, scale = own.mean[m], own.scale[m]
     z = row(own.z, 0)
     for a in range(k):
