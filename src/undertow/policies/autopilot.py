@@ -110,9 +110,9 @@ class Autopilot(LearningPolicy):
             member.ask(candidate, self._stage.features.copy(), self._block(number))
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
-        kept = [(number, self._block(number).copy()) for number, _ in self._guests()]
+        kept = [(number, self._block(number).copy()) for number, _ in self._guests()] if age else []
         LearningPolicy._apply_reward(self, memory, arm, reward, age)
-        for number, block in kept if age else ():  # the state went back in time; a candidate did not
+        for number, block in kept:  # the state went back in time; a candidate did not
             self._block(number)[:] = block
         for _, candidate in self._guests():
             candidate.learn(self.round - 1 - age, arm, reward)

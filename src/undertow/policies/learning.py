@@ -173,7 +173,8 @@ class LearningPolicy(ContextPolicy):
 
     def _chance(self, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
-        if self._ranked() and self.round > self._state[self._head]:
+        state = self._state
+        if state[ROUNDS] > state[self._head] and any(state[at + READY] for at in self._places):
             return LivePolicy._chance(self, arm)
         first = self._head + HEAD
         plays = self._state[first : first + self.arm_count].copy()
@@ -199,11 +200,11 @@ class LearningPolicy(ContextPolicy):
         ranked = self._ranked()
         if not ranked or self.round <= self._state[self._head]:
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
-        block = self._block(ranked[0])
-        lead = float(block[SCORE] - self._block(ranked[1])[SCORE]) if len(ranked) > 1 else math.inf
-        out = block[SETTINGS : SETTINGS + 4 * k].reshape(4, k)
+        state, at = self._state, self._places[ranked[0]]
+        lead = float(state[at + SCORE] - state[self._places[ranked[1]] + SCORE]) if len(ranked) > 1 else math.inf
+        errors = state[at + SETTINGS + 2 * k : at + SETTINGS + 4 * k].copy()
         return Why(
-            out[2].copy(), out[3].copy(), self._members[ranked[0]].name, lead, self.round - 1 - int(block[FITTED])
+            errors[:k], errors[k:], self._members[ranked[0]].name, lead, self.round - 1 - int(state[at + FITTED])
         )
 
     def _new_state(self) -> FloatArray:
