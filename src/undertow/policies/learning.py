@@ -196,16 +196,14 @@ class LearningPolicy(ContextPolicy):
         return ModelInUse(member.name, int(block[READY]), int(block[FITTED]), float(block[SCORE]), content)
 
     def _why(self) -> Why:
-        k = self.arm_count
-        ranked = self._ranked()
-        if not ranked or self.round <= self._state[self._head]:
+        k, state, ranked = self.arm_count, self._state, self._ranked()
+        if not ranked or self.round <= state[self._head]:
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
-        state, at = self._state, self._places[ranked[0]]
+        at = self._places[ranked[0]]
         lead = float(state[at + SCORE] - state[self._places[ranked[1]] + SCORE]) if len(ranked) > 1 else math.inf
         errors = state[at + SETTINGS + 2 * k : at + SETTINGS + 4 * k].copy()
-        return Why(
-            errors[:k], errors[k:], self._members[ranked[0]].name, lead, self.round - 1 - int(state[at + FITTED])
-        )
+        name, since_fit = self._members[ranked[0]].name, self.round - 1 - int(state[at + FITTED])
+        return Why(errors[:k], errors[k:], name, lead, since_fit)
 
     def _new_state(self) -> FloatArray:
         k = self.arm_count
