@@ -134,7 +134,7 @@ def filter_table(π: FloatArray, d: int, m: int, k: int, table: FloatArray, vari
     for i in range(m + 1):
         noise[i] = math.exp(ρ[i])
     stride = _stride(m)
-    total = 0.0
+    total, product = 0.0, 1.0  # of the variances: one logarithm for many
     for t in range(len(table)):
         if t > 0:
             move(z, P, A, At, b, X, d)
@@ -150,12 +150,16 @@ def filter_table(π: FloatArray, d: int, m: int, k: int, table: FloatArray, vari
             F = condition_on(z, P, h, K, v, noise[i], d)
             store[at + _C + (WIDTH + 2) * i + WIDTH] = v
             store[at + _C + (WIDTH + 2) * i + WIDTH + 1] = F
-            total -= 0.5 * (_LOG_2π + math.log(F) + v * v / F)
+            total -= 0.5 * (_LOG_2π + v * v / F)
+            product *= F
+            if not 1e-100 < product < 1e100:
+                total -= 0.5 * math.log(product)
+                product = 1.0
         put(view(store, at, (1, WIDTH)), 0, row(z, 0))
         kept = view(store, at + WIDTH, (WIDTH, WIDTH))
         for i in range(WIDTH):
             put(kept, i, row(P, i))
-    return total
+    return total - 0.5 * math.log(product)
 
 
 @straight_kernel
