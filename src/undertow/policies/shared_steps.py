@@ -105,7 +105,10 @@ def shared_begin(state: FloatArray, at: int, k: int, m: int) -> None:
 
 @inlined
 def boldness(most: float, t: int, k: int) -> float:
-    """Return the factor of the width after t rounds: √ln((t + 1)/√k), at least 1 and at most `most`."""
+    """Return the factor of the width after t rounds: √ln((t + 1)/√k), at least 1 and at most `most`.
+
+    Early models are poor guides to what is worth a try.
+    """
     return min(most, math.sqrt(max(1.0, math.log(t + 1.0) - 0.5 * math.log(k))))
 
 
