@@ -643,7 +643,8 @@ def test_fits_become_rare() -> None:
     assert rounds[0] == 6
     assert rounds[-1] > 1000
     assert all(1.39 < factor < 1.61 for t, factor in growth if t < 300)
-    assert all(1.69 < factor < 1.71 for t, factor in growth if t >= 300)
+    assert all(1.69 < factor < 1.71 for t, factor in growth if 300 <= t < 1000)
+    assert all(factor == 2.0 for t, factor in growth if t >= 1000)
 
 
 def test_learned_kalman_takes_no_features() -> None:
