@@ -36,7 +36,7 @@ __all__ = ["SharedMember"]
 
 _BUDGET, _ADVANCE = 20.0, 2500  # units of work a round, and how many rounds' worth is there from the start
 _SHARE = 0.35  # of the budget at hand that one refit may spend
-_GROWTH = ((300, 1.4), (1000, 1.7), (math.inf, 2.0))  # factor of the data between two fits, up to so many rounds
+_GROWTH = ((400, 1.4), (1500, 1.6), (math.inf, 2.0))  # factor of the data between two fits, up to so many rounds
 _RECENT = 64  # rounds that an alarm looks at
 _FAR_BETTER = 20.0  # nats
 _UNIT_ROOT = 0.999
