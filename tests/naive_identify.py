@@ -247,6 +247,15 @@ def renewed(π: Array, d: int, m: int, k: int, blocks: list[Array], prior: Array
     mean = weights @ D[m:] / (1 + weights.sum())
     spread = np.sum((D[m:] - mean) ** 2) + sum(V[o][d, d] for o in arms)  # what is not noise
     used = np.minimum(by_noise[0], 0.5 * np.array(by_noise[1]))
-    new = [τ / d, τ, 1, (k + 2) * d / (2 * share * d / τ + squares), mean, (k + 2) / (2 * share + spread), 0.01, *used]
+    new = [
+        τ / d,
+        τ,
+        1,
+        (k + 2) * d / (2 * share * d / τ + squares),
+        mean,
+        (k + 2) / (0.6 * share + spread),
+        0.01,
+        *used,
+    ]
     dynamics = max(d * np.sum(1 - np.diag(V[-1])) - d * (d - 1) / 2, 0)  # rotations of the state are no parameters
     return np.array(new), float(spent.sum() + dynamics + m + 1)

@@ -16,6 +16,7 @@ from undertow.identify.score import FIXED, Prior, noise_at, offsets_at
 __all__ = [
     "BLOCK",
     "NOISE_SCALE",
+    "OFFSET_SCALE",
     "invert_information",
     "limit_radius",
     "precondition",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 NOISE_SCALE = 0.01  # of an output's variance: where the prior of its noise variance pulls
+OFFSET_SCALE = 0.3  # of what the state explains of a typical arm: variance of the arms' offsets
 BLOCK = WIDTH + 1
 _SQUARINGS = 18
 _B = WIDTH * WIDTH
@@ -181,7 +183,7 @@ def renew_prior(
         used[min(o, m)] += spent
         counts[min(o, m)] += information[block * o + block - 1]
     mean /= weight
-    spread = _PSEUDO_ARMS * explained
+    spread = _PSEUDO_ARMS * OFFSET_SCALE * explained
     for o in range(m, p):
         deviation = π[offsets_at(p) + o] - mean
         spread += deviation * deviation + inverse[block * o + BLOCK * d + d]

@@ -7,7 +7,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
-from undertow.identify.information import NOISE_SCALE
+from undertow.identify.information import NOISE_SCALE, OFFSET_SCALE
 from undertow.identify.rows import WIDTH
 from undertow.identify.score import FIXED, Prior, model_size
 from undertow.identify.score import noise_at as compiled_noise_at
@@ -106,7 +106,7 @@ def cold_model(d: int, m: int, k: int, rng: np.random.Generator) -> Model:
     τ = _add_modes(A, 0, d, rng)
     C[:, :d] = rng.standard_normal((p, d)) / math.sqrt(2 * τ)
     vector[noise_at(p) :] = math.log(0.5)
-    prior = np.concatenate([[τ / d, τ, 1.0, τ, 0.0, 1.0, NOISE_SCALE], np.zeros(m + 1)])
+    prior = np.concatenate([[τ / d, τ, 1.0, τ, 0.0, 1.0 / OFFSET_SCALE, NOISE_SCALE], np.zeros(m + 1)])
     assert len(prior) == FIXED + m + 1
     return Model(d, vector, prior)
 

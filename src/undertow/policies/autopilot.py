@@ -18,6 +18,7 @@ from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember, expected_largest
 from undertow.policies.levels_member_steps import levels_begin, levels_decide, levels_learn, levels_observe, levels_see
 from undertow.policies.member import (
+    CONSTANT,
     KIND,
     LEVELS,
     OVER,
@@ -37,7 +38,7 @@ from undertow.policies.state import ROUNDS
 
 __all__ = ["Autopilot"]
 
-_SHARED_BONUS, _RIDGE_BONUS, _CONSTANT_BONUS = 2.0, 0.3, 2.0
+_SHARED_BONUS, _RIDGE_BONUS, _CONSTANT_BONUS = 2.0, 0.3, 1.0
 
 
 @register("autopilot", citation="undertow")
@@ -163,7 +164,7 @@ def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: 
         levels_see(state, at, k, m, features)
         if ready:
             levels_decide(state, at, k, m)
-    elif kind == RIDGE:
+    elif kind == RIDGE or kind == CONSTANT:
         ridge_see(state, at, k, m, t, features)
         if ready:
             ridge_decide(state, at, k, m)
@@ -181,7 +182,7 @@ def autopilot_played(own: LearnerState, arm: int) -> None:
             shared_begin(state, at, k, m)
         elif state[at + KIND] == LEVELS:
             levels_begin(state, at, k, m)
-        elif state[at + KIND] == RIDGE:
+        elif state[at + KIND] == RIDGE or state[at + KIND] == CONSTANT:
             ridge_played(state, at, k, m, t, arm)
         if own.head[1] > 0.0 or m == 0:
             state[at + OVER] = 1.0
@@ -200,7 +201,7 @@ def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: Fl
             shared_learn(state, at, k, m, t, arm, rewards[arm])
         elif kind == LEVELS:
             levels_learn(state, at, k, m, t, arm, rewards[arm])
-        elif kind == RIDGE:
+        elif kind == RIDGE or kind == CONSTANT:
             ridge_learn(state, at, k, m, t - 1, arm, rewards[arm])
         else:
             candidate_learn(state, at, k, t, arm, rewards[arm])
@@ -220,7 +221,7 @@ def autopilot_observe(own: LearnerState, context: FloatArray) -> None:
             shared_observe(state, at, k, m, t, context, first)
         elif kind == LEVELS:
             levels_observe(state, at, k, m, context, first)
-        elif kind == RIDGE:
+        elif kind == RIDGE or kind == CONSTANT:
             ridge_observe(state, at, k, m, context)
         at += int(state[at + SIZE])
 

@@ -8,7 +8,7 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow._kernel import inlined, spliced
 from undertow._view import view
-from undertow.policies.member import ALARMED, BUSY, KIND, NEXT, SETTINGS, SHARED
+from undertow.policies.member import ALARMED, BUSY, CONSTANT, KIND, NEXT, SETTINGS, SHARED
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 
 __all__ = ["HEAD", "LearnerState", "choose", "count_round", "fit_is_due", "open_learner", "start_up"]
@@ -56,12 +56,18 @@ def fit_is_due(state: FloatArray, at: int, t: int) -> bool:
 
 
 @inlined
-def seldom(t: int, k: int, plays: float) -> float:
-    """Return by which factor to widen an arm that has had far less than its share t/k of the plays.
+def widening(kind: float, t: int, k: int, plays: float) -> float:
+    """Return by which factor to widen an arm that has had less than its share t/k of the plays.
 
-    √(ln(t / k n) − 3.5), and 1 where that is less, which it is from a ninetieth of the share on.
+    In a shared system √(ln(t / k n) − 3), and 1 where that is less, which it is from a 55th of the share on: what
+    is unknown of an arm stays as it is, and one whose prior just does not reach the best arm would be given up for
+    good. Where arms are constant √(¼ + ln(t / k n)), as in MOSS (Audibert and Bubeck 2009; Degenne and Perchet 2016 for
+    any horizon). Levels widen by themselves as time passes.
     """
-    return math.sqrt(max(1.0, math.log(max(t / (k * max(plays, 1.0)), 1.0)) - 3.5))
+    short = math.log(max(t / (k * max(plays, 1.0)), 1.0))
+    if kind == SHARED:
+        return math.sqrt(max(1.0, short - 3.0))
+    return math.sqrt(0.25 + short) if kind == CONSTANT else 1.0
 
 
 @spliced
@@ -69,9 +75,6 @@ def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
     """Return the open arm with the largest forecast + width of the leading model.
 
     In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
-
-    In a shared system what is unknown of an arm stays as it is: one whose prior just does not reach the best arm would
-    be given up for good. So it is widened when it was hardly ever played. Levels widen by themselves as time passes.
     """
     shared = own.shared
     k, t = int(shared.header[0]), int(shared.header[ROUNDS])
@@ -79,11 +82,11 @@ def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
     if leader >= 0:
         out = view(own.state, leader + SETTINGS, (4, k))
         best, top = -1, 0.0
-        widen = own.state[leader + KIND] == SHARED
+        kind = own.state[leader + KIND]
         for r in range(k):
             a = int(shared.order[r])
             shared.forecast[a] = out[0, a]
-            shared.width[a] = out[1, a] * (seldom(t, k, own.plays[a]) if widen else 1.0)
+            shared.width[a] = out[1, a] * widening(kind, t, k, own.plays[a])
             if shared.closed[a] == 0.0 and (best < 0 or shared.forecast[a] + shared.width[a] > top):
                 best, top = a, shared.forecast[a] + shared.width[a]
         if t >= own.head[0]:

@@ -15,6 +15,7 @@ __all__ = [
     "ALARMS",
     "BEGIN",
     "BUSY",
+    "CONSTANT",
     "DENSITY",
     "FACTOR",
     "FITS",
@@ -61,7 +62,7 @@ BUSY = 14  # whether a fit is under way elsewhere
 KIND, SIZE = 15, 16  # which kind of model this is, and the length of its block
 SCORED = 17  # how many rewards were predicted; the last innovations follow
 SCORES = [SCORE, DENSITY, *range(SCORED, SETTINGS)]  # what was made of the rewards so far
-SHARED, LEVELS, RIDGE, GUEST = 0, 1, 2, 3
+SHARED, LEVELS, RIDGE, GUEST, CONSTANT = 0, 1, 2, 3, 4
 
 _TAIL = 5.0  # degrees of freedom
 _FORGETTING = 0.001  # of the log densities by which models are compared, a round

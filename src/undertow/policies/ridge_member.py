@@ -8,6 +8,7 @@ from undertow._kernel import plain
 from undertow.policies.inputs import inputs_size, new_inputs
 from undertow.policies.member import (
     BEGIN,
+    CONSTANT,
     FACTOR,
     KIND,
     READY,
@@ -69,7 +70,7 @@ class RidgeMember(Member):
         k, m, q = self.arms, self.context_dim, self.feature_dim
         p = inputs_size(k, m, self.memory, q, self.lags)
         block = ridge_block(k, m, q, self.memory, self.lags, p)
-        block[KIND], block[SIZE], block[FACTOR] = RIDGE, len(block), factor
+        block[KIND], block[SIZE], block[FACTOR] = RIDGE if self.memory else CONSTANT, len(block), factor
         return block
 
     def open(self, block: FloatArray) -> RidgeBlock:
