@@ -164,7 +164,7 @@ def forecast_with(state: FloatArray, at: int, k: int, m: int, t: int, features: 
         levels_see(state, at, k, m, features)
         if ready:
             levels_decide(state, at, k, m)
-    elif kind == RIDGE or kind == CONSTANT:
+    elif kind in (RIDGE, CONSTANT):
         ridge_see(state, at, k, m, t, features)
         if ready:
             ridge_decide(state, at, k, m)
@@ -201,7 +201,7 @@ def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: Fl
             shared_learn(state, at, k, m, t, arm, rewards[arm])
         elif kind == LEVELS:
             levels_learn(state, at, k, m, t, arm, rewards[arm])
-        elif kind == RIDGE or kind == CONSTANT:
+        elif kind in (RIDGE, CONSTANT):
             ridge_learn(state, at, k, m, t - 1, arm, rewards[arm])
         else:
             candidate_learn(state, at, k, t, arm, rewards[arm])
@@ -221,7 +221,7 @@ def autopilot_observe(own: LearnerState, context: FloatArray) -> None:
             shared_observe(state, at, k, m, t, context, first)
         elif kind == LEVELS:
             levels_observe(state, at, k, m, context, first)
-        elif kind == RIDGE or kind == CONSTANT:
+        elif kind in (RIDGE, CONSTANT):
             ridge_observe(state, at, k, m, context)
         at += int(state[at + SIZE])
 
