@@ -801,7 +801,7 @@ def test_the_leader_is_the_model_with_the_best_score() -> None:
 
 
 def test_constant_arms_are_told_apart_at_little_cost() -> None:
-    """Means 0.4, 0.3 and −0.5 at noise 1, 20 paths (seeds 0–19) of 4000 rounds: a choice at random loses 2133.
+    """Means 0.4, 0.3 and −0.5 at noise 1, 20 paths (seeds 0–19) of 4000 rounds: a choice at random loses 1333.
 
     At most what a width of √(¼ + ln(t / k n)) standard errors loses with known noise, and three standard errors more.
     """

@@ -182,7 +182,7 @@ def autopilot_played(own: LearnerState, arm: int) -> None:
             shared_begin(state, at, k, m)
         elif state[at + KIND] == LEVELS:
             levels_begin(state, at, k, m)
-        elif state[at + KIND] == RIDGE or state[at + KIND] == CONSTANT:
+        elif state[at + KIND] in (RIDGE, CONSTANT):
             ridge_played(state, at, k, m, t, arm)
         if own.head[1] > 0.0 or m == 0:
             state[at + OVER] = 1.0
