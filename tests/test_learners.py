@@ -618,7 +618,7 @@ def test_arms_that_are_hardly_ever_played_are_widened() -> None:
     decision = policy.decide()
     assert decision.why is not None
     plain = 2.0 * decision.why.arm_error  # √ln(2001/√3) is more than that
-    widened = math.sqrt(math.log(n / (k * 1)) - 3.5)  # one play
+    widened = math.sqrt(math.log(n / (k * 1)) - 3)  # one play
     np.testing.assert_allclose(decision.width, plain * [1, 1, widened])
     assert widened > 1.1
 
