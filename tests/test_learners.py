@@ -618,9 +618,7 @@ def test_arms_that_are_hardly_ever_played_are_widened() -> None:
     decision = policy.decide()
     assert decision.why is not None
     plain = 2.0 * decision.why.arm_error  # √ln(2001/√3) is more than that
-    widened = math.sqrt(math.log(n / (k * 1)) - 3)  # one play
-    np.testing.assert_allclose(decision.width, plain * [1, 1, widened])
-    assert widened > 1.1
+    np.testing.assert_allclose(decision.width, plain * [1, 1, 1.5])  # one play is far less than its share
 
 
 def test_no_arm_is_given_up_for_good() -> None:
@@ -769,7 +767,7 @@ def test_a_warm_start_names_the_arm_that_was_given() -> None:
 def widening(model: str, t: int, plays: Array) -> Array:
     """By how much an arm is widened that has had less than its share of the plays."""
     short = np.log(np.maximum(t / (len(plays) * np.maximum(plays, 1)), 1))
-    rules = {"shared system": np.maximum(1, short - 3), "constant arms": 0.25 + short}
+    rules = {"shared system": np.clip(short - 3, 1, 1.5**2), "constant arms": 0.25 + short}
     factors: Array = np.sqrt(rules.get(model, np.ones(len(plays))))
     return factors
 
@@ -782,6 +780,9 @@ def test_the_leader_is_the_model_with_the_best_score() -> None:
         decision = policy.decide()
         if t >= 6:
             scores = {member.name: policy._block(number)[SCORE] for number, member in enumerate(policy._members)}
+            for name in ("structural levels", "ridge"):  # there are contexts, so these two have to lead by 8 nats
+                scores[name] -= 8.0
+            scores["constant arms"] -= 8.0 * min(1.0, 100 / max(t - 6, 1))  # and these at first: t − 6 were scored
             first, second = sorted(scores.values(), reverse=True)[:2]
             assert decision.why is not None
             assert scores[decision.why.model] == first
@@ -855,9 +856,9 @@ def test_a_newcomer_starts_level_with_the_last(monkeypatch: pytest.MonkeyPatch) 
     assert {model.name for model in policy.models} == {"structural levels", "ridge", "constant arms"}
     policy._block(0)[NEXT] = 30
     policy.decide()
-    scores = {model.name: model.score for model in policy.models}
-    assert scores["shared system"] == min(score for name, score in scores.items() if name != "shared system")
-    assert len(set(scores.values())) == 3
+    first, *others = (policy._block(number)[SCORE] for number in range(len(policy._members)))
+    assert first == min(others)
+    assert len(set(others)) == 3
 
 
 def test_autopilot_follows_features_without_contexts() -> None:

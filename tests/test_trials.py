@@ -91,6 +91,26 @@ def test_summary() -> None:
     assert known["of_random"] == pytest.approx(0.025)
 
 
+def test_problems_on_which_knowledge_has_no_regret() -> None:
+    """Four problems: two ratios, 2 and 3, one regret against none, and none against none."""
+    regrets = {"KalmanGreedy": (10.0, 10.0, 0.0, 0.0), "LinUCB": (20.0, 30.0, 5.0, 0.0)}
+    rows = [
+        ("stable", f"seed {seed}", policy, regret, 1000.0, None, 1.0)
+        for policy, values in regrets.items()
+        for seed, regret in enumerate(values)
+    ]
+    columns = ["family", "problem", "policy", "regret", "random_regret", "share", "microseconds"]
+    table = pl.DataFrame(rows, schema=columns, orient="row").with_columns(pl.col("share").cast(pl.Float64))
+    summary = summarise(table)
+    linear = summary.row(1, named=True)
+    assert (linear["to_known"], linear["to_known_worst"], linear["known_problems"]) == (2.5, 3.0, 2)
+    assert linear["to_known_all"] == 2.5  # of 1, 2, 3 and ∞
+    shown = [*show(summary).columns[2].cells]
+    assert shown == ["1.000 (1.00) on 2; 1.000 on all", "2.500 (3.00) on 2; 2.500 on all"]
+    hopeless = table.with_columns(pl.when(pl.col("regret") == 10).then(0.0).otherwise(pl.col("regret")).alias("regret"))
+    assert summarise(hopeless).row(1, named=True)["to_known_all"] is None
+
+
 def test_what_is_written_and_shown(table: pl.DataFrame, tmp_path: Path) -> None:
     summary = summarise(table)
     assert set(summary["best"]) <= set(RIVALS)

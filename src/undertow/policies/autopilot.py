@@ -13,7 +13,7 @@ from undertow.policies.base import LivePolicy
 from undertow.policies.candidate import Candidate, CandidateMember, candidate_learn
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims
-from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, open_learner
+from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, handicap, open_learner
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember, expected_largest
 from undertow.policies.levels_member_steps import levels_begin, levels_decide, levels_learn, levels_observe, levels_see
@@ -25,6 +25,7 @@ from undertow.policies.member import (
     READY,
     RIDGE,
     SCORE,
+    SCORED,
     SHARED,
     SIZE,
     Member,
@@ -141,12 +142,13 @@ def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray)
         if fit_is_due(state, at, t):
             return -1
         at += int(state[at + SIZE])
-    leader = -1
+    leader, top = -1, 0.0
     at = own.at
     while at < end:
         forecast_with(state, at, k, m, t, features)
-        if state[at + READY] > 0.0 and (leader < 0 or state[at + SCORE] > state[leader + SCORE]):
-            leader = at
+        score = state[at + SCORE] - handicap(state[at + KIND], m, state[at + SCORED])
+        if state[at + READY] > 0.0 and (leader < 0 or score > top):
+            leader, top = at, score
         at += int(state[at + SIZE])
     return choose(own, leader, draws)
 

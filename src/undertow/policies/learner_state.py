@@ -8,11 +8,13 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow._kernel import inlined, spliced
 from undertow._view import view
-from undertow.policies.member import ALARMED, BUSY, CONSTANT, KIND, NEXT, SETTINGS, SHARED
+from undertow.policies.member import ALARMED, BUSY, CONSTANT, GUEST, KIND, NEXT, SETTINGS, SHARED
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 
-__all__ = ["HEAD", "LearnerState", "choose", "count_round", "fit_is_due", "open_learner", "start_up"]
+__all__ = ["HEAD", "LearnerState", "choose", "count_round", "fit_is_due", "handicap", "open_learner", "start_up"]
 
+_SHORT, _WIDEST = 3.0, 1.5  # how an arm of a shared system that is seldom played is widened
+_HANDICAP, _EARLY = 8.0, 100.0  # nats, and rounds that say little about whether anything moves
 HEAD = 3  # rounds of start-up, whether the context comes first, seed of the fits
 
 
@@ -56,17 +58,32 @@ def fit_is_due(state: FloatArray, at: int, t: int) -> bool:
 
 
 @inlined
+def handicap(kind: float, m: int, scored: float) -> float:
+    """Return by how many nats a kind of model has to lead to decide, after so many predictions were scored.
+
+    By none where there are no contexts. Where there are, levels and ridge have to lead by 8: they know an arm from its
+    own plays alone, and follow the one that is played as closely as a shared system, which knows the others by the
+    contexts, too; the score is that of the played arm and does not tell the difference. Constant arms have to lead by 8
+    in the first hundred rounds, which say little about whether anything moves, and by 800/t after t.
+    """
+    if m == 0 or kind in (SHARED, GUEST):
+        return 0.0
+    return _HANDICAP if kind != CONSTANT else _HANDICAP * min(1.0, _EARLY / max(scored, 1.0))
+
+
+@inlined
 def widening(kind: float, t: int, k: int, plays: float) -> float:
     """Return by which factor to widen an arm that has had less than its share t/k of the plays.
 
-    In a shared system √(ln(t / k n) − 3), and 1 where that is less, which it is from a 55th of the share on: what
-    is unknown of an arm stays as it is, and one whose prior just does not reach the best arm would be given up for
-    good. Where arms are constant √(¼ + ln(t / k n)), as in MOSS (Audibert and Bubeck 2009; Degenne and Perchet 2016 for
-    any horizon). Levels widen by themselves as time passes.
+    In a shared system √(ln(t / k n) − 3), at least 1, which it is from a 55th of the share on, and at most 1.5. What is
+    unknown of an arm stays as it is, and one whose prior just does not reach the best arm would be given up for good;
+    but where the state runs away a try costs the more the later it comes, and beyond 3 standard errors, 1.5 times 2, it
+    is not worth that. Where arms are constant √(¼ + ln(t / k n)), as in MOSS (Audibert and Bubeck 2009; Degenne and
+    Perchet 2016 for any horizon). Levels widen by themselves as time passes.
     """
     short = math.log(max(t / (k * max(plays, 1.0)), 1.0))
     if kind == SHARED:
-        return math.sqrt(max(1.0, short - 3.0))
+        return min(_WIDEST, math.sqrt(max(1.0, short - _SHORT)))
     return math.sqrt(0.25 + short) if kind == CONSTANT else 1.0
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
+from undertow._kernel import plain
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.policies.base import LivePolicy
 from undertow.policies.contextual import ContextPolicy
@@ -26,7 +27,7 @@ from undertow.policies.decision import Why
 from undertow.policies.health import FitRecord, Health, ModelInUse
 from undertow.policies.hindsight import filter_again, take_learner
 from undertow.policies.learner_files import learner_arrays, restore_learner
-from undertow.policies.learner_state import HEAD
+from undertow.policies.learner_state import HEAD, handicap
 from undertow.policies.log import RoundLog, arms_played
 from undertow.policies.member import (
     ALARMED,
@@ -35,10 +36,12 @@ from undertow.policies.member import (
     BUSY,
     FITS,
     FITTED,
+    KIND,
     LEVEL,
     NEXT,
     READY,
     SCORE,
+    SCORED,
     SCORES,
     SETTINGS,
     Fit,
@@ -59,6 +62,7 @@ LONGEST = 20_000  # rounds that a fit looks at
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _SLICE = 32  # rounds that a model fitted in the background catches up with before a decision
 _SPACING = 64  # rounds between two states that late rewards can go back to
+_handicap = plain(handicap)
 _OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
 
 
@@ -99,7 +103,7 @@ class LearningPolicy(ContextPolicy):
     @property
     def models(self) -> tuple[ModelInUse, ...]:
         """The models that have been fitted, the best predictor of the rewards first."""
-        return tuple(self._model(number) for number in self._ranked())
+        return tuple(self._model(number, score) for number, score in self._ranked().items())
 
     @property
     def model(self) -> ModelInUse | None:
@@ -182,27 +186,32 @@ class LearningPolicy(ContextPolicy):
         least = (self._closed == 0) & (plays == plays[self._closed == 0].min())
         return float(least[arm] / least.sum())
 
-    def _ranked(self) -> list[int]:
-        state = self._state
-        scores = {number: state[at + SCORE] for number, at in enumerate(self._places) if state[at + READY]}
-        return sorted(scores, key=scores.__getitem__, reverse=True)
+    def _ranked(self) -> dict[int, float]:
+        """Return the score of every model that has been fitted, less its handicap, the leader first."""
+        state, m = self._state, self._context_dim
+        scores = {
+            number: float(state[at + SCORE] - _handicap(state[at + KIND], m, state[at + SCORED]))
+            for number, at in enumerate(self._places)
+            if state[at + READY]
+        }
+        return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
-    def _model(self, number: int) -> ModelInUse:
+    def _model(self, number: int, score: float) -> ModelInUse:
         block, member = self._block(number), self._members[number]
         content = member.describe(block)
         if self.minimise and isinstance(content, LinearGaussianSystem):  # fitted to the negative of the costs
             turned = {"arms": -content.arms, "reward_offset": -content.reward_offset}
             content = dataclasses.replace(content, **turned)
-        return ModelInUse(member.name, int(block[READY]), int(block[FITTED]), float(block[SCORE]), content)
+        return ModelInUse(member.name, int(block[READY]), int(block[FITTED]), score, content)
 
     def _why(self) -> Why:
         k, state, ranked = self.arm_count, self._state, self._ranked()
         if not ranked or self.round <= state[self._head]:
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
-        at = self._places[ranked[0]]
-        lead = float(state[at + SCORE] - state[self._places[ranked[1]] + SCORE]) if len(ranked) > 1 else math.inf
+        (first, score), *others = ranked.items()
+        at, lead = self._places[first], score - others[0][1] if others else math.inf
         errors = state[at + SETTINGS + 2 * k : at + SETTINGS + 4 * k].copy()
-        name, since_fit = self._members[ranked[0]].name, self.round - 1 - int(state[at + FITTED])
+        name, since_fit = self._members[first].name, self.round - 1 - int(state[at + FITTED])
         return Why(errors[:k], errors[k:], name, lead, since_fit)
 
     def _new_state(self) -> FloatArray:

@@ -214,7 +214,11 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
     regret, of_random
         Median regret, and its median ratio to a uniform choice's.
     to_known, to_known_worst; to_oracle, to_oracle_worst
-        Median and largest ratio to KalmanGreedy, which knows the true system, and to the paper's Oracle.
+        Median and largest ratio to KalmanGreedy, which knows the true system, and to the paper's Oracle, on the
+        problems on which these have any regret.
+    known_problems, to_known_all
+        On how many problems KalmanGreedy has any, and the median over all problems, a regret against none counting as
+        infinite; null where that median is infinite.
     best, to_best
         The best of `RIVALS`, the one with the smallest geometric mean of regret over the family, and the geometric mean
         of the ratio to it. Here every regret is at least 1 % of a uniform choice's.
@@ -244,6 +248,8 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
                     "of_random": (group["regret"] / group["random_regret"]).median(),
                     "to_known": _or_none(np.median, to_known),
                     "to_known_worst": _or_none(np.max, to_known),
+                    "known_problems": to_known.size,
+                    "to_known_all": _median_of_all(regrets[label], regrets.get(KNOWS)),
                     "to_oracle": _or_none(np.median, to_oracle),
                     "to_oracle_worst": _or_none(np.max, to_oracle),
                     "best": best,
@@ -258,9 +264,10 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
 
 
 _SUMMARY = {"family": pl.String, "policy": pl.String, "problems": pl.Int64} | {
-    name: pl.String if name == "best" else pl.Float64
+    name: {"best": pl.String, "known_problems": pl.Int64}.get(name, pl.Float64)
     for name in (
-        *("regret", "of_random", "to_known", "to_known_worst", "to_oracle", "to_oracle_worst", "best", "to_best"),
+        *("regret", "of_random", "to_known", "to_known_worst", "known_problems", "to_known_all"),
+        *("to_oracle", "to_oracle_worst", "best", "to_best"),
         *("share", "share_low", "share_high", "microseconds"),
     )
 }
@@ -271,6 +278,15 @@ def _ratio(regret: FloatArray, base: FloatArray | None) -> FloatArray:
     if base is None or len(base) != len(regret):
         return np.empty(0)
     return np.asarray(regret[base > 0] / base[base > 0])
+
+
+def _median_of_all(regret: FloatArray, base: FloatArray | None) -> float | None:
+    """Return the median ratio, where a regret against none counts as infinite; None where the median is."""
+    if base is None or len(base) != len(regret):
+        return None
+    none = np.where(regret > 0, np.inf, 1.0)
+    median = float(np.median(np.divide(regret, base, out=none, where=base > 0)))
+    return median if np.isfinite(median) else None
 
 
 def _or_none(statistic: Callable[[FloatArray], Any], values: FloatArray) -> float | None:
@@ -299,7 +315,7 @@ def show(summary: pl.DataFrame) -> Table:
             table.add_row(
                 f"{FAMILIES[row['family']].title} ({row['problems']})" if number == 0 else "",
                 row["policy"],
-                _cell("{:.3f} ({:.2f})", row["to_known"], row["to_known_worst"]),
+                _cell("{:.3f} ({:.2f})", row["to_known"], row["to_known_worst"]) + _ties(row),
                 _cell("{:.3f} ({:.2f})", row["to_oracle"], row["to_oracle_worst"]),
                 _cell("{:.3f}", row["to_best"]) + (" *" if row["policy"] == row["best"] else ""),
                 _cell("{:.1f} ({:.1f}–{:.1f})", *share),
@@ -307,6 +323,13 @@ def show(summary: pl.DataFrame) -> Table:
             )
         table.add_section()
     return table
+
+
+def _ties(row: dict[str, Any]) -> str:
+    """Return on how many problems KalmanGreedy has any regret, where not on all, and the median over all."""
+    if row["to_known"] is None or row["known_problems"] == row["problems"]:
+        return ""
+    return f" on {row['known_problems']}; " + (_cell("{:.3f} on all", row["to_known_all"]) or "∞ on all")
 
 
 def _cell(form: str, *values: float | None) -> str:
