@@ -23,11 +23,27 @@ from undertow import (
     random_system,
     simulate,
 )
+from undertow._kernel import plain
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
+from undertow.policies.learner_state import handicap
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember
 from undertow.policies.log import RoundLog
-from undertow.policies.member import BEGIN, FACTOR, FITTED, NEXT, READY, SCORE, SETTINGS, Task
+from undertow.policies.member import (
+    BEGIN,
+    CONSTANT,
+    FACTOR,
+    FITTED,
+    GUEST,
+    LEVELS,
+    NEXT,
+    READY,
+    RIDGE,
+    SCORE,
+    SETTINGS,
+    SHARED,
+    Task,
+)
 from undertow.policies.ridge_member import RidgeMember
 from undertow.policies.ridge_member_steps import ridge_decide, ridge_learn, ridge_observe, ridge_played, ridge_see
 from undertow.policies.shared_member import SharedMember
@@ -770,6 +786,13 @@ def widening(model: str, t: int, plays: Array) -> Array:
     rules = {"shared system": np.clip(short - 3, 1, 1.5**2), "constant arms": 0.25 + short}
     factors: Array = np.sqrt(rules.get(model, np.ones(len(plays))))
     return factors
+
+
+def test_beside_contexts_other_models_have_to_lead_the_shared_system() -> None:
+    kinds = (SHARED, LEVELS, RIDGE, GUEST, CONSTANT)
+    assert [plain(handicap)(kind, 0, 50.0) for kind in kinds] == [0, 0, 0, 0, 0]
+    assert [plain(handicap)(kind, 2, 50.0) for kind in kinds] == [0, 8, 8, 0, 8]
+    assert [plain(handicap)(kind, 2, 400.0) for kind in kinds] == [0, 8, 8, 0, 2]
 
 
 def test_the_leader_is_the_model_with_the_best_score() -> None:

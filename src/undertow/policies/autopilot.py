@@ -48,7 +48,8 @@ class Autopilot(LearningPolicy):
     """Run a shared system, structural levels, a ridge with reward lags and constant arms; the best predictor decides.
 
     Every model predicts the reward of the arm that was played, whoever chose it, so comparing them costs no regret. The
-    score is the discounted sum of the log densities of the rewards.
+    score is the discounted sum of the log densities of the rewards. Where there are contexts, the other models have to
+    lead the shared system by some nats (`learner_state.handicap`).
 
     Parameters
     ----------

@@ -21,6 +21,8 @@ class FitRecord(NamedTuple):
 class ModelInUse(NamedTuple):
     """One model of a learner: its name and order, the round of its last fit, its score in nats, and what it says.
 
+    The model with the largest score decides; what a model has to lead by has been taken off.
+
     `content` is a `LinearGaussianSystem` for a shared system and the hyper-parameters in words for the structural
     model.
     """

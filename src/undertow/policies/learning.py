@@ -102,7 +102,7 @@ class LearningPolicy(ContextPolicy):
 
     @property
     def models(self) -> tuple[ModelInUse, ...]:
-        """The models that have been fitted, the best predictor of the rewards first."""
+        """The models that have been fitted, the one that decides first."""
         return tuple(self._model(number, score) for number, score in self._ranked().items())
 
     @property
