@@ -188,11 +188,11 @@ class LearningPolicy(ContextPolicy):
 
     def _ranked(self) -> dict[int, float]:
         """Return the score of every model that has been fitted, less its handicap, the leader first."""
-        state, m = self._state, self._context_dim
-        scores = {
-            number: float(state[at + SCORE] - _handicap(state[at + KIND], m, state[at + SCORED]))
+        entry, m = self._state.item, self._context_dim
+        scores: dict[int, float] = {
+            number: entry(at + SCORE) - _handicap(entry(at + KIND), m, entry(at + SCORED))
             for number, at in enumerate(self._places)
-            if state[at + READY]
+            if entry(at + READY)
         }
         return dict(sorted(scores.items(), key=lambda item: -item[1]))
 

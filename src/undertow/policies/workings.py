@@ -164,7 +164,10 @@ class Workings(abc.ABC):
 
     def _propensity(self, arm: int) -> float:
         """Return the probability with which the arm of the last decision was chosen."""
-        return (1 - self.explore) * self._chance(arm) + self.explore / int((self._closed == 0).sum())
+        chance = self._chance(arm)
+        if not self.explore:
+            return chance
+        return (1 - self.explore) * chance + self.explore / int((self._closed == 0).sum())
 
     def _chance(self, arm: int) -> float:
         """Return the probability with which the policy itself proposed an arm; 1 or 0 where it does not randomise."""
