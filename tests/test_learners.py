@@ -633,8 +633,8 @@ def test_arms_that_are_hardly_ever_played_are_widened() -> None:
     policy.warm_start(arms, path.rewards[np.arange(n), arms], contexts=path.contexts)
     decision = policy.decide()
     assert decision.why is not None
-    plain = 2.0 * decision.why.arm_error  # √ln(2001/√3) is more than that
-    np.testing.assert_allclose(decision.width, plain * [1, 1, 1.5])  # one play is far less than its share
+    usual = 2.0 * decision.why.arm_error  # √ln(2001/√3) is more than that
+    np.testing.assert_allclose(decision.width, usual * [1, 1, 1.5])  # one play is far less than its share
 
 
 def test_no_arm_is_given_up_for_good() -> None:

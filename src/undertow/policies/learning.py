@@ -62,8 +62,8 @@ LONGEST = 20_000  # rounds that a fit looks at
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _SLICE = 32  # rounds that a model fitted in the background catches up with before a decision
 _SPACING = 64  # rounds between two states that late rewards can go back to
-_handicap = plain(handicap)
 _OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
+_handicap = plain(handicap)  # in Python, where a decision is explained
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
