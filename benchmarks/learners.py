@@ -450,7 +450,9 @@ def compilation(report: Report) -> None:
         np.savez(stored, contexts=path.contexts, rewards=path.rewards)
 
         def seconds(name: str, what: str) -> tuple[float, float]:
-            environment = os.environ | {"NUMBA_CACHE_DIR": str(Path(folder) / name)}
+            places = {"NUMBA_CACHE_DIR": str(Path(folder) / name), "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytes")}
+            environment = os.environ | places
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)  # byte code is compiled, too
             command = [sys.executable, "-c", FIRST_RUN, name, str(stored), what]
             done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
             passed, used = json.loads(done.stdout)

@@ -45,6 +45,13 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
     return result
 
 
+def row(name: str, value: npt.ArrayLike, shape: tuple[int], *, missing: bool = False) -> FloatArray:
+    """Do as `array` for a few numbers, but return what is such an array already as it is: to be read, not kept."""
+    if type(value) is np.ndarray and value.dtype == np.float64 and value.shape == shape and _plain_numbers(value):
+        return value
+    return array(name, value, shape, missing=missing)
+
+
 def _plain_numbers(values: FloatArray) -> bool:
     """Tell quickly, of a few numbers, that all are finite; False says nothing."""
     return values.size <= _FEW and all(map(math.isfinite, values.ravel().tolist()))
@@ -106,8 +113,8 @@ def integer(name: str, value: Any, *, least: int) -> int:
 
 def number(name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf) -> float:
     """Return a finite number strictly above one limit and not below another."""
-    plain = type(value) is float and math.isfinite(value)  # the common case, without the cost of an array
-    result: float = value if plain else float(array(name, value, ()))
+    plain = isinstance(value, float) and math.isfinite(value)  # the common case, without the cost of an array
+    result = float(value if plain else array(name, value, ()))
     if result <= above:
         raise InvalidInputError(f"{name}: expected a number above {above:g}, got {result:g}")
     if result < least:

@@ -120,13 +120,14 @@ def _read(path: Path) -> tuple[bytes, list[Path]]:
     return content, imported
 
 
-def _source_files(module: str) -> Iterator[Path]:
-    """Yield the file of an undertow module; nothing for a name that is no module of ours."""
+@functools.cache
+def _source_files(module: str) -> tuple[Path, ...]:
+    """Return the file of an undertow module; nothing for a name that is no module of ours."""
     parts = module.split(".")
     if parts[0] != "undertow" or len(parts) == 1:  # undertow/__init__.py only lists names: no kernel depends on it
-        return
+        return ()
     path = _PACKAGE.joinpath(*parts[1:])
-    yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
+    return tuple(file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Autopilot: several models side by side, and the one that predicts the played arms' rewards best decides."""
 
 import copy
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -143,15 +144,17 @@ def autopilot_decide(own: LearnerState, features: FloatArray, draws: FloatArray)
         if fit_is_due(state, at, t):
             return -1
         at += int(state[at + SIZE])
-    leader, top = -1, 0.0
+    leader, top, second = -1, -math.inf, -math.inf
     at = own.at
     while at < end:
         forecast_with(state, at, k, m, t, features)
         score = state[at + SCORE] - handicap(state[at + KIND], m, state[at + SCORED])
-        if state[at + READY] > 0.0 and (leader < 0 or score > top):
-            leader, top = at, score
+        if state[at + READY] > 0.0 and score > top:
+            leader, top, second = at, score, top
+        elif state[at + READY] > 0.0 and score > second:
+            second = score
         at += int(state[at + SIZE])
-    return choose(own, leader, draws)
+    return choose(own, leader, top - second if leader >= 0 else 0.0, draws)
 
 
 @spliced

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
@@ -43,7 +42,7 @@ class LivePolicy(Workings):
     @property
     def round(self) -> int:
         """Number of rounds begun so far."""
-        return int(self._state[ROUNDS])
+        return int(self._state.item(ROUNDS))
 
     @property
     def pending(self) -> int:
@@ -78,14 +77,16 @@ class LivePolicy(Workings):
         with self._lock:
             if self._due != "decide":
                 raise self._out_of_turn("decide")
-            retired = self._closed.copy()
-            closed = retired if available is None else open_arms(available, retired > 0, self.names)
+            closed = None if available is None else open_arms(available, self._closed > 0, self.names)
             given = self._checked_features(features)
             self._rescale_if_due()
             if given is not None:
                 self._note_seen(features=given)
             self._set_features(given)
             self._before_decision()
+            if closed is None:
+                return self._decide()
+            retired = self._closed.copy()
             try:
                 self._closed[:] = closed
                 return self._decide()
@@ -93,12 +94,12 @@ class LivePolicy(Workings):
                 self._closed[:] = retired
 
     def _decide(self) -> Decision:
-        t, number, stage = int(self._state[ROUNDS]), self._decisions, self._stage
+        t, number, stage = self.round, self._decisions, self._stage
         if self._draws:
             stage.draws[:] = self._all_draws(1)[0]
         while not stage.take(self.kernels, self._state, DECIDE):
             self._attend()
-        arm = int(stage.arm[0])
+        arm = int(stage.arm.item())
         self._decisions = number + 1
         if self._context_dim:
             self._due = "observe"
@@ -124,8 +125,8 @@ class LivePolicy(Workings):
                 f"decision: number {number} of this policy was arm {waiting.arm} in round {waiting.round}, "
                 f"not arm {decision.arm} in round {decision.round}; give the decision to the policy that made it"
             )
-        age = int(self._state[ROUNDS]) - 1 - waiting.round
-        self._note_seen(reward=np.array([reward]))
+        age = self.round - 1 - waiting.round
+        self._note_seen(reward=reward)
         x = reward if self._units is None else self._units.reward(reward)
         self._apply_reward(waiting.memory, waiting.arm, x, age)
         del self._pending[number]

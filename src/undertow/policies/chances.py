@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy.special import ndtr
 
 from undertow._checks import FloatArray
 
@@ -25,6 +24,8 @@ def chance_of_largest(means: FloatArray, deviations: FloatArray, which: int) -> 
     >>> round(chance_of_largest(np.array([1.0, 0.0]), np.array([0.6, 0.8]), 0), 6)  # Φ(1)
     0.841345
     """
+    from scipy.special import ndtr  # which only policies that draw their arms need
+
     others = np.delete(np.arange(len(means)), which)
     gap, scale = means[which] - means[others], np.maximum(deviations[others], np.finfo(float).tiny)
     own = max(float(deviations[which]), 1e-9 * float(scale.max(initial=1e-300)))

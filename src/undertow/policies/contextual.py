@@ -81,7 +81,7 @@ class RidgePolicy(ContextPolicy):
         m, q = self._context_dim, self._feature_dim
         return {"context": 0, "features": m, "reward": m + q}[name]
 
-    def _begin_columns(self, **columns: FloatArray) -> None:
+    def _begin_columns(self, **columns: FloatArray | float) -> None:
         if self._units is None or not self.standardise or not self._moments.unseen.any():
             return
         for name, values in columns.items():
@@ -89,7 +89,7 @@ class RidgePolicy(ContextPolicy):
         centre = np.where(self._moments.unseen, self._moments.rows[1], self._units.centre)
         self._units = self._units._replace(centre=centre)
 
-    def _note_seen(self, **columns: FloatArray) -> None:
+    def _note_seen(self, **columns: FloatArray | float) -> None:
         if self.standardise:
             self._begin_columns(**columns)
             for name, values in columns.items():

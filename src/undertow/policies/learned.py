@@ -1,5 +1,6 @@
 """LearnedKalman: one shared hidden system, estimated from the learner's own log, and the filter that it implies."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -61,7 +62,7 @@ def learned_decide(own: LearnerState, features: FloatArray, draws: FloatArray) -
     shared_begin(state, at, k, m)
     if state[at + READY] > 0.0:
         shared_forecast(state, at, k, m, t)
-    return choose(own, at if state[at + READY] > 0.0 else -1, draws)
+    return choose(own, at if state[at + READY] > 0.0 else -1, math.inf, draws)
 
 
 @spliced

@@ -11,11 +11,23 @@ from undertow._view import view
 from undertow.policies.member import ALARMED, BUSY, CONSTANT, GUEST, KIND, NEXT, SETTINGS, SHARED
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 
-__all__ = ["HEAD", "LearnerState", "choose", "count_round", "fit_is_due", "handicap", "open_learner", "start_up"]
+__all__ = [
+    "HEAD",
+    "LEAD",
+    "LEADER",
+    "LearnerState",
+    "choose",
+    "count_round",
+    "fit_is_due",
+    "handicap",
+    "open_learner",
+    "start_up",
+]
 
 _SHORT, _WIDEST = 3.0, 1.5  # how an arm of a shared system that is seldom played is widened
 _HANDICAP, _EARLY = 8.0, 100.0  # nats, and rounds that say little about whether anything moves
-HEAD = 3  # rounds of start-up, whether the context comes first, seed of the fits
+HEAD = 5  # rounds of start-up, whether the context comes first, seed of the fits, and of the last decision:
+LEADER, LEAD = 3, 4  # where the block of the model that made it begins, -1 in start-up, and by how many nats it led
 
 
 class LearnerState(NamedTuple):
@@ -88,14 +100,16 @@ def widening(kind: float, t: int, k: int, plays: float) -> float:
 
 
 @spliced
-def choose(own: LearnerState, leader: int, draws: FloatArray) -> int:
-    """Return the open arm with the largest forecast + width of the leading model.
+def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> int:
+    """Return the open arm with the largest forecast + width of the leading model, and note which one that was.
 
     In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
     """
     shared = own.shared
     k, t = int(shared.header[0]), int(shared.header[ROUNDS])
     arm = start_up(own, draws)
+    own.head[LEADER] = leader if t >= own.head[0] else -1
+    own.head[LEAD] = lead
     if leader >= 0:
         out = view(own.state, leader + SETTINGS, (4, k))
         best, top = -1, 0.0

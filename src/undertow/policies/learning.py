@@ -6,7 +6,6 @@ from a copy, and the model is swapped in before a later decision, after it has c
 """
 
 import abc
-import dataclasses
 import math
 import warnings
 from collections import deque
@@ -19,15 +18,15 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import plain
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.policies.base import LivePolicy
 from undertow.policies.contextual import ContextPolicy
 from undertow.policies.decision import Why
+from undertow.policies.explain import explain, health_of, models_of
 from undertow.policies.health import FitRecord, Health, ModelInUse
 from undertow.policies.hindsight import filter_again, take_learner
 from undertow.policies.learner_files import learner_arrays, restore_learner
-from undertow.policies.learner_state import HEAD, handicap
+from undertow.policies.learner_state import HEAD, LEADER
 from undertow.policies.log import RoundLog, arms_played
 from undertow.policies.member import (
     ALARMED,
@@ -36,20 +35,15 @@ from undertow.policies.member import (
     BUSY,
     FITS,
     FITTED,
-    KIND,
-    LEVEL,
     NEXT,
     READY,
     SCORE,
-    SCORED,
     SCORES,
-    SETTINGS,
     Fit,
     Member,
     Span,
     Task,
     attempt,
-    last_innovations,
 )
 from undertow.policies.state import ROUNDS, new_state
 from undertow.policies.worker import Worker
@@ -63,7 +57,6 @@ _START = 6  # rounds before the first fit, in which the arms take turns; up to t
 _SLICE = 32  # rounds that a model fitted in the background catches up with before a decision
 _SPACING = 64  # rounds between two states that late rewards can go back to
 _OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
-_handicap = plain(handicap)  # in Python, where a decision is explained
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -101,9 +94,10 @@ class LearningPolicy(ContextPolicy):
     # What users call
 
     @property
+    @locked
     def models(self) -> tuple[ModelInUse, ...]:
         """The models that have been fitted, the one that decides first."""
-        return tuple(self._model(number, score) for number, score in self._ranked().items())
+        return models_of(self)
 
     @property
     def model(self) -> ModelInUse | None:
@@ -119,14 +113,7 @@ class LearningPolicy(ContextPolicy):
     @locked
     def health(self) -> Health:
         """Return what a person on call would ask for: innovations, alarms, fits and their failures."""
-        blocks = {member.name: self._block(number) for number, member in enumerate(self._members)}
-        return Health(
-            {name: last_innovations(block) for name, block in blocks.items()},
-            {name: float(block[LEVEL]) for name, block in blocks.items()},
-            {name: int(block[ALARMS]) for name, block in blocks.items()},
-            tuple(self._records),
-            tuple(self._members[number].name for number in self._under_way),
-        )
+        return health_of(self)
 
     @locked
     def warm_start(
@@ -177,8 +164,7 @@ class LearningPolicy(ContextPolicy):
 
     def _chance(self, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
-        state = self._state
-        if state[ROUNDS] > state[self._head] and any(state[at + READY] for at in self._places):
+        if self._state.item(self._head + LEADER) >= 0.0:
             return LivePolicy._chance(self, arm)
         first = self._head + HEAD
         plays = self._state[first : first + self.arm_count].copy()
@@ -186,33 +172,8 @@ class LearningPolicy(ContextPolicy):
         least = (self._closed == 0) & (plays == plays[self._closed == 0].min())
         return float(least[arm] / least.sum())
 
-    def _ranked(self) -> dict[int, float]:
-        """Return the score of every model that has been fitted, less its handicap, the leader first."""
-        entry, m = self._state.item, self._context_dim
-        scores: dict[int, float] = {
-            number: entry(at + SCORE) - _handicap(entry(at + KIND), m, entry(at + SCORED))
-            for number, at in enumerate(self._places)
-            if entry(at + READY)
-        }
-        return dict(sorted(scores.items(), key=lambda item: -item[1]))
-
-    def _model(self, number: int, score: float) -> ModelInUse:
-        block, member = self._block(number), self._members[number]
-        content = member.describe(block)
-        if self.minimise and isinstance(content, LinearGaussianSystem):  # fitted to the negative of the costs
-            turned = {"arms": -content.arms, "reward_offset": -content.reward_offset}
-            content = dataclasses.replace(content, **turned)
-        return ModelInUse(member.name, int(block[READY]), int(block[FITTED]), score, content)
-
     def _why(self) -> Why:
-        k, state, ranked = self.arm_count, self._state, self._ranked()
-        if not ranked or self.round <= state[self._head]:
-            return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
-        (first, score), *others = ranked.items()
-        at, lead = self._places[first], score - others[0][1] if others else math.inf
-        errors = state[at + SETTINGS + 2 * k : at + SETTINGS + 4 * k].copy()
-        name, since_fit = self._members[first].name, self.round - 1 - int(state[at + FITTED])
-        return Why(errors[:k], errors[k:], name, lead, since_fit)
+        return explain(self)
 
     def _new_state(self) -> FloatArray:
         k = self.arm_count
@@ -222,7 +183,7 @@ class LearningPolicy(ContextPolicy):
         start = max(_START, min(k, 2 * _START))
         for block in blocks:
             block[NEXT] = max(block[NEXT], start)
-        head = np.array([start, self._context_first, 0.0])
+        head = np.array([start, self._context_first, 0.0, -1.0, 0.0])
         state = new_state(k, self._context_dim, 0, head, np.zeros(k), *blocks)
         self._sizes = [len(block) for block in blocks]
         self._places = [len(state) - sum(self._sizes[number:]) for number in range(len(blocks))]
@@ -338,7 +299,7 @@ class LearningPolicy(ContextPolicy):
 
     def _before_decision(self) -> None:
         t = self.round
-        for number, (task, answer) in list(self._under_way.items()):
+        for number, (task, answer) in tuple(self._under_way.items()):
             if answer and self._has_caught_up(number, task, answer[0]):
                 del self._under_way[number]
                 self._install(number, task, answer[0])
@@ -352,8 +313,9 @@ class LearningPolicy(ContextPolicy):
     def _after_decision(self, t: int, arm: int) -> None:
         row = self._log.row(t)
         m, q = self._context_dim, self._feature_dim
-        row[m : m + q] = self._stage.features
         row[m + q] = arm
+        if q:
+            row[m : m + q] = self._stage.features
 
     def _apply_context(self) -> None:
         self._log.row(self.round - (not self._context_first))[: self._context_dim] = self._stage.context
@@ -367,7 +329,8 @@ class LearningPolicy(ContextPolicy):
             )
         self._log.row(then)[-1] = reward
         self._latest = max(self._latest, age)
-        self._waiting = {number: waiting for number, waiting in self._waiting.items() if waiting[0] <= then}
+        if self._waiting:
+            self._waiting = {number: waiting for number, waiting in self._waiting.items() if waiting[0] <= then}
         if age == 0 and self._seen <= self.round:  # no context of the next round has come
             LivePolicy._apply_reward(self, memory, arm, reward, 0)
         else:

@@ -1,5 +1,6 @@
 """StructuralKalman: every arm has a life of its own, beside a level that all share and features known beforehand."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -74,7 +75,7 @@ def structural_decide(own: LearnerState, features: FloatArray, draws: FloatArray
     levels_see(state, at, k, m, features)
     if state[at + READY] > 0.0:
         levels_decide(state, at, k, m)
-    return choose(own, at if state[at + READY] > 0.0 else -1, draws)
+    return choose(own, at if state[at + READY] > 0.0 else -1, math.inf, draws)
 
 
 @spliced

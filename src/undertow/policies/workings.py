@@ -171,7 +171,7 @@ class Workings(abc.ABC):
 
     def _chance(self, arm: int) -> float:
         """Return the probability with which the policy itself proposed an arm; 1 or 0 where it does not randomise."""
-        return float(arm == self._state[PROPOSED])
+        return float(arm == self._state.item(PROPOSED))
 
     def _take_over(self, old: Self) -> None:
         """Become what `old` is, with one more arm, of which nothing is known."""
@@ -195,13 +195,13 @@ class Workings(abc.ABC):
         """Return where the entries of an old memory stand in one of ours."""
         return np.arange(len(old._memory))
 
-    def _begin_columns(self, **columns: FloatArray) -> None:  # noqa: B027
+    def _begin_columns(self, **columns: FloatArray | float) -> None:  # noqa: B027
         """Have columns that were not seen before begin with these values, for policies that standardise."""
 
     def _rescale_if_due(self) -> None:  # noqa: B027
         """Change the units before a decision, for policies that standardise what they see."""
 
-    def _note_seen(self, **columns: FloatArray) -> None:  # noqa: B027
+    def _note_seen(self, **columns: FloatArray | float) -> None:  # noqa: B027
         """Take note of values in their own units: context, features or reward, one row each."""
 
     def _why(self) -> Why | None:
@@ -270,7 +270,7 @@ class Workings(abc.ABC):
         if not q:
             can = "give feature_dim at construction" if self.claims.takes_features else "this policy takes none"
             raise InvalidInputError(f"features: expected None, got {features!r:.60}; {can}")
-        return _checks.array("features", features, (q,))
+        return _checks.row("features", features, (q,))
 
     def _set_features(self, given: FloatArray | None) -> None:
         """Put the round's features on stage."""
@@ -283,10 +283,7 @@ class Workings(abc.ABC):
         if context is None:
             row.fill(math.nan)
             return
-        plain = type(context) is np.ndarray and context.dtype == np.float64 and context.shape == row.shape
-        if not plain or any(map(math.isinf, context.tolist())):  # type: ignore[union-attr]
-            context = _checks.array("context", context, row.shape, missing=True)
-        row[:] = context
+        row[:] = _checks.row("context", context, row.shape, missing=True)
         self._note_seen(context=row)
         if self._units is not None:
             row[:] = self._units.inward(row, 0)
