@@ -47,6 +47,7 @@ from undertow.policies.member import (
 from undertow.policies.ridge_member import RidgeMember
 from undertow.policies.ridge_member_steps import ridge_decide, ridge_learn, ridge_observe, ridge_played, ridge_see
 from undertow.policies.shared_member import SharedMember
+from undertow.policies.shared_steps import open_shared_block
 from undertow.study.families import FAMILIES
 
 LEARNERS = [LearnedKalman, StructuralKalman, Autopilot]
@@ -624,22 +625,26 @@ def test_parameters_are_checked() -> None:
             learner(arms=2, **parameters)
 
 
-def test_arms_that_are_hardly_ever_played_are_widened() -> None:
-    n, k = 2000, 3
+def test_the_width_is_half_as_wide_again_where_all_is_prior() -> None:
+    n, k, m = 2000, 3, 2
     path = three_arms().sample(n, rng=0)
-    arms = np.arange(n) % 2
-    arms[10] = 2
-    policy = LearnedKalman(arms=k, context_dim=2, rng=0)
+    arms = np.arange(n) % 2  # the third arm was never played
+    policy = LearnedKalman(arms=k, context_dim=m, rng=0)
     policy.warm_start(arms, path.rewards[np.arange(n), arms], contexts=path.contexts)
     decision = policy.decide()
     assert decision.why is not None
+    own = plain(open_shared_block)(policy._state, policy._places[0], k, m)
+    possible = own.z[0] @ own.z[0] / own.prior[3] + 1 / own.prior[5]
+    ρ = np.minimum((decision.why.arm_error / own.scale[m]) ** 2 / possible, 1.0)
+    assert ρ[2] == 1.0
+    assert (ρ[:2] < 0.05).all()
     usual = 2.0 * decision.why.arm_error  # √ln(2001/√3) is more than that
-    np.testing.assert_allclose(decision.width, usual * [1, 1, 1.5])  # one play is far less than its share
+    np.testing.assert_allclose(decision.width, usual * (1 + ρ / 2))
 
 
 def test_no_arm_is_given_up_for_good() -> None:
     # Arm 7 is best by a fifth, was played once while the state was near its origin, and the prior of the arms is a
-    # little too narrow to reach the arm in use. Without the widening it is never tried again.
+    # little too narrow to reach the arm in use. Without doubt about the prior it is never tried again.
     problem = FAMILIES["unit-root-drift"].problem(26)
     path = problem.path(6000)
     run = simulate(LearnedKalman(arms=path.arm_count, context_dim=path.context_dim, rng=problem.seed), path)
@@ -783,8 +788,7 @@ def test_a_warm_start_names_the_arm_that_was_given() -> None:
 def widening(model: str, t: int, plays: Array) -> Array:
     """By how much an arm is widened that has had less than its share of the plays."""
     short = np.log(np.maximum(t / (len(plays) * np.maximum(plays, 1)), 1))
-    rules = {"shared system": np.clip(short - 3, 1, 1.5**2), "constant arms": 0.25 + short}
-    factors: Array = np.sqrt(rules.get(model, np.ones(len(plays))))
+    factors: Array = np.sqrt(0.25 + short) if model == "constant arms" else np.ones(len(plays))
     return factors
 
 

@@ -66,6 +66,22 @@ def test_threads_change_nothing_but_times(table: pl.DataFrame) -> None:
     assert again.drop("microseconds").equals(some.drop("microseconds"))
 
 
+def test_several_seeds_of_a_policy_on_one_problem() -> None:
+    labels = ["KalmanGreedy", "LearnedKalman"]
+    once = run_trials(["unit-root"], runs=2, rounds=60, policies=labels, threads=2)
+    thrice = run_trials(["unit-root"], runs=2, seeds=3, rounds=60, policies=labels, threads=2)
+    assert thrice["policy"].to_list() == 2 * ["KalmanGreedy", *3 * ["LearnedKalman"]]  # the first draws nothing
+    assert thrice["seed"].to_list() == 2 * [0, 0, 1, 2]
+    first = thrice.filter(pl.col("seed") == 0)
+    assert first.drop("microseconds").equals(once.drop("microseconds"))
+    regrets = thrice.filter(pl.col("policy") == "LearnedKalman")["regret"].to_numpy().reshape(2, 3)
+    assert len(np.unique(regrets)) > 2
+    known = once.filter(pl.col("policy") == "KalmanGreedy")["regret"].to_numpy()
+    learned = summarise(thrice).row(1, named=True)
+    assert learned["problems"] == 2
+    assert learned["to_known_worst"] == pytest.approx((np.median(regrets, axis=1) / known).max())
+
+
 def test_summary() -> None:
     """By hand: two problems, two rivals, a floor that bites."""
     rows = [
@@ -166,6 +182,7 @@ def test_the_command(tmp_path: Path) -> None:
         ({"policies": ["Luck"]}, "policies: there is no 'Luck'; there are KalmanGreedy"),
         ({"runs": 0}, "runs: expected at least 1, got 0"),
         ({"rounds": 0}, "rounds: expected at least 1, got 0"),
+        ({"seeds": 0}, "seeds: expected at least 1, got 0"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
     ],
 )

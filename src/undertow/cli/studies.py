@@ -66,6 +66,7 @@ def trials(
         typer.Option(help="paper, stable, unit-root, misspecified, missing, no-contexts, data …", show_default="all"),
     ] = None,
     runs: Annotated[int | None, typer.Option(help="Problems of each family.", show_default="its own number")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of a policy that draws, on each problem.")] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
     policies: Annotated[
         str, typer.Option(help="Some of the policies, by label, separated by commas.", show_default="all")
@@ -81,7 +82,13 @@ def trials(
     try:
         with watching(as_json, "problems") as (progress, _):
             table = run_trials(
-                family or (), runs=runs, rounds=rounds, policies=chosen, threads=threads, progress=progress
+                family or (),
+                runs=runs,
+                seeds=seeds,
+                rounds=rounds,
+                policies=chosen,
+                threads=threads,
+                progress=progress,
             )
     except KeyboardInterrupt:
         print("\nundertow: interrupted; nothing was written", file=sys.stderr)

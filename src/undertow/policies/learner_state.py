@@ -24,7 +24,6 @@ __all__ = [
     "start_up",
 ]
 
-_SHORT, _WIDEST = 3.0, 1.5  # how an arm of a shared system that is seldom played is widened
 _HANDICAP, _EARLY = 8.0, 100.0  # nats, and rounds that say little about whether anything moves
 HEAD = 5  # rounds of start-up, whether the context comes first, seed of the fits, and of the last decision:
 LEADER, LEAD = 3, 4  # where the block of the model that made it begins, -1 in start-up, and by how many nats it led
@@ -87,16 +86,13 @@ def handicap(kind: float, m: int, scored: float) -> float:
 def widening(kind: float, t: int, k: int, plays: float) -> float:
     """Return by which factor to widen an arm that has had less than its share t/k of the plays.
 
-    In a shared system √(ln(t / k n) − 3), at least 1, which it is from a 55th of the share on, and at most 1.5. What is
-    unknown of an arm stays as it is, and one whose prior just does not reach the best arm would be given up for good;
-    but where the state runs away a try costs the more the later it comes, and beyond 3 standard errors, 1.5 times 2, it
-    is not worth that. Where arms are constant √(¼ + ln(t / k n)), as in MOSS (Audibert and Bubeck 2009; Degenne and
-    Perchet 2016 for any horizon). Levels widen by themselves as time passes.
+    Where arms are constant √(¼ + ln(t / k n)), as in MOSS (Audibert and Bubeck 2009; Degenne and Perchet 2016 for any
+    horizon). Levels widen by themselves as time passes, and a shared system at once, where it has seen little of an arm
+    (`shared_steps.shared_forecast`).
     """
-    short = math.log(max(t / (k * max(plays, 1.0)), 1.0))
-    if kind == SHARED:
-        return min(_WIDEST, math.sqrt(max(1.0, short - _SHORT)))
-    return math.sqrt(0.25 + short) if kind == CONSTANT else 1.0
+    if kind != CONSTANT:
+        return 1.0
+    return math.sqrt(0.25 + math.log(max(t / (k * max(plays, 1.0)), 1.0)))
 
 
 @spliced

@@ -1,7 +1,7 @@
 """How policies that know nothing do on many kinds of problems: one table, and what it says of each kind.
 
 A family is a set of problems of one kind; every policy plays every problem of it, on the same paths and from the same
-seeds. The result is one row per family, problem and policy.
+seeds. The result is one row per family, problem, policy and seed.
 """
 
 import json
@@ -29,6 +29,7 @@ from undertow.trajectory import Trajectory
 __all__ = ["CONTENDERS", "RIVALS", "Contender", "run_trials", "show", "summarise", "write"]
 
 FLOOR = 0.01  # of Random's regret: below it, a smaller regret is not a better policy but a luckier path
+_APART = 1_000_000  # between two seeds of a policy on one problem, so that they are not those of other problems
 _WARM_UP = 300  # rounds; enough for every kernel to be compiled before the clock runs
 
 
@@ -63,6 +64,7 @@ def run_trials(
     families: Iterable[str] = (),
     *,
     runs: int | None = None,
+    seeds: int = 1,
     rounds: int = 10_000,
     policies: Collection[str] = (),
     threads: int | None = None,
@@ -78,6 +80,9 @@ def run_trials(
     runs
         How many problems of each family: paths of the paper's system, random systems, or seeds of the policies on
         recorded data. By default each family's own number.
+    seeds
+        With how many seeds of its own a policy that draws plays each problem. One seed says little of a policy where a
+        single early choice can decide a run.
     rounds
         Rounds of each path; recorded data end earlier where they are shorter.
     policies
@@ -90,10 +95,11 @@ def run_trials(
 
     Returns
     -------
-    family, problem, policy, arms, rounds, regret, random_regret (what a uniform choice loses on that path on average),
-    share (won, of what there is to win; recorded data only) and microseconds a round.
+    family, problem, policy, seed (number of the policy's seed on this problem, the problem's own being 0), arms,
+    rounds, regret, random_regret (what a uniform choice loses on that path on average), share (won, of what there is to
+    win; recorded data only) and microseconds a round.
     """
-    rounds = _checks.integer("rounds", rounds, least=1)
+    rounds, seeds = _checks.integer("rounds", rounds, least=1), _checks.integer("seeds", seeds, least=1)
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     chosen = {name: FAMILIES[name] for name in select_families(families)}
     contenders = _contenders(policies)
@@ -106,7 +112,7 @@ def run_trials(
     progress(0, len(problems))
     _warm_up(problems, contenders, rounds)
     with ThreadPoolExecutor(threads) as pool:
-        futures = [pool.submit(_play, name, problem, contenders, rounds) for name, problem in problems]
+        futures = [pool.submit(_play, name, problem, contenders, rounds, seeds) for name, problem in problems]
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
@@ -122,6 +128,7 @@ _SCHEMA = {
     "family": pl.String,
     "problem": pl.String,
     "policy": pl.String,
+    "seed": pl.Int64,
     "arms": pl.Int64,
     "rounds": pl.Int64,
     "regret": pl.Float64,
@@ -143,17 +150,22 @@ def build(contender: Contender, path: Trajectory, problem: Problem) -> LivePolic
     return make(contender.policy, arms=path.arm_count, **fitting, **contender.parameters)
 
 
-def _play(family: str, problem: Problem, contenders: Sequence[Contender], rounds: int) -> list[dict[str, Any]]:
-    """Return one row for each policy that can play the problem."""
+def _play(
+    family: str, problem: Problem, contenders: Sequence[Contender], rounds: int, seeds: int
+) -> list[dict[str, Any]]:
+    """Return one row for each policy that can play the problem, and each of its seeds where it draws."""
     path = problem.path(rounds)
     rows = []
     for contender in contenders:
-        policy = build(contender, path, problem)
-        if policy is not None:
-            start = time.perf_counter()
-            run = simulate(policy, path, threads=1)
-            microseconds = 1e6 * (time.perf_counter() - start) / path.rounds
-            rows.append(_row(family, problem.label, contender.label, path, run.arms) | {"microseconds": microseconds})
+        draws = not registry()[contender.policy].claims.deterministic
+        for seed in range(seeds if draws else 1):
+            policy = build(contender, path, problem._replace(seed=problem.seed + _APART * seed))
+            if policy is not None:
+                start = time.perf_counter()
+                run = simulate(policy, path, threads=1)
+                microseconds = 1e6 * (time.perf_counter() - start) / path.rounds
+                row = _row(family, problem.label, contender.label, path, run.arms)
+                rows.append(row | {"seed": seed, "microseconds": microseconds})
     return rows
 
 
@@ -165,6 +177,7 @@ def _row(family: str, problem: str, policy: str, path: Trajectory, arms: Any) ->
         "family": family,
         "problem": problem,
         "policy": policy,
+        "seed": 0,
         "arms": path.arm_count,
         "rounds": path.rounds,
         "regret": regret,
@@ -207,6 +220,8 @@ def _contenders(labels: Collection[str]) -> list[Contender]:
 def summarise(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per family and policy of a table from `run_trials`.
 
+    Where a policy played a problem with several seeds, its regret there is the median over them.
+
     Returns
     -------
     family, policy, problems
@@ -228,6 +243,8 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
         Median time a round.
     """
     rows = []
+    measured = pl.col("regret", "random_regret", "share", "microseconds").median()
+    table = table.group_by("family", "problem", "policy", maintain_order=True).agg(measured)
     for family in table.partition_by("family", maintain_order=True):
         groups = {str(group["policy"][0]): group for group in family.partition_by("policy", maintain_order=True)}
         regrets = {label: group["regret"].to_numpy() for label, group in groups.items()}
