@@ -42,6 +42,7 @@ from undertow.policies.member import (
     SCORE,
     SETTINGS,
     SHARED,
+    UNSEEN,
     Task,
 )
 from undertow.policies.ridge_member import RidgeMember
@@ -625,26 +626,26 @@ def test_parameters_are_checked() -> None:
             learner(arms=2, **parameters)
 
 
-def test_the_width_is_half_as_wide_again_where_all_is_prior() -> None:
+def test_arms_that_are_hardly_ever_played_are_widened_as_far_as_they_are_unknown() -> None:
     n, k, m = 2000, 3, 2
     path = three_arms().sample(n, rng=0)
-    arms = np.arange(n) % 2  # the third arm was never played
+    arms = np.arange(n) % 2
+    arms[1900] = 2  # once is far less than its share
     policy = LearnedKalman(arms=k, context_dim=m, rng=0)
     policy.warm_start(arms, path.rewards[np.arange(n), arms], contexts=path.contexts)
     decision = policy.decide()
     assert decision.why is not None
     own = plain(open_shared_block)(policy._state, policy._places[0], k, m)
-    possible = own.z[0] @ own.z[0] / own.prior[3] + 1 / own.prior[5]
-    ρ = np.minimum((decision.why.arm_error / own.scale[m]) ** 2 / possible, 1.0)
-    assert ρ[2] == 1.0
-    assert (ρ[:2] < 0.05).all()
-    usual = 2.0 * decision.why.arm_error  # √ln(2001/√3) is more than that
-    np.testing.assert_allclose(decision.width, usual * (1 + ρ / 2))
+    unseen = own.scale[m] ** 2 * (own.z[0] @ own.z[0] / own.prior[3] + 1 / own.prior[5])  # variance before any play
+    share = np.minimum(decision.why.arm_error**2 / unseen, 1.0)
+    assert 0.1 < share[2] < 0.9
+    factor = 1 + share * [0, 0, 2 - 1]  # √(ln(2000/3) − 1.5) is more than 2
+    np.testing.assert_allclose(decision.width, 2.0 * decision.why.arm_error * factor)  # √ln(2001/√3) is, too
 
 
 def test_no_arm_is_given_up_for_good() -> None:
     # Arm 7 is best by a fifth, was played once while the state was near its origin, and the prior of the arms is a
-    # little too narrow to reach the arm in use. Without doubt about the prior it is never tried again.
+    # little too narrow to reach the arm in use. Without the widening it is never tried again.
     problem = FAMILIES["unit-root-drift"].problem(26)
     path = problem.path(6000)
     run = simulate(LearnedKalman(arms=path.arm_count, context_dim=path.context_dim, rng=problem.seed), path)
@@ -785,10 +786,14 @@ def test_a_warm_start_names_the_arm_that_was_given() -> None:
 # Autopilot
 
 
-def widening(model: str, t: int, plays: Array) -> Array:
-    """By how much an arm is widened that has had less than its share of the plays."""
+def widening(model: str, t: int, plays: Array, share: Array) -> Array:
+    """By how much an arm is widened that has had less than its share of the plays; `share` is what is unknown of it."""
     short = np.log(np.maximum(t / (len(plays) * np.maximum(plays, 1)), 1))
-    factors: Array = np.sqrt(0.25 + short) if model == "constant arms" else np.ones(len(plays))
+    rules = {
+        "shared system": 1 + share * (np.sqrt(np.clip(short - 1.5, 1, 4)) - 1),
+        "constant arms": np.sqrt(0.25 + short),
+    }
+    factors: Array = rules.get(model, np.ones(len(plays)))
     return factors
 
 
@@ -817,7 +822,9 @@ def test_the_leader_is_the_model_with_the_best_score() -> None:
             number = list(scores).index(decision.why.model)
             out = policy._block(number)[SETTINGS : SETTINGS + 12].reshape(4, 3)
             np.testing.assert_array_equal(decision.forecast, out[0])
-            np.testing.assert_allclose(decision.width, out[1] * widening(decision.why.model, t, plays), rtol=1e-12)
+            share = np.minimum((out[3] / (policy._block(number)[UNSEEN] or 1e-9)) ** 2, 1)
+            factor = widening(decision.why.model, t, plays, share)
+            np.testing.assert_allclose(decision.width, out[1] * factor, rtol=1e-12)
             assert decision.arm == (decision.forecast + decision.width).argmax()
             assert policy.model is not None
             assert policy.model.name == decision.why.model
@@ -841,7 +848,7 @@ def test_constant_arms_are_told_apart_at_little_cost() -> None:
         learned.append(float(path.regret(simulate(Autopilot(arms=3, rng=seed), path).arms)[-1]))
         sums, plays, lost = means + noise[0], np.ones(3), 0.0
         for t in range(1, 4000):
-            arm = (sums / plays + widening("constant arms", t, plays) / np.sqrt(plays)).argmax()
+            arm = (sums / plays + widening("constant arms", t, plays, np.ones(3)) / np.sqrt(plays)).argmax()
             sums[arm] += means[arm] + noise[t, arm]
             plays[arm] += 1
             lost += 0.4 - means[arm]

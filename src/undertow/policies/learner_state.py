@@ -8,7 +8,7 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow._kernel import inlined, spliced
 from undertow._view import view
-from undertow.policies.member import ALARMED, BUSY, CONSTANT, GUEST, KIND, NEXT, SETTINGS, SHARED
+from undertow.policies.member import ALARMED, BUSY, CONSTANT, GUEST, KIND, NEXT, SETTINGS, SHARED, UNSEEN
 from undertow.policies.state import ROUNDS, Shared, open_shared, private_start
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "start_up",
 ]
 
+_SHORT, _WIDEST = 1.5, 2.0  # how an arm of a shared system is widened that is seldom played and hardly known
 _HANDICAP, _EARLY = 8.0, 100.0  # nats, and rounds that say little about whether anything moves
 HEAD = 5  # rounds of start-up, whether the context comes first, seed of the fits, and of the last decision:
 LEADER, LEAD = 3, 4  # where the block of the model that made it begins, -1 in start-up, and by how many nats it led
@@ -83,16 +84,19 @@ def handicap(kind: float, m: int, scored: float) -> float:
 
 
 @inlined
-def widening(kind: float, t: int, k: int, plays: float) -> float:
+def widening(kind: float, t: int, k: int, plays: float, unseen: float) -> float:
     """Return by which factor to widen an arm that has had less than its share t/k of the plays.
 
-    Where arms are constant √(¼ + ln(t / k n)), as in MOSS (Audibert and Bubeck 2009; Degenne and Perchet 2016 for any
-    horizon). Levels widen by themselves as time passes, and a shared system at once, where it has seen little of an arm
-    (`shared_steps.shared_forecast`).
+    In a shared system √(ln(t / k n) − 1.5), at least 1, which it is from a twelfth of the share on, and at most 2; of
+    what that adds, `unseen`: the share of the arm's variance before anything was seen of it that is left. What was seen
+    of an arm is known, but how far arms lie apart that were not seen is an estimate, and one whose prior just does not
+    reach the best arm would be given up for good. Where arms are constant √(¼ + ln(t / k n)), as in MOSS (Audibert and
+    Bubeck 2009; Degenne and Perchet 2016 for any horizon). Levels widen by themselves as time passes.
     """
-    if kind != CONSTANT:
-        return 1.0
-    return math.sqrt(0.25 + math.log(max(t / (k * max(plays, 1.0)), 1.0)))
+    short = math.log(max(t / (k * max(plays, 1.0)), 1.0))
+    if kind == SHARED:
+        return 1.0 + unseen * (min(_WIDEST, math.sqrt(max(1.0, short - _SHORT))) - 1.0)
+    return math.sqrt(0.25 + short) if kind == CONSTANT else 1.0
 
 
 @spliced
@@ -109,11 +113,12 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
     if leader >= 0:
         out = view(own.state, leader + SETTINGS, (4, k))
         best, top = -1, 0.0
-        kind = own.state[leader + KIND]
+        kind, full = own.state[leader + KIND], own.state[leader + UNSEEN]
         for r in range(k):
             a = int(shared.order[r])
             shared.forecast[a] = out[0, a]
-            shared.width[a] = out[1, a] * widening(kind, t, k, own.plays[a])
+            unseen = min((out[3, a] / full) ** 2, 1.0) if full > 0.0 else 1.0
+            shared.width[a] = out[1, a] * widening(kind, t, k, own.plays[a], unseen)
             if shared.closed[a] == 0.0 and (best < 0 or shared.forecast[a] + shared.width[a] > top):
                 best, top = a, shared.forecast[a] + shared.width[a]
         if t >= own.head[0]:

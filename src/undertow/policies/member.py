@@ -37,6 +37,7 @@ __all__ = [
     "SIZE",
     "SPENT",
     "TURN",
+    "UNSEEN",
     "Fit",
     "Member",
     "Span",
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 RING = 128  # standardised innovations that are remembered
-SETTINGS = 18 + RING
+SETTINGS = 19 + RING
 READY = 0  # 0 before the first fit, then the order of the model
 OVER = 1  # whether the belief is still in a round that is over
 FITTED, NEXT = 2, 3  # the round of the last fit, and from which round on the next is due
@@ -60,7 +61,8 @@ SCORE, DENSITY = 11, 12  # discounted log density of the rewards, and that of th
 FACTOR = 13  # of the exploration bonus
 BUSY = 14  # whether a fit is under way elsewhere
 KIND, SIZE = 15, 16  # which kind of model this is, and the length of its block
-SCORED = 17  # how many rewards were predicted; the last innovations follow
+UNSEEN = 17  # standard error of an arm of which nothing has been seen, in the present round, where that is known
+SCORED = 18  # how many rewards were predicted; the last innovations follow
 SCORES = [SCORE, DENSITY, *range(SCORED, SETTINGS)]  # what was made of the rewards so far
 SHARED, LEVELS, RIDGE, GUEST, CONSTANT = 0, 1, 2, 3, 4
 

@@ -16,7 +16,7 @@ from undertow._kernel import inlined, kernel, straight_kernel
 from undertow._view import view
 from undertow.identify.rows import WIDTH, dot, row, times_rows
 from undertow.identify.score import FIXED, condition_on, model_size, move
-from undertow.policies.member import FACTOR, OVER, READY, SETTINGS, note_density, watch
+from undertow.policies.member import FACTOR, OVER, READY, SETTINGS, UNSEEN, note_density, watch
 
 __all__ = [
     "SharedBlock",
@@ -32,7 +32,6 @@ __all__ = [
 _B = WIDTH * WIDTH
 _C = _B + WIDTH
 _SIDE = WIDTH + 1
-_DOUBT = 0.5  # of a width that is all prior: the prior's spread is an estimate, too
 
 
 class SharedBlock(NamedTuple):
@@ -115,16 +114,13 @@ def boldness(most: float, t: int, k: int) -> float:
 
 @straight_kernel
 def shared_forecast(state: FloatArray, at: int, k: int, m: int, t: int) -> None:
-    """Write forecast, width and standard errors of every arm after t rounds, in the rewards' own units.
-
-    The width is β √(z̃'V_a z̃) (1 + ρ/2), ρ the share of the prior's variance z̃'V_0 z̃ that is left.
-    """
+    """Write forecast, width and standard errors of every arm after t rounds, in the rewards' own units."""
     own = open_shared_block(state, at, k, m)
     d, C, D = int(own.settings[READY]), own.C, own.D
     factor = boldness(own.settings[FACTOR], t, k)
     mean, scale = own.mean[m], own.scale[m]
     z = row(own.z, 0)
-    possible = dot(z, z) / own.prior[3] + 1.0 / own.prior[5]  # what is unknown of an arm that was never played
+    own.settings[UNSEEN] = scale * math.sqrt(dot(z, z) / own.prior[3] + 1.0 / own.prior[5])
     for a in range(k):
         V = own.V[a]
         unknown = V[d, d]
@@ -136,9 +132,8 @@ def shared_forecast(state: FloatArray, at: int, k: int, m: int, t: int) -> None:
         h = row(C, m + a)
         moved = dot(h, times_rows(C, m + a, own.P, d))
         error = math.sqrt(max(unknown, 0.0))
-        doubt = 1.0 + _DOUBT * min(unknown / possible, 1.0)
         own.out[0, a] = mean + scale * (D[m + a] + dot(h, z))
-        own.out[1, a] = scale * factor * error * doubt
+        own.out[1, a] = scale * factor * error
         own.out[2, a] = scale * math.sqrt(max(moved, 0.0))
         own.out[3, a] = scale * error
 
