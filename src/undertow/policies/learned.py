@@ -27,7 +27,7 @@ class LearnedKalman(LearningPolicy):
     """Learn the hidden system from contexts and own rewards, and play the largest forecast + width of its filter.
 
     The width is β √(z̃'V_a z̃): what is unknown of the arm, not of the state, which all share. β grows with the rounds,
-    from 1 up to `exploration`.
+    from 1 up to `exploration`; an arm that is seldom played and hardly known is widened (`learner_state.widening`).
 
     Parameters
     ----------
