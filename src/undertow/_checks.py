@@ -19,6 +19,7 @@ POLICY_BRANCH, SYSTEM_BRANCH = 2**32 - 1, 2**32 - 2
 _SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
 _POSITIVITY = 1e-12
 _FEW = 32  # numbers up to which Python is faster than NumPy
+_FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the machine
 
 
 def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
@@ -47,7 +48,7 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
 
 def row(name: str, value: npt.ArrayLike, shape: tuple[int], *, missing: bool = False) -> FloatArray:
     """Do as `array` for a few numbers, but return what is such an array already as it is: to be read, not kept."""
-    if type(value) is np.ndarray and value.dtype == np.float64 and value.shape == shape and _plain_numbers(value):
+    if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and _plain_numbers(value):
         return value
     return array(name, value, shape, missing=missing)
 

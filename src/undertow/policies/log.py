@@ -22,7 +22,7 @@ class RoundLog:
         self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
         self.arm, self.reward = context_dim + feature_dim, context_dim + feature_dim + 1
         self.begin = self.end = 0  # the rounds that are remembered
-        self._rows = np.empty((64, self.reward + 1))
+        self._rows = self._blank(64)
 
     def open(self, last: int) -> None:
         """Have a row for every round up to `last`, empty where nothing is known yet."""
@@ -31,13 +31,16 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            self._rows = np.empty((min(2 * (last + 1 - first), 2 * self.keep), self.reward + 1))
+            self._rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
             self._rows[: len(kept)] = kept
-            self.begin, self.end = first, max(self.end, first)
-        fresh = self._rows[self.end - self.begin : last + 1 - self.begin]
-        fresh.fill(math.nan)
-        fresh[:, self.arm] = -1.0
-        self.end = last + 1
+            self.begin = first
+        self.end = last + 1  # rows beyond the end have been blank from the start
+
+    def _blank(self, count: int) -> FloatArray:
+        """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""
+        rows = np.full((count, self.reward + 1), math.nan)
+        rows[:, self.arm] = -1.0
+        return rows
 
     def row(self, number: int) -> FloatArray:
         """Return a round's row, to read or to write."""
