@@ -43,21 +43,126 @@ def test_a_candidate_is_told_of_every_reward_and_context() -> None:
     np.testing.assert_array_equal(candidate.seen, path.contexts)
 
 
-def test_a_late_reward_reaches_the_candidate_with_its_round_and_leaves_its_score() -> None:
-    path, candidate = paper_system(1).sample(30, rng=0), Constant()
-    policy = autopilot(candidate)
-    for number in range(4):
-        policy._block(number)[NEXT] = np.inf
-    first = policy.decide()
+@pytest.mark.parametrize("context_first", [False, True])
+def test_a_late_reward_is_scored_by_what_the_candidate_said_of_its_round(context_first: bool) -> None:
+    """In each round it expects the number of the round, plus or minus 2; rewards come in time, or three rounds late."""
+
+    class Counter(Constant):
+        def forecast(self, features: Array) -> CandidateForecast:
+            self.mean += 1.0
+            return super().forecast(features)
+
+    path, scores = paper_system(1).sample(40, rng=0), []
+    for late in (0, 3):
+        candidate = Counter(mean=-1.0, deviation=2.0, name="counter")
+        policy, decisions = autopilot(candidate, context_first=context_first), []
+        for number in range(4):
+            policy._block(number)[NEXT] = np.inf
+        for t in range(40 + late):
+            if context_first and t < 40:
+                policy.observe(path.contexts[t])
+            if t < 40:
+                decisions.append(policy.decide())
+            if t >= late:
+                policy.learn(decisions[t - late], t - late + 1.0)  # off by half a deviation
+            if not context_first and t < 40:
+                policy.observe(path.contexts[t])
+        assert [told[0] for told in candidate.told] == list(range(40))
+        np.testing.assert_allclose(policy.health().innovations["counter"], 0.5)
+        scores.append(policy.models[0].score)
+        assert policy._expected == {}
+    assert scores[1] == pytest.approx(scores[0], rel=0.1)  # weighted by when the rewards came
+
+
+def test_a_reward_after_the_next_context_is_scored_too() -> None:
+    path, candidate = paper_system(1).sample(41, rng=0), Constant()
+    policy = autopilot(candidate, context_first=True)
     policy.observe(path.contexts[0])
-    for t in range(1, 10):
+    for t in range(40):
         decision = policy.decide()
+        policy.observe(path.contexts[t + 1])
         policy.learn(decision, float(path.rewards[t, decision.arm]))
-        policy.observe(path.contexts[t])
-    before = policy.models[0].score
-    policy.learn(first, 1.0)
-    assert candidate.told[-1] == (0, first.arm, 1.0)
-    assert policy.models[0].score == before
+    assert len(policy.health().innovations["constant"]) == 40
+
+
+def test_a_candidate_that_predicts_badly_does_not_lead_where_rewards_are_late() -> None:
+    rng, policy, decisions = np.random.default_rng(0), Autopilot(arms=2, rng=0, candidates=[Constant(-1e6, 1.0)]), []
+    for t in range(60):
+        decisions.append(policy.decide())
+        if t:
+            policy.learn(decisions[t - 1], 1000.0 * decisions[t - 1].arm + 100.0 * rng.standard_normal())
+    assert "constant" not in {decision.why.model for decision in decisions if decision.why}
+    assert policy.models[-1].name == "constant"
+
+
+def test_a_candidate_that_fails_leaves_the_policy_as_it_was() -> None:
+    class Unreliable(Constant):
+        fails = False
+
+        def learn(self, round: int, arm: int, reward: float) -> None:
+            if self.fails:
+                raise RuntimeError("not now")
+
+        def observe(self, context: Array) -> None:
+            self.learn(0, 0, 0.0)
+
+    candidate = Unreliable()
+    policy = autopilot(candidate)
+    for t in range(8):
+        policy.learn(policy.decide(), float(t))
+        policy.observe([t % 3])
+    decision = policy.decide()
+    before, candidate.fails = policy._state.copy(), True
+    with pytest.raises(RuntimeError, match="not now"):
+        policy.learn(decision, 1.0)
+    with pytest.raises(RuntimeError, match="not now"):
+        policy.observe([1.0])
+    np.testing.assert_array_equal(policy._state, before)
+    candidate.fails = False
+    policy.learn(decision, 1.0)
+    policy.observe([1.0])
+    assert policy.pending == 0
+
+
+def test_a_forecast_asks_the_candidates_and_a_skipped_round_does_not() -> None:
+    class Echo(Constant):
+        asked = 0
+
+        def forecast(self, features: Array) -> CandidateForecast:
+            self.asked += 1
+            return CandidateForecast(np.repeat(features, 2), np.zeros(2), np.full(2, 1e-3))
+
+    candidate = Echo()
+    policy = Autopilot(arms=2, feature_dim=1, rng=0, candidates=[candidate])
+    for t in range(20):
+        policy.learn(policy.decide([float(t)]), float(t))
+    assert policy.models[0].name == "constant"
+    np.testing.assert_array_equal(policy.forecast([7.0]).forecast, [7.0, 7.0])
+    asked = candidate.asked
+    policy.skip(5)
+    assert candidate.asked == asked
+    np.testing.assert_array_equal(policy.decide([-3.0]).forecast, [-3.0, -3.0])
+
+
+@pytest.mark.parametrize("context_first", [False, True])
+def test_a_warm_start_leads_the_candidates_through_past_rounds(context_first: bool) -> None:
+    path, candidate = paper_system(1).sample(50, rng=0), Constant()
+    policy = autopilot(candidate, context_first=context_first)
+    arms = np.arange(50) % 3 - 1
+    policy.warm_start(arms, path.rewards[np.arange(50), arms], contexts=path.contexts)
+    played = [t for t in range(50) if arms[t] >= 0]
+    assert candidate.told == [(t, arms[t], path.rewards[t, arms[t]]) for t in played]
+    np.testing.assert_array_equal(candidate.seen, path.contexts)
+    if context_first:
+        policy.observe([0.0])
+    policy.decide()
+    assert "constant" not in {record.model for record in policy.health().fits}  # it fits itself
+
+
+@pytest.mark.parametrize("candidates", [None, [1], 3])
+def test_what_is_no_candidate_is_refused(candidates: Any) -> None:
+    with pytest.raises(InvalidInputError, match="candidates: expected a list of models with name, forecast, learn"):
+        Autopilot(arms=2, candidates=candidates)
 
 
 def test_the_best_predictor_decides_even_if_it_is_a_candidate() -> None:

@@ -1,5 +1,6 @@
 """Learners in use: rewards that come late, save files, fits in the background, bounded memory, alarms."""
 
+import gc
 import json
 import math
 import threading
@@ -27,7 +28,7 @@ from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman, learning
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember
-from undertow.policies.member import ALARMED, BEGIN, BUSY, FITS, LEVEL, NEXT, SCORE, SCORED, SIZE, Fit, Task
+from undertow.policies.member import ALARMED, ALARMS, BEGIN, BUSY, FITS, LEVEL, NEXT, SCORE, SCORED, SIZE, Fit, Task
 from undertow.policies.ridge_member import RidgeMember
 from undertow.policies.shared_member import SharedMember
 
@@ -275,6 +276,24 @@ def test_a_saved_learner_continues_bit_for_bit(learner: Any, context_first: bool
         np.testing.assert_array_equal(state, other)
 
 
+def test_a_saved_learner_drops_the_same_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a new arm begins with depends on how far back the log goes."""
+    monkeypatch.setattr(learning, "LONGEST", 40)
+    path = three_arms().sample(200, rng=1)
+    policy = build(LearnedKalman, path, max_delay=10)
+    play(policy, path, 0, 70)
+    policy.save(tmp_path / "policy")
+    again = undertow.load(tmp_path / "policy")
+    assert isinstance(again, LearnedKalman)
+    for t in range(70, 200):
+        for one in (policy, again):
+            step(one, path, t)
+        assert again._log.begin == policy._log.begin
+    for one in (policy, again):
+        one.add_arm("another")
+    np.testing.assert_array_equal(again.decide().width, policy.decide().width)
+
+
 def spoil(file: Path, **arrays: Any) -> None:
     """Replace arrays of a save file; None takes one out."""
     with np.load(file) as archive:
@@ -297,6 +316,8 @@ def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
         ({"extra_log_rows": np.zeros((40, 3))}, "damaged"),
         ({"extra_log_rows": None}, "damaged .*log_rows"),
         ({"extra_log_begin": np.empty(0)}, "damaged"),
+        ({"extra_log_room": np.array([1.0])}, "damaged .*log_room"),
+        ({"extra_log_room": np.array([1e9])}, "damaged .*log_room"),
         ({"extra_checkpoint_rounds": np.zeros(7)}, "damaged"),
         ({"extra_checkpoint_states": None}, "damaged .*checkpoint_states"),
         ({"extra_fit_records": np.zeros(3)}, "damaged"),
@@ -455,6 +476,130 @@ def test_a_background_fit_that_fails_is_reported_and_changes_nothing(monkeypatch
     record = policy.health().fits[-1]
     assert (record.model, record.round, record.failure) == ("shared system", 40, "ValueError('no such luck')")
     assert policy.health().under_way == ()
+
+
+@every_learner
+@pytest.mark.parametrize("context_first", [False, True])
+def test_a_fit_under_way_hears_of_a_reward_from_before_it(learner: Any, context_first: bool) -> None:
+    """The fit begins at round 40; the reward of round 38 comes when it is made and not yet in use."""
+    path = three_arms().sample(60, rng=1)
+    policy = build(learner, path, context_first=context_first)
+    late = [step(policy, path, t, learn=t != 38) for t in range(40)][38]
+    policy.refit = "background"
+    for number in range(len(policy._members)):
+        policy._block(number)[NEXT] = 40
+    step(policy, path, 40)
+    answered(policy)
+    made = {number: answer[0].block for number, (_, answer) in policy._under_way.items()}
+    assert len(made) == len(policy._members)
+    policy.learn(late, 50.0)
+    policy._before_decision()
+    assert policy._under_way.keys() == made.keys()
+    answered(policy)
+    for number, (_, answer) in policy._under_way.items():
+        member, block = policy._members[number], made[number].copy()
+        member.believe(block, policy._log.rows(int(block[BEGIN]), 40), 40)
+        np.testing.assert_array_equal(answer[0].block, block)
+        assert np.nanmax(np.abs(block - made[number])) > 0.01
+    for t in range(41, 45):
+        step(policy, path, t)
+    assert not policy._under_way
+
+
+def test_a_fit_that_fails_upon_an_alarm_is_not_made_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(120, rng=1)
+    louder = Trajectory(path.contexts, np.vstack([path.rewards[:60], 30 * path.rewards[60:]]))
+    policy = build(LearnedKalman, louder)
+    play(policy, louder, 0, 60)
+    policy._block(0)[NEXT] = math.inf
+    Gate(monkeypatch, ValueError("no such luck")).open.set()
+    with pytest.warns(RuntimeWarning, match="failed"):
+        play(policy, louder, 60, 120)
+    failed = [record.round for record in policy.health().fits if record.failure]
+    assert len(failed) >= 1
+    assert (np.diff(failed) >= 32).all()
+
+
+def test_whatever_fails_on_the_thread_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    path = three_arms().sample(30, rng=1)
+    policy = build(LearnedKalman, path, refit="background")
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedMember, "catch_up", fail)
+        play(policy, path, 0, 7)
+        answered(policy)
+        with pytest.warns(RuntimeWarning, match="no room"):
+            step(policy, path, 7)
+    play(policy, path, 8, 12)
+    answered(policy)
+    policy._before_decision()
+    assert policy.model is not None
+
+
+def test_a_forked_process_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork takes the policy along and not its thread; here the process merely changes its number."""
+    path = three_arms().sample(20, rng=1)
+    policy = build(LearnedKalman, path, refit="background")
+    gate = Gate(monkeypatch)
+    play(policy, path, 0, 7)
+    gate.begun()
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    play(policy, path, 7, 9)
+    gate.open.set()
+    answered(policy)
+    policy._before_decision()
+    assert len(gate.tasks) == 2
+    assert policy.model is not None
+
+
+def test_a_thread_ends_with_its_policy() -> None:
+    path = three_arms().sample(8, rng=1)
+    policy = build(LearnedKalman, path, refit="background")
+    play(policy, path, 0, 8)
+    thread = policy._worker.thread
+    policy.add_arm("another")
+    assert policy._worker.thread is thread
+    answered(policy)
+    del policy
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_late_reward_leaves_the_count_of_alarms() -> None:
+    path = three_arms().sample(30, rng=1)
+    policy = build(LearnedKalman, path)
+    decisions = [step(policy, path, t, learn=t != 20) for t in range(30)]
+    policy._block(0)[ALARMS] = 3
+    policy.learn(decisions[20], 1.0)
+    assert policy.health().alarms == {"shared system": 3}
+
+
+def test_one_very_late_reward_is_forgotten_in_time() -> None:
+    """How far back a model fitted in the background waits for rewards follows how late they have been lately."""
+    path = three_arms().sample(30, rng=1)
+    policy = build(LearnedKalman, path)
+    first = step(policy, path, 0, learn=False)
+    for t in range(1, 11):
+        step(policy, path, t)
+    policy.learn(first, 1.0)
+    assert policy._latest == 10
+    for t in range(11, 30):
+        step(policy, path, t)
+    assert policy._latest == 0
+
+
+def test_checkpoints_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = three_arms().sample(400, rng=1)
+    sizes = {}
+    for room in (1e9, 5e4):
+        monkeypatch.setattr(learning, "_MOST_BYTES", room)
+        policy = trained(StructuralKalman, path, 40, max_delay=300)
+        play(policy, path, 40, 400)
+        sizes[room] = sum(state.nbytes for _, state in policy._checkpoints)
+    assert sizes[5e4] <= 5e4 + 2 * policy._state.nbytes < sizes[1e9]
 
 
 def test_an_inline_fit_that_fails_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -630,8 +775,6 @@ def test_memory_is_bounded(learner: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         assert policy.pending <= 50
     assert policy.round == 400 + 3 * 400 + 3000
     assert len(policy.health().fits) <= 50
-    tasks = [policy._block(number)[BEGIN] for number in range(len(policy._members))]
-    assert min(tasks) >= 0
 
 
 def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,9 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
     forecast = np.empty((6, k))
     levels_forecast(z, P, DRIFT, k, q, u, forecast)
     np.testing.assert_allclose(forecast, naive.forecast(z, P, DRIFT, k, u), rtol=1e-9, atol=1e-11)
-    log_density, innovation = levels_condition(z, P, DRIFT, k, q, u, k - 1, 1.5, scratch)
+    log_density, innovation, deviation = levels_condition(z, P, DRIFT, k, q, u, k - 1, 1.5, scratch)
     s = forecast[5, k - 1]
+    assert deviation == pytest.approx(math.sqrt(s), rel=1e-12)
     assert innovation == pytest.approx((1.5 - forecast[0, k - 1]) / math.sqrt(s), rel=1e-9)
     assert log_density == pytest.approx(-0.5 * (math.log(2 * math.pi * s) + innovation**2), rel=1e-9)
 
@@ -277,3 +278,23 @@ def test_bad_input_is_named() -> None:
         fit_levels([0, 1], [1.0, 2.0], arm_count=1)
     with pytest.raises(InvalidInputError, match=r"features: expected shape \(1,\)"):
         fit_levels([0, 1], [1.0, 2.0], features=[[1.0], [2.0]]).forecast()
+    with pytest.raises(InvalidInputError, match=r"arms: 200001 of them with 0 features need .* GB; number the arms"):
+        fit_levels([0, 1, 200_000], [1.0, 2.0, 3.0])
+    with pytest.raises(InvalidInputError, match=r"rewards: expected numbers below 1e\+152 in size"):
+        fit_levels([0, 1], [1.0, 1e160])
+    with pytest.raises(InvalidInputError, match=r"arms: expected one whole number a round"):
+        fit_levels([[0], [1, 2]], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-6, 3.0, 1e9])
+def test_the_objective_is_that_of_the_hyper_parameters_it_returns(value: float) -> None:
+    """Constant rewards, whose variances run into their bounds."""
+    fit = fit_levels(np.arange(300) % 2, np.full(300, value))
+    prior, h = levels_prior(), fit._hyper
+    free = prior[1] > 0
+    c = np.concatenate([np.arctanh(np.clip(h[:6], -1 + 1e-15, 1 - 1e-15)), np.log(h[6:])])
+    penalty = 0.5 * np.sum(((c - prior[0])[free] / prior[1, free]) ** 2)
+    assert fit.objective == pytest.approx(fit.log_likelihood - penalty, rel=1e-9)
+    mean, error = fit.forecast()
+    np.testing.assert_allclose(mean, value, rtol=1e-3, atol=1e-12)
+    assert (error <= max(abs(value), 1.0)).all()

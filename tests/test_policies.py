@@ -34,6 +34,7 @@ from undertow.policies import (
     FullInformationOracle,
     KalmanGreedy,
     KalmanUCB,
+    LearnedKalman,
     LinTS,
     LinUCB,
     Random,
@@ -168,6 +169,57 @@ def test_rewards_by_id_late_out_of_order_or_never() -> None:
         policy.learn(6, 1.0)
 
 
+def test_a_decision_of_another_policy_is_refused() -> None:
+    mine, other = UCB(arms=["x", "y", "z"]), UCB(arms=2)
+    mine.decide()
+    with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(x\) in round 0, not arm 0 \(0\)"):
+        mine.learn(other.decide(), 5.0)
+    assert mine.pending == 1
+
+
+@pytest.mark.parametrize(
+    ("arms", "message"),
+    [
+        ([0.02, 0.06], "arms: expected at least one name, each a text such as '0.02', got [0.02, 0.06]"),
+        (np.array([0.1, 0.2]), "arms: expected a number or a list of names, got array([0.1, 0.2])"),
+        ({"a": 1, "b": 2}, "arms: expected a"),
+        (2.5, "arms: expected a whole number, got 2.5"),
+    ],
+)
+def test_arms_that_make_no_sense(arms: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        UCB(arms=arms)
+
+
+def test_odd_arguments_are_named() -> None:
+    policy = UCB(arms=["a", "b"])
+    policy.retire_arm("a")
+    with pytest.raises(InvalidInputError, match="name: expected a name that no arm has yet"):
+        policy.add_arm(np.array([1, 2]))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="available: expected names or indices of arms"):
+        policy.decide(available=np.array(1))
+    with pytest.raises(InvalidInputError, match="context_first: expected True or False, got 'no'"):
+        ARES(arms=2, context_dim=1, context_first="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="refit: expected 'inline' or 'background'"):
+        LearnedKalman(arms=2, refit=np.array([1, 2]))  # type: ignore[arg-type]
+
+
+def test_parameters_may_be_numpy_numbers(tmp_path: Path) -> None:
+    policy = ARES(
+        arms=np.int64(2),  # type: ignore[arg-type]
+        context_dim=np.int64(1),  # type: ignore[arg-type]
+        context_first=np.bool_(False),  # type: ignore[arg-type]
+        rng=np.random.SeedSequence(np.array([1, 2])),
+    )
+    policy.save(tmp_path / "policy")
+    assert repr(undertow.load(tmp_path / "policy")) == "ARES(arms=2, context_dim=1)"
+
+
+def test_a_folder_to_save_into_has_to_be_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"path: there is no folder '.*nowhere' to save into"):
+        UCB(arms=2).save(tmp_path / "nowhere" / "policy")
+
+
 def test_forgotten_decisions() -> None:
     policy = UCB(arms=2, max_pending=2)
     for _ in range(5):
@@ -183,14 +235,17 @@ def test_bad_rewards() -> None:
     for reward, message in (
         (math.nan, "reward: expected finite numbers, got nan"),
         (math.inf, "reward: expected finite numbers, got inf"),
+        (None, "reward: expected a number, got None; a decision whose reward never comes may wait"),
+        (10**400, "reward: expected real numbers"),
+        (1e160, "reward: expected numbers below 1e+152 in size, got 1e+160; check how it was measured"),
         ("1.0", "reward: expected real numbers"),
         ([1.0], "reward: expected shape (), got (1,)"),
     ):
         with pytest.raises(InvalidInputError, match=re.escape(message)):
             policy.learn(decision, reward)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="decision: expected a whole number, got 'first'"):
+    with pytest.raises(InvalidInputError, match="decision: expected a decision or its id, got the text 'first'"):
         policy.learn("first", 1.0)  # type: ignore[arg-type]
-    with pytest.raises(UnknownDecisionError, match="was arm 0 in round 0, not arm 7 in round 0"):
+    with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(0\) in round 0, not arm 7 \(0\) in round 0"):
         policy.learn(decision._replace(arm=7), 1.0)
     policy.learn(decision, np.float32(0.5))  # type: ignore[arg-type]
 
@@ -596,7 +651,7 @@ def rewrite(path: Path, change: Any, **arrays: Any) -> None:
 def test_files_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "policy"
     for change, arrays, message in (
-        (lambda h: h.update(version=99), {}, "expected undertow.policy version 2, got 'undertow.policy' version 99"),
+        (lambda h: h.update(version=99), {}, "expected undertow.policy version 3, got 'undertow.policy' version 99"),
         (lambda h: h.update(policy="mine"), {}, "holds a policy called 'mine', which is not registered here"),
         (lambda h: h["parameters"].update(arms=3), {}, r"damaged \(state: expected"),
         (lambda h: h["parameters"].update(odd=3), {}, r"damaged \(odd: ucb has no such parameter"),

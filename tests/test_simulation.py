@@ -160,3 +160,11 @@ def test_a_seed_shared_with_the_paths_makes_no_choice_depend_on_them() -> None:
     assert abs(agree - 0.5) < 4 * 0.5 / np.sqrt(2000)
     streams = [Random(arms=2, rng=0).for_run(i)._rng.random(4).tolist() for i in range(3)]
     assert not any(child(seed_sequence(0), i).random(4).tolist() in streams for i in range(3))
+
+
+def test_what_is_no_policy_or_no_trajectory_is_named() -> None:
+    path = paper_system(1).sample(5, rng=0)
+    with pytest.raises(InvalidInputError, match="policy: expected decide, learn and observe, got <class"):
+        simulate(UCB, path)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="trajectory: expected a Trajectory, got array"):
+        simulate(UCB(arms=2), path.rewards)  # type: ignore[arg-type]

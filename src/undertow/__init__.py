@@ -18,7 +18,7 @@ from undertow.system import LinearGaussianSystem, paper_system, random_system
 from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from undertow import kalman, policies, theory, window
+    from undertow import contracts, identify, kalman, policies, theory, window
     from undertow.kalman import KalmanFilter
     from undertow.policies import load, make
     from undertow.simulation import Run, simulate
@@ -34,6 +34,8 @@ __all__ = [
     "Trajectory",
     "UndertowError",
     "UnknownDecisionError",
+    "contracts",
+    "identify",
     "kalman",
     "load",
     "make",
@@ -47,7 +49,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
-_MODULES = ("kalman", "policies", "theory", "window")
+_MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
 _HOMES = {
     "KalmanFilter": "kalman",
     "load": "policies",

@@ -19,6 +19,7 @@ POLICY_BRANCH, SYSTEM_BRANCH = 2**32 - 1, 2**32 - 2
 _SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
 _POSITIVITY = 1e-12
 _FEW = 32  # numbers up to which Python is faster than NumPy
+LARGEST = 1e152  # what is measured and larger than this was not measured; its square is still a number
 _FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the machine
 
 
@@ -29,7 +30,7 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
         if given.dtype.kind not in "biufO":
             raise TypeError
         result = np.array(given, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{name}: expected real numbers of shape {_spell(shape)}, got {value!r:.80}") from error
     fits = result.ndim == len(shape) and all(
         isinstance(want, str) or got == want for got, want in zip(result.shape, shape, strict=True)
@@ -41,7 +42,8 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
         if not finite.all():
             where = tuple(int(i) for i in np.argwhere(~finite)[0])
             wanted = "finite numbers, or NaN where an entry is missing" if missing else "finite numbers"
-            raise InvalidInputError(f"{name}: expected {wanted}, got {result[where]} at index {_spell(where)}")
+            place = f" at index {_spell(where)}" if where else ""
+            raise InvalidInputError(f"{name}: expected {wanted}, got {result[where]}{place}")
     result.setflags(write=False)
     return result
 
@@ -50,12 +52,23 @@ def row(name: str, value: npt.ArrayLike, shape: tuple[int], *, missing: bool = F
     """Do as `array` for a few numbers, but return what is such an array already as it is: to be read, not kept."""
     if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and _plain_numbers(value):
         return value
-    return array(name, value, shape, missing=missing)
+    return measured(name, value, shape, missing=missing)
+
+
+def measured(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
+    """Do as `array` for what somebody measured, and refuse what is too large to be true."""
+    result = array(name, value, shape, missing=missing)
+    if not _plain_numbers(result) and np.nanmax(np.abs(result), initial=0.0) >= LARGEST:
+        raise InvalidInputError(
+            f"{name}: expected numbers below {LARGEST:g} in size, got {np.nanmax(np.abs(result)):g}; "
+            f"check how it was measured, and in which units"
+        )
+    return result
 
 
 def _plain_numbers(values: FloatArray) -> bool:
-    """Tell quickly, of a few numbers, that all are finite; False says nothing."""
-    return values.size <= _FEW and all(map(math.isfinite, values.ravel().tolist()))
+    """Tell quickly, of a few numbers, that all are finite and not too large to be true; False says nothing."""
+    return values.size <= _FEW and all(map(LARGEST.__gt__, map(abs, values.ravel().tolist())))
 
 
 def readonly(values: FloatArray) -> FloatArray:
@@ -123,6 +136,15 @@ def number(name: str, value: Any, *, above: float = -math.inf, least: float = -m
     return result
 
 
+def reward(value: Any) -> float:
+    """Return a reward."""
+    if isinstance(value, float) and -LARGEST < value < LARGEST:  # the common case, without the cost of an array
+        return float(value)
+    if value is None:
+        raise InvalidInputError("reward: expected a number, got None; a decision whose reward never comes may wait")
+    return float(measured("reward", value, ()))
+
+
 def fraction(name: str, value: Any) -> float:
     """Return a number strictly between 0 and 1."""
     result = number(name, value)
@@ -149,7 +171,7 @@ def flag(name: str, value: Any) -> bool:
 def choice(name: str, value: Any, choices: tuple[C, ...]) -> C:
     """Return one of a few words."""
     for known in choices:
-        if value == known:
+        if isinstance(value, type(known)) and value == known:
             return known
     raise InvalidInputError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r:.80}")
 

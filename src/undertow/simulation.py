@@ -244,7 +244,9 @@ def _play_by_hand(
 
 def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
     """Refuse a policy that was used, or that expects something else than the trajectory has."""
-    if not isinstance(policy, Policy):
+    if not isinstance(trajectory, Trajectory):
+        raise InvalidInputError(f"trajectory: expected a Trajectory, got {trajectory!r:.80}; see Trajectory(…)")
+    if isinstance(policy, type) or not isinstance(policy, Policy):
         raise InvalidInputError(f"policy: expected decide, learn and observe, got {policy!r:.80}")
     if not getattr(policy, "unused", True):
         raise InvalidInputError(

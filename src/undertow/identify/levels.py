@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import kernel, plain, spliced
+from undertow._kernel import inlined, kernel, plain, spliced
 from undertow.errors import InvalidInputError
+from undertow.identify.columns import centre_and_scale, played_arms
 from undertow.identify.levels_score import levels_likelihood, levels_workspace
 from undertow.identify.levels_steps import (
     GROUPS,
@@ -42,6 +43,7 @@ __all__ = [
 HYPERS = 2 * GROUPS + 1
 _COLD_EVALUATIONS = 60
 _SECOND_START = 50  # rounds from which a fast level that changes sign every round is tried as well
+_MOST_BYTES = 4e9  # of a covariance; some are needed
 _TOLERANCE = 1e-4  # nats that the next step promises
 
 
@@ -160,20 +162,20 @@ def fit_levels(
     >>> bool(np.all(np.abs(mean - level[-1]) < 3 * error))
     True
     """
-    played = _arms(arms)
+    played, k = played_arms(arms, arm_count)
     n = len(played)
-    x = np.array(_checks.array("rewards", rewards, (n,), missing=True))
-    given = _checks.array("features", np.zeros((n, 0)) if features is None else features, (n, "q"))
-    k = int(max(played.max(initial=0) + 1, 1))
-    if arm_count is not None:
-        least, k = k, _checks.integer("arm_count", arm_count, least=1)
-        if k < least:
-            raise InvalidInputError(f"arm_count: expected at least {least}, as arm {least - 1} was played, got {k}")
+    x = np.array(_checks.measured("rewards", rewards, (n,), missing=True))
+    given = _checks.measured("features", np.zeros((n, 0)) if features is None else features, (n, "q"))
+    q = given.shape[1]
+    D = plain(levels_size)(k, q)
+    if 8 * D**2 > _MOST_BYTES:
+        raise InvalidInputError(
+            f"arms: {k} of them with {q} features need {8 * D**2 / 1e9:.0f} GB; number the arms from 0 on, without gaps"
+        )
     x[played < 0] = np.nan
-    m, s = _centre_and_scale(x[~np.isnan(x), None])
-    centre, scale = _centre_and_scale(given)
+    m, s = centre_and_scale(x)
+    centre, scale = np.array([centre_and_scale(column) for column in given.T]).reshape(q, 2).T
     table = np.column_stack([played, (x - m) / s, (given - centre) / scale])
-    q = table.shape[1] - 2
     hyper, objective, log_likelihood, used = optimise_levels(table, k, q, typical_levels(), _COLD_EVALUATIONS)
     if n > _SECOND_START:
         turned = typical_levels() * np.where(np.arange(HYPERS) == 2, -1.0, 1.0)
@@ -181,13 +183,13 @@ def fit_levels(
         used += second[3]
         if second[1] > objective:
             hyper, objective, log_likelihood, _ = second
-    D = plain(levels_size)(k, q)
+    if not math.isfinite(objective):
+        raise InvalidInputError("rewards: no levels with a finite likelihood were found for this log")
     z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(n)
     levels_start(z, P, hyper, k, q)
     levels_run(table, hyper, k, q, z, P, np.empty(2 * D), innovations)
-    unit = float(s[0])
-    density = -math.log(unit) * int(np.sum(~np.isnan(x)))
-    φ, V = hyper[:GROUPS].tolist(), (hyper[GROUPS:] * unit**2).tolist()
+    density = -math.log(s) * int(np.sum(~np.isnan(x)))
+    φ, V = hyper[:GROUPS].tolist(), (hyper[GROUPS:] * s**2).tolist()
     return FittedLevels(
         shared_persistence=φ[0],
         slow_persistence=φ[1],
@@ -206,7 +208,7 @@ def fit_levels(
         innovations=_checks.readonly(innovations),
         _hyper=hyper,
         _belief=(z, P),
-        _reward_scale=(float(m[0]), unit),
+        _reward_scale=(m, s),
         _feature_scales=(centre, scale),
     )
 
@@ -233,22 +235,11 @@ def filter_levels(table: FloatArray, hyper: FloatArray, k: int, q: int, z: Float
     return levels_run(table, hyper, k, q, z, P, np.empty(2 * len(z)), np.empty(0))
 
 
-def _arms(arms: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    given = np.asarray(arms)
-    if given.dtype.kind not in "iu" and given.size:
-        raise InvalidInputError(f"arms: expected whole numbers, -1 where no arm was played, got {arms!r:.80}")
-    result = _checks.array("arms", given, ("n",)).astype(np.int64)
-    if result.min(initial=0) < -1:
-        raise InvalidInputError(f"arms: expected numbers from 0 on, -1 where no arm was played, got {result.min()}")
-    return result
-
-
-def _centre_and_scale(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and standard deviation of each column; what does not vary, up to rounding, has scale 1."""
-    if not len(columns):
-        return np.zeros(columns.shape[1]), np.ones(columns.shape[1])
-    centre, scale = columns.mean(axis=0), columns.std(axis=0)
-    return centre, np.where(scale > 1e-12 * np.abs(columns).max(axis=0), scale, 1.0)
+@inlined
+def _bounded(c: float, i: int) -> float:
+    """Keep φ off ±1 and variances off zero, which only rewards come near that are constant or all but noise-free."""
+    largest = 7.0 if i < GROUPS else 14.0
+    return min(max(c, -largest), largest)
 
 
 @spliced
@@ -264,16 +255,18 @@ def _penalised(
 ) -> tuple[float, float]:
     """Return the penalised log-likelihood and the likelihood at c; `hyper` and `gradient` are overwritten."""
     for i in range(HYPERS):
-        if prior[1, i] > 0.0:  # the bounds keep φ off ±1 and variances off zero; no fit comes near them
-            hyper[i] = math.tanh(min(max(c[i], -7.0), 7.0)) if i < GROUPS else math.exp(min(max(c[i], -14.0), 14.0))
+        if prior[1, i] > 0.0:
+            at = _bounded(c[i], i)
+            hyper[i] = math.tanh(at) if i < GROUPS else math.exp(at)
     log_likelihood = levels_likelihood(table, hyper, k, q, gradient, work)
     objective = log_likelihood
     for i in range(HYPERS):
         if prior[1, i] > 0.0:
-            away = (c[i] - prior[0, i]) / prior[1, i]
+            at = _bounded(c[i], i)
+            away = (at - prior[0, i]) / prior[1, i]
             objective -= 0.5 * away * away
             gradient[i] -= away / prior[1, i]
-        else:
+        if prior[1, i] == 0.0 or _bounded(c[i], i) != c[i]:
             gradient[i] = 0.0
     return objective, log_likelihood
 

@@ -216,8 +216,8 @@ def levels_condition(
     a: int,
     x: float,
     scratch: FloatArray,
-) -> tuple[float, float]:
-    """Condition on reward x of arm a under features u; return its log density and its standardised innovation.
+) -> tuple[float, float, float]:
+    """Condition on reward x of arm a under features u; return its log density, standardised innovation and deviation.
 
     With e = x − h'ẑ, s = h'Ph + σ² and v = Ph/√s: ẑ ← ẑ + v e/√s, P ← P − vv', which is exactly symmetric.
     `scratch` (D,) or longer is overwritten with v.
@@ -235,7 +235,7 @@ def levels_condition(
         z[i] += v_i * innovation
         for j in range(D):
             P[i, j] -= v_i * v[j]
-    return -0.5 * (math.log(2.0 * math.pi * s) + innovation * innovation), innovation
+    return -0.5 * (math.log(2.0 * math.pi * s) + innovation * innovation), innovation, root
 
 
 @kernel
@@ -263,7 +263,7 @@ def levels_run(
         a, x, innovation = int(table[t, 0]), table[t, 1], np.nan
         if a >= 0 and not np.isnan(x):
             u = view(table, t * (2 + q) + 2, (q,))
-            log_density, innovation = levels_condition(z, P, hyper, k, q, u, a, x, scratch)
+            log_density, innovation, _ = levels_condition(z, P, hyper, k, q, u, a, x, scratch)
             log_likelihood += log_density
         if len(innovations) > 0:
             innovations[t] = innovation

@@ -7,6 +7,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
+from undertow.identify.columns import centre_and_scale
 from undertow.identify.information import NOISE_SCALE, OFFSET_SCALE
 from undertow.identify.rows import WIDTH
 from undertow.identify.score import FIXED, Prior, model_size
@@ -31,7 +32,6 @@ noise_at, offsets_at = plain(compiled_noise_at), plain(compiled_offsets_at)
 _C = WIDTH * WIDTH + WIDTH
 _RADII, _PAIRS = (0.6, 0.98), 0.7  # of the modes of a random start, and how often two of them form a pair
 _GROWTH = 0.5  # standard deviation of what a new mode adds to an output, relative to its noise
-_CONSTANT = 1e-9  # a column that varies less than this, relative to its size, is taken as constant
 
 
 class Units(NamedTuple):
@@ -58,16 +58,8 @@ class Model(NamedTuple):
 
 def units_of(table: FloatArray, m: int) -> Units:
     """Return the units of a table of m contexts, arm and reward."""
-    mean, scale = np.zeros(m + 1), np.ones(m + 1)
-    for i in range(m + 1):
-        column = table[:, i if i < m else m + 1]
-        seen = column[~np.isnan(column)]
-        if len(seen):
-            mean[i] = seen.mean()
-            spread, size = seen.std(), np.abs(seen).max()
-            # Rounding of a constant column is no signal.
-            scale[i] = spread if spread > _CONSTANT * size else size if size > 0 else 1.0
-    return Units(mean, scale)
+    columns = [centre_and_scale(table[:, i]) for i in (*range(m), m + 1)]
+    return Units(*np.array(columns).T.copy())
 
 
 def standardised(table: FloatArray, units: Units) -> FloatArray:

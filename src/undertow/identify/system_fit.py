@@ -9,11 +9,12 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.identify.columns import played_arms
 from undertow.identify.model import MAX_ORDER, standardised, to_system, units_of
 from undertow.identify.search import Attempt, Search, challenge, fit_one
 from undertow.system import LinearGaussianSystem
 
-__all__ = ["FittedSystem", "fit", "played_arms"]
+__all__ = ["FittedSystem", "fit"]
 
 _ROUNDS = 3000  # that the order is found on; everything counts for the final fit
 _BOUTS = 5  # of challenges, at the most
@@ -89,8 +90,10 @@ def fit(
     """
     played, k = played_arms(arms, arm_count)
     n = len(played)
-    x = np.array(_checks.array("rewards", rewards, (n,), missing=True))
-    θ = _checks.array("contexts", np.empty((n, 0)) if contexts is None else contexts, (n, "m"), missing=True)
+    if not n:
+        raise InvalidInputError("arms: expected at least one round, got none")
+    x = np.array(_checks.measured("rewards", rewards, (n,), missing=True))
+    θ = _checks.measured("contexts", np.empty((n, 0)) if contexts is None else contexts, (n, "m"), missing=True)
     m = θ.shape[1]
     if order is not None and _checks.integer("order", order, least=1) > MAX_ORDER:
         raise InvalidInputError(f"order: expected at most {MAX_ORDER}, got {order}")
@@ -123,20 +126,3 @@ def fit(
         innovations=_checks.readonly(v / np.sqrt(F)),
         tried=tuple(tried),
     )
-
-
-def played_arms(arms: npt.ArrayLike, arm_count: int | None) -> tuple[npt.NDArray[np.int64], int]:
-    """Return checked arms, −1 where none was played, and their number k."""
-    given = np.asarray(arms)
-    if given.dtype.kind not in "iu" and given.size:
-        raise InvalidInputError(f"arms: expected whole numbers, -1 where no arm was played, got {arms!r:.80}")
-    result = _checks.array("arms", given, ("n",)).astype(np.int64)
-    if not len(result):
-        raise InvalidInputError("arms: expected at least one round, got none")
-    if result.min() < -1:
-        raise InvalidInputError(f"arms: expected numbers from 0 on, -1 where no arm was played, got {result.min()}")
-    least = max(int(result.max()) + 1, 1)
-    k = least if arm_count is None else _checks.integer("arm_count", arm_count, least=1)
-    if k < least:
-        raise InvalidInputError(f"arm_count: expected at least {least}, as arm {least - 1} was played, got {k}")
-    return result, k

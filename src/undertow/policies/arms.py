@@ -18,10 +18,12 @@ def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
     if isinstance(arms, str):
         raise InvalidInputError(f"arms: expected a number or a list of names, got the text {arms!r}")
     if not isinstance(arms, Sequence):
+        if isinstance(arms, Iterable) and np.size(arms) != 1:
+            raise InvalidInputError(f"arms: expected a number or a list of names, got {arms!r:.80}")
         return tuple(str(arm) for arm in range(_checks.integer("arms", arms, least=1)))
     names = tuple(arms)
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidInputError(f"arms: expected at least one name, each a text, got {arms!r:.80}")
+        raise InvalidInputError(f"arms: expected at least one name, each a text such as '0.02', got {arms!r:.80}")
     if len(set(names)) < len(names):
         raise InvalidInputError(f"arms: expected names that differ, got {arms!r:.80}")
     return names
@@ -41,7 +43,7 @@ def arm_index(argument: str, arm: Any, names: Sequence[str]) -> int:
 
 def open_arms(available: Iterable[str | int], retired: npt.NDArray[np.bool_], names: Sequence[str]) -> FloatArray:
     """Return which arms are closed, 1 or 0 each, where only those given are available."""
-    if isinstance(available, str) or not isinstance(available, Iterable):
+    if isinstance(available, str) or not isinstance(available, Iterable) or getattr(available, "ndim", 1) != 1:
         raise InvalidInputError(f"available: expected names or indices of arms, got {available!r:.60}")
     closed = np.ones(len(names))
     for arm in available:

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy.typing as npt
+
 from undertow._checks import FloatArray
 from undertow._kernel import spliced
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
-from undertow.policies.candidate import Candidate, CandidateMember, candidate_learn
+from undertow.policies.candidate import Candidate, CandidateMember, expected, score
 from undertow.policies.catalogue import register
-from undertow.policies.decision import Claims
+from undertow.policies.decision import Claims, Decision
 from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, handicap, open_learner
 from undertow.policies.learning import LearningPolicy
 from undertow.policies.levels_member import LevelsMember, expected_largest
@@ -77,6 +79,9 @@ class Autopilot(LearningPolicy):
         sizes = (self.arm_count, self._context_dim, self._feature_dim, self._context_first)
         shared, levels, ridge = SharedMember(*sizes), LevelsMember(*sizes), RidgeMember(*sizes)
         constant = RidgeMember(*sizes, memory=0)
+        asked = ("name", "forecast", "learn", "observe")
+        if not isinstance(self.candidates, Sequence) or not all(hasattr(c, a) for c in self.candidates for a in asked):
+            raise InvalidInputError(f"candidates: expected a list of models with {', '.join(asked)}")
         guests = [CandidateMember(*sizes, candidate.name) for candidate in self.candidates]
         names = [shared.name, levels.name, ridge.name, constant.name, *(guest.name for guest in guests)]
         if len(set(names)) < len(names):
@@ -89,7 +94,11 @@ class Autopilot(LearningPolicy):
             *((guest, guest.block()) for guest in guests),
         ]
 
-    # Candidates are asked and told here; the kernels only score them
+    # Candidates are asked, told and scored here; the kernels only compare their scores
+
+    def __post_init__(self) -> None:
+        self._expected: dict[int, list[tuple[float, float]]] = {}  # what they said of decisions whose reward may come
+        LearningPolicy.__post_init__(self)
 
     @property
     def by_hand(self) -> bool:
@@ -106,25 +115,69 @@ class Autopilot(LearningPolicy):
     def _guests(self) -> Iterator[tuple[int, Candidate]]:
         return enumerate(self.candidates, start=len(self._members) - len(self.candidates))
 
-    def _before_decision(self) -> None:
-        LearningPolicy._before_decision(self)
+    def _ask(self, state: FloatArray) -> None:
+        """Write what the candidates expect of the present round into a state."""
         for number, candidate in self._guests():
             member = self._members[number]
             assert isinstance(member, CandidateMember)
-            member.ask(candidate, self._stage.features.copy(), self._block(number))
+            member.ask(candidate, self._stage.features.copy(), self._block(number, state))
+
+    def _scratch_state(self) -> FloatArray:
+        state = LearningPolicy._scratch_state(self)
+        self._ask(state)
+        return state
+
+    def _decide(self) -> Decision:
+        if not self.candidates:
+            return LearningPolicy._decide(self)
+        self._ask(self._state)
+        decision = LearningPolicy._decide(self)
+        t, k = decision.round, self.arm_count
+        self._expected[t] = [expected(self._block(number), k, decision.arm) for number, _ in self._guests()]
+        while next(iter(self._expected)) < t - self.max_delay:
+            del self._expected[next(iter(self._expected))]
+        return decision
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
-        kept = [(number, self._block(number).copy()) for number, _ in self._guests()] if age else []
+        if not self.candidates:
+            LearningPolicy._apply_reward(self, memory, arm, reward, age)
+            return
+        then = self._round_of(age)
+        for _, candidate in self._guests():  # first, so that nothing has changed here where one of them fails
+            candidate.learn(then, arm, reward)
+        blocks = [(number, self._block(number).copy()) for number, _ in self._guests()]
         LearningPolicy._apply_reward(self, memory, arm, reward, age)
-        for number, block in kept:  # the state went back in time; a candidate did not
-            self._block(number)[:] = block
-        for _, candidate in self._guests():
-            candidate.learn(self.round - 1 - age, arm, reward)
+        for (number, block), (mean, deviation) in zip(blocks, self._expected.pop(then), strict=True):
+            score(block, (reward - mean) / deviation, deviation, self.round)
+            self._block(number)[:] = block  # the state may have gone back in time; a candidate does not
 
     def _apply_context(self) -> None:
-        LearningPolicy._apply_context(self)
         for _, candidate in self._guests():
             candidate.observe(self._stage.context.copy())
+        LearningPolicy._apply_context(self)
+
+    def warm_start(
+        self,
+        arms: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        *,
+        contexts: npt.ArrayLike | None = None,
+        features: npt.ArrayLike | None = None,
+    ) -> None:
+        """Take in a table of past rounds, as every learner does, and lead the candidates through them."""
+        with self._lock:
+            LearningPolicy.warm_start(self, arms, rewards, contexts=contexts, features=features)
+            log, m = self._log, self._context_dim
+            for candidate in self.candidates:
+                for t in range(log.begin, self.round):
+                    row = log.row(t)
+                    if m and self._context_first:
+                        candidate.observe(row[:m].copy())
+                    candidate.forecast(row[m : log.arm].copy())
+                    if not math.isnan(row[log.reward]):
+                        candidate.learn(t, int(row[log.arm]), float(row[log.reward]))
+                    if m and not self._context_first:
+                        candidate.observe(row[:m].copy())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue; not possible with candidates of your own, whose state is not ours."""
@@ -209,8 +262,6 @@ def autopilot_learn(own: LearnerState, memory: FloatArray, arm: int, rewards: Fl
             levels_learn(state, at, k, m, t, arm, rewards[arm])
         elif kind in (RIDGE, CONSTANT):
             ridge_learn(state, at, k, m, t - 1, arm, rewards[arm])
-        else:
-            candidate_learn(state, at, k, t, arm, rewards[arm])
         at += int(state[at + SIZE])
 
 

@@ -113,17 +113,20 @@ class LivePolicy(Workings):
     def learn(self, decision: Decision | int, reward: float) -> None:
         """Take in the reward of an earlier decision, given as the decision or as its id."""
         with self._lock:
-            self._learn(decision, _checks.number("reward", reward))
+            self._learn(decision, _checks.reward(reward))
 
     def _learn(self, decision: Decision | int, reward: float) -> None:
+        if isinstance(decision, str):
+            raise InvalidInputError(f"decision: expected a decision or its id, got the text {decision!r:.60}")
         number = decision.id if isinstance(decision, Decision) else _checks.integer("decision", decision, least=0)
         waiting = self._pending.get(number)
         if waiting is None:
             raise self._unknown(number)
-        if isinstance(decision, Decision) and (decision.arm, decision.round) != (waiting.arm, waiting.round):
+        made = (waiting.arm, self.names[waiting.arm], waiting.round)
+        if isinstance(decision, Decision) and (decision.arm, decision.name, decision.round) != made:
             raise UnknownDecisionError(
-                f"decision: number {number} of this policy was arm {waiting.arm} in round {waiting.round}, "
-                f"not arm {decision.arm} in round {decision.round}; give the decision to the policy that made it"
+                f"decision: number {number} of this policy was arm {made[0]} ({made[1]}) in round {made[2]}, not arm "
+                f"{decision.arm} ({decision.name}) in round {decision.round}; give it to the policy that made it"
             )
         age = self.round - 1 - waiting.round
         self._note_seen(reward=reward)
@@ -185,7 +188,7 @@ class LivePolicy(Workings):
     def add_arm(self, name: str) -> None:
         """Take in one more arm, or bring one back that was retired, with what was learned of it."""
         with self._lock:
-            if name in self.retired:
+            if isinstance(name, str) and name in self.retired:
                 self._closed[self.names.index(name)] = 0.0
                 return
             if not isinstance(name, str) or name in self.names:

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import kernel
+from undertow._kernel import plain
 from undertow.errors import InvalidInputError
 from undertow.policies.member import GUEST, KIND, NEXT, READY, SETTINGS, SIZE, Fit, Member, Span, Task, note_density
 
-__all__ = ["Candidate", "CandidateForecast", "CandidateMember", "candidate_learn"]
+__all__ = ["Candidate", "CandidateForecast", "CandidateMember", "expected", "score"]
 
 
 class CandidateForecast(NamedTuple):
@@ -31,8 +31,9 @@ class CandidateForecast(NamedTuple):
 class Candidate(Protocol):
     """What Autopilot asks of a model of yours.
 
-    In every round it is asked for a forecast; it is told of every reward, with the round and the arm it belongs to, and
-    of every context as it comes (NaN where an entry is missing). With `minimise`, rewards and forecasts are negative
+    It is asked for a forecast before every decision, and whenever somebody asks the policy for one; it is told of every
+    reward, with the round and the arm it belongs to, and of every context as it comes (NaN where an entry is missing).
+    `warm_start` leads it through past rounds in the same way. With `minimise`, rewards and forecasts are negative
     costs. It is deep-copied for each run of `simulate`.
     """
 
@@ -99,11 +100,9 @@ class CandidateMember(Member):
         """Leave the candidate alone: it has seen these rounds."""
 
 
-@kernel
-def candidate_learn(state: FloatArray, at: int, k: int, t: int, arm: int, reward: float) -> None:
-    """Score a candidate's forecast of the played arm."""
-    if state[at + READY] > 0.0:
-        deviation = state[at + SETTINGS + 4 * k + arm]
-        innovation = (reward - state[at + SETTINGS + arm]) / deviation
-        settings = state[at : at + SETTINGS]
-        note_density(settings, innovation, deviation, t)
+def expected(block: FloatArray, k: int, arm: int) -> tuple[float, float]:
+    """Return what a candidate expects of an arm in the present round: the reward's mean and deviation."""
+    return float(block[SETTINGS + arm]), float(block[SETTINGS + 4 * k + arm])
+
+
+score = plain(note_density)

@@ -10,7 +10,19 @@ from undertow._kernel import plain
 from undertow.policies.decision import Why
 from undertow.policies.health import Health, ModelInUse
 from undertow.policies.learner_state import LEAD, LEADER, handicap
-from undertow.policies.member import ALARMS, FITTED, KIND, LEVEL, READY, SCORE, SCORED, SETTINGS, last_innovations
+from undertow.policies.member import (
+    ALARMS,
+    FITTED,
+    KIND,
+    LEVEL,
+    LEVELS,
+    READY,
+    SCORE,
+    SCORED,
+    SETTINGS,
+    SHARED,
+    last_innovations,
+)
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:
@@ -50,9 +62,10 @@ def _model(policy: "LearningPolicy", number: int) -> ModelInUse:
 def health_of(policy: "LearningPolicy") -> Health:
     """Return innovations, alarms, fits and their failures."""
     blocks = {member.name: policy._block(number) for number, member in enumerate(policy._members)}
+    watched = {name: block for name, block in blocks.items() if block[READY] and block[KIND] in (SHARED, LEVELS)}
     return Health(
         {name: last_innovations(block) for name, block in blocks.items()},
-        {name: float(block[LEVEL]) for name, block in blocks.items()},
+        {name: float(block[LEVEL]) for name, block in watched.items()},
         {name: int(block[ALARMS]) for name, block in blocks.items()},
         tuple(policy._records),
         tuple(policy._members[number].name for number in policy._under_way),

@@ -18,7 +18,7 @@ from undertow.system import LinearGaussianSystem
 __all__ = ["load", "save_policy"]
 
 _FORMAT = "undertow.policy"
-_VERSION = 2
+_VERSION = 3
 
 
 def save_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
@@ -29,7 +29,11 @@ def save_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
         "version": _VERSION,
         "policy": policy.registered_name,
         "parameters": {name: _plain(value) for name, value in policy.parameters.items() if name != "rng"},
-        "seed": {"entropy": seeds.entropy, "spawn_key": list(seeds.spawn_key), "pool_size": seeds.pool_size},
+        "seed": {
+            "entropy": _plain(seeds.entropy),
+            "spawn_key": [int(key) for key in seeds.spawn_key],
+            "pool_size": seeds.pool_size,
+        },
         "random": policy._rng.bit_generator.state,
         "explore_random": policy._explore_rng.bit_generator.state,
         "due": policy._due,
@@ -48,6 +52,8 @@ def save_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
     }
     arrays |= {f"extra_{name}": value for name, value in policy._extra_arrays().items()}
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path: there is no folder {str(target.parent)!r} to save into")
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -80,11 +86,12 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise InvalidInputError(
-            f"{name}: not a policy file, or a damaged one ({error}); expected one from save()"
-        ) from error
+        raise InvalidInputError(f"{name}: not a policy file, or a damaged one; expected one from save()") from error
     if form != _FORMAT or version != _VERSION:
-        raise InvalidInputError(f"{name}: expected {_FORMAT} version {_VERSION}, got {form!r} version {version!r}")
+        raise InvalidInputError(
+            f"{name}: expected {_FORMAT} version {_VERSION}, got {form!r} version {version!r}; "
+            f"load it with the undertow that saved it"
+        )
     if header.get("policy") not in registry():
         raise InvalidInputError(
             f"{name}: holds a policy called {header.get('policy')!r}, which is not registered here; "
@@ -124,6 +131,8 @@ def _restore(header: dict[str, Any], arrays: dict[str, Any]) -> LivePolicy:
 def _plain(value: Any) -> Any:
     if isinstance(value, LinearGaussianSystem):
         return value.to_dict()
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
     if isinstance(value, frozenset | set | tuple):
         return sorted(value) if isinstance(value, frozenset | set) else list(value)
     return value

@@ -43,7 +43,8 @@ class Health(NamedTuple):
         For each model, what the last rewards added to its forecasts, standardised, oldest first: about N(0, 1) while
         the model holds.
     level
-        Running mean of the squared innovations of each model, contexts included; an alarm is raised at 2.
+        Running mean of the squared innovations, contexts included, of a shared system and of structural levels once
+        they are fitted; an alarm is raised at 2.
     alarms
         How often that happened.
     fits

@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow.policies.arms import copy_parts
 from undertow.policies.learner_state import HEAD, LearnerState
-from undertow.policies.member import BEGIN, BUSY, FACTOR, FITS, NEXT, SCORES, Span
+from undertow.policies.member import ALARMS, BEGIN, BUSY, FACTOR, FITS, NEXT, SCORES, Span
 from undertow.policies.state import HEADER, ROUNDS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["filter_again", "take_learner"]
 
-_RUNNING = [BUSY, NEXT, FITS]  # what a late reward leaves as it is
+_RUNNING = [BUSY, NEXT, FITS, ALARMS]  # what a late reward leaves as it is
 
 
 def filter_again(policy: "LearningPolicy", then: int) -> None:
@@ -57,7 +57,7 @@ def take_learner(new: "LearningPolicy", old: "LearningPolicy") -> None:
     ours.head[1:] = now.head[1:]
     ours.plays[: old.arm_count] = now.plays
     new._log, new._records, new._pending, new._due = old._log, old._records, old._pending, old._due
-    new._latest = old._latest
+    new._latest, new._worker = old._latest, old._worker
     seen, first = old._seen, new._context_first and bool(new._context_dim)
     begin = old.round if not new._context_dim else seen - first  # the last round that could be decided
     if begin < 0:

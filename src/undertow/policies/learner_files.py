@@ -22,6 +22,7 @@ def learner_arrays(policy: "LearningPolicy") -> dict[str, FloatArray]:
     records = json.dumps(list(policy._records)).encode()
     arrays = {
         "log_begin": np.array([float(policy._log.begin)]),
+        "log_room": np.array([float(policy._log.room)]),
         "log_rows": policy._log.rows(policy._log.begin, policy._log.end),
         "checkpoint_rounds": np.array([float(t) for t, _ in policy._checkpoints]),
         "checkpoint_states": np.array([state for _, state in policy._checkpoints]).reshape(-1, len(policy._state)),
@@ -29,13 +30,13 @@ def learner_arrays(policy: "LearningPolicy") -> dict[str, FloatArray]:
     }
     for number, (task, _) in policy._under_way.items():
         arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed], dtype=np.float64)
-        arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = task.rows, task.block
+        arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = policy._amended(task).rows, task.block
     return arrays
 
 
 def restore_learner(policy: "LearningPolicy", arrays: dict[str, FloatArray]) -> None:
     """Take back what `learner_arrays` returned."""
-    begin, rows = int(arrays["log_begin"][0]), arrays["log_rows"]
+    begin, room, rows = int(arrays["log_begin"][0]), int(arrays["log_room"][0]), arrays["log_rows"]
     rounds, states = arrays["checkpoint_rounds"], arrays["checkpoint_states"]
     size = len(policy._state)
     widths = rows.ndim == 2 and rows.shape[1] == policy._log.reward + 1
@@ -43,7 +44,9 @@ def restore_learner(policy: "LearningPolicy", arrays: dict[str, FloatArray]) -> 
         raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {policy.round}")
     if states.shape != (len(rounds), size):
         raise InvalidInputError(f"checkpoints: expected {size} numbers each, got shape {states.shape}")
-    policy._log.restore(begin, rows)
+    if not len(rows) <= room <= max(2 * policy._log.keep, policy._log.room):
+        raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
+    policy._log.restore(begin, rows, room)
     policy._checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
     records = json.loads(arrays["fit_records"].astype(np.uint8).tobytes().decode())
     policy._records.extend(FitRecord(*record) for record in records)

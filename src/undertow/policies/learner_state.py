@@ -15,6 +15,7 @@ __all__ = [
     "HEAD",
     "LEAD",
     "LEADER",
+    "SEED",
     "LearnerState",
     "choose",
     "count_round",
@@ -26,7 +27,7 @@ __all__ = [
 
 _SHORT, _WIDEST = 1.5, 2.0  # how an arm of a shared system is widened that is seldom played and hardly known
 _HANDICAP, _EARLY = 8.0, 100.0  # nats, and rounds that say little about whether anything moves
-HEAD = 5  # rounds of start-up, whether the context comes first, seed of the fits, and of the last decision:
+HEAD, SEED = 5, 2  # rounds of start-up, whether the context comes first, seed of the fits, and of the last decision:
 LEADER, LEAD = 3, 4  # where the block of the model that made it begins, -1 in start-up, and by how many nats it led
 
 
@@ -53,8 +54,8 @@ def open_learner(state: FloatArray) -> LearnerState:
 def start_up(own: LearnerState, draws: FloatArray) -> int:
     """Return an open arm among those played least, drawn at random; the first draw of all also seeds the fits."""
     plays, closed = own.plays, own.shared.closed
-    if own.head[2] == 0.0:
-        own.head[2] = math.floor(draws[0] * 2.0**53)
+    if own.head[SEED] == 0.0:
+        own.head[SEED] = math.floor(draws[0] * 2.0**53)
     arm = -1
     for a in range(len(plays)):
         first = arm < 0 or plays[a] < plays[arm] or (plays[a] == plays[arm] and draws[a] > draws[arm])

@@ -11,6 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from undertow.policies.explain import explain, health_of, models_of
 from undertow.policies.health import FitRecord, Health, ModelInUse
 from undertow.policies.hindsight import filter_again, take_learner
 from undertow.policies.learner_files import learner_arrays, restore_learner
-from undertow.policies.learner_state import HEAD, LEADER
+from undertow.policies.learner_state import HEAD, LEADER, SEED
 from undertow.policies.log import RoundLog, arms_played
 from undertow.policies.member import (
     ALARMED,
@@ -35,10 +36,12 @@ from undertow.policies.member import (
     BUSY,
     FITS,
     FITTED,
+    LEVEL,
     NEXT,
     READY,
     SCORE,
     SCORES,
+    TRIED,
     Fit,
     Member,
     Span,
@@ -55,7 +58,8 @@ __all__ = ["LearningPolicy"]
 LONGEST = 20_000  # rounds that a fit looks at
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _SLICE = 32  # rounds that a model fitted in the background catches up with before a decision
-_SPACING = 64  # rounds between two states that late rewards can go back to
+_SPACING = 64  # rounds between two states that late rewards can go back to, unless states are large
+_MOST_BYTES = 256e6  # that these states may take
 _OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
 
 
@@ -81,10 +85,12 @@ class LearningPolicy(ContextPolicy):
         LivePolicy.__post_init__(self)
         self._log = RoundLog(self._context_dim, self._feature_dim, LONGEST + self.max_delay)
         self._checkpoints: deque[tuple[int, FloatArray]] = deque()
+        self._spacing = max(_SPACING, math.ceil(self.max_delay * self._state.nbytes / _MOST_BYTES))
         self._records: deque[FitRecord] = deque(maxlen=50)
         self._under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
         self._waiting: dict[int, tuple[int, FloatArray]] = {}  # fitted blocks, and the round they have come to
-        self._latest = 0  # how many rounds late a reward has been at the most
+        self._outdated: set[int] = set()  # fits under way that do not know of a reward which has come since
+        self._latest = 0  # how many rounds late rewards have been lately
         self._worker: Worker | None = None
 
     @abc.abstractmethod
@@ -133,11 +139,13 @@ class LearningPolicy(ContextPolicy):
             raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
         m, q, k = self._context_dim, self._feature_dim, self.arm_count
         n = len(played := arms_played(arms, k))
-        x = _checks.array("rewards", rewards, (n,), missing=True)
-        θ = _checks.array("contexts", np.full((n, m), math.nan) if contexts is None else contexts, (n, m), missing=True)
+        x = _checks.measured("rewards", rewards, (n,), missing=True)
+        θ = _checks.measured(
+            "contexts", np.full((n, m), math.nan) if contexts is None else contexts, (n, m), missing=True
+        )
         if features is None and q:
             raise InvalidInputError(f"features: expected shape ({n}, {q}), got None")
-        u = _checks.array("features", np.empty((n, 0)) if features is None else features, (n, q))
+        u = _checks.measured("features", np.empty((n, 0)) if features is None else features, (n, q))
         if not n:
             return
         self._log.open(n - 1)
@@ -145,10 +153,13 @@ class LearningPolicy(ContextPolicy):
         x = x if self._units is None else self._units.rewards(x)
         self._log.rows(first, n)[:] = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])[first:]
         self._state[ROUNDS] = n
+        seeds = _checks.child(self._seeds, _checks.POLICY_BRANCH, 0, 1)  # the first fit comes before the first draw
+        self._state[self._head + SEED] = math.floor(seeds.random() * 2.0**53)
         plays = self._state[self._head + HEAD : self._head + HEAD + k]
         plays[:] = np.bincount(played[played >= 0], minlength=k)
         for number in range(len(self._members)):
-            self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, self._state[self._head]))
+            if self._block(number)[NEXT] < math.inf:  # a candidate fits itself
+                self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, self._state[self._head]))
         if self._context_first and m:
             self._due = "observe"
 
@@ -157,10 +168,7 @@ class LearningPolicy(ContextPolicy):
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         LivePolicy.__setstate__(self, entries)
-        self._worker = None
-        for number, (task, answer) in list(self._under_way.items()):
-            if not answer:  # the thread that makes this fit answers another policy
-                self._start(number, task)
+        self._begin_anew()
 
     def _chance(self, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
@@ -220,7 +228,7 @@ class LearningPolicy(ContextPolicy):
                 continue
             self._log.open(t - 1)
             begin = max(int(block[BEGIN]), t - LONGEST, self._log.begin)
-            seed = (int(self._state[self._head + 2]), number, int(block[FITS]))
+            seed = (int(self._state[self._head + SEED]), number, int(block[FITS]))
             task = Task(t, begin, self._log.rows(begin, t).copy(), block.copy(), seed)
             block[NEXT] = min(math.ceil(t * member.growth(t)), t + LONGEST // 2)
             block[ALARMS] += block[ALARMED]
@@ -229,46 +237,70 @@ class LearningPolicy(ContextPolicy):
                 continue
             block[FITS] += 1
             if self.refit == "inline":
-                self._install(number, task, attempt(member, task))
+                self._install(number, task, attempt(partial(member.fit, task)))
             else:
                 self._start(number, task)
 
-    def _start(self, number: int, task: Task) -> None:
-        """Make a fit on another thread."""
+    def _start(self, number: int, task: Task, made: Fit | None = None) -> None:
+        """Make a fit on another thread; where it is made already, have it hear of rewards that have come since."""
         self._block(number)[BUSY] = 1.0
         answer: list[Fit | Exception] = []
-        member = self._members[number]
+        member, task = self._members[number], self._amended(task)
         self._under_way[number] = (task, answer)
-        self._worker = self._worker or Worker()
+        self._outdated.discard(number)
+        if self._worker is None or not self._worker.here:
+            self._worker = Worker(self)
 
-        def work() -> None:
+        def fitted() -> Fit:
             begin = task.round  # going through no rounds loads the kernel here, and not in a decision
             member.catch_up(task.block.copy(), 0, task.rows[:0], Span(begin, begin, begin, begin))
-            answer.append(attempt(member, task))
+            return member.fit(task)
 
-        self._worker.tasks.put(work)
+        def filtered(made: Fit) -> Fit:
+            block = made.block.copy()
+            member.believe(block, task.rows[int(block[BEGIN]) - task.begin :], task.round)
+            return made._replace(block=block)
+
+        make = fitted if made is None else partial(filtered, made)
+        self._worker.tasks.put(lambda: answer.append(attempt(make)))
+
+    def _begin_anew(self) -> None:
+        """Start the fits again whose thread answers another policy, or has not followed into a forked process."""
+        self._worker = None
+        for number, (task, answer) in list(self._under_way.items()):
+            if not answer:
+                self._start(number, task)
+
+    def _amended(self, task: Task) -> Task:
+        """Return a task with the rewards that the log knows by now."""
+        first, rows = max(task.begin, self._log.begin), task.rows.copy()
+        rows[first - task.begin :, -1] = self._log.rows(first, task.round)[:, -1]
+        return task._replace(rows=rows)
 
     def _install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
         member, block = self._members[number], self._block(number)
         block[BUSY] = block[ALARMED] = 0.0
+        block[TRIED] = task.round
         if isinstance(answer, Exception):
+            block[LEVEL] = 1.0  # to raise the alarm at once would bring the same fit again
             self._records.append(FitRecord(member.name, task.round, int(block[READY]), math.nan, 0, repr(answer)))
             message = f"the fit of the {member.name} at round {task.round} failed ({answer!r}); the old model goes on"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self._records.append(FitRecord(member.name, task.round, *found, None))
-        kept, scored = block[_OWN].copy(), bool(block[READY])
+        kept, scored = block[_OWN].copy(), block[READY] > 0.0 and math.isfinite(block[SCORE])
         begin, block[:] = self._waiting.pop(number, (task.round, answer.block))
-        block[FITTED] = task.round
+        block[FITTED] = block[TRIED] = task.round
         self._catch_up(number, begin, begin, self.round + self._context_first)
         scores = block[SCORES].copy()
         block[_OWN] = kept  # the rounds since were scored when they were played
         if not scored:  # a newcomer among the models begins level with the last of them
             block[SCORES] = scores
             others = (self._block(other) for other in range(len(self._members)) if other != number)
-            block[SCORE] = min((float(other[SCORE]) for other in others if other[READY]), default=0.0)
+            theirs = [float(other[SCORE]) for other in others if other[READY] and math.isfinite(other[SCORE])]
+            block[SCORE] = min(theirs, default=0.0)
         self._checkpoints.clear()
         self._checkpoints.append((self.round, self._state.copy()))
 
@@ -299,11 +331,15 @@ class LearningPolicy(ContextPolicy):
 
     def _before_decision(self) -> None:
         t = self.round
+        if self._under_way and self._worker is not None and not self._worker.here:
+            self._begin_anew()
         for number, (task, answer) in tuple(self._under_way.items()):
-            if answer and self._has_caught_up(number, task, answer[0]):
+            if answer and number in self._outdated and isinstance(answer[0], Fit):
+                self._start(number, task, answer[0])
+            elif answer and self._has_caught_up(number, task, answer[0]):
                 del self._under_way[number]
                 self._install(number, task, answer[0])
-        if not self._checkpoints or t - self._checkpoints[-1][0] >= _SPACING:
+        if not self._checkpoints or t - self._checkpoints[-1][0] >= self._spacing:
             while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= t - self.max_delay:
                 self._checkpoints.popleft()
             self._checkpoints.append((t, self._state.copy()))
@@ -322,19 +358,25 @@ class LearningPolicy(ContextPolicy):
         LivePolicy._apply_context(self)
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
-        then = self.round - 1 - age
-        if age > self.max_delay or then < self._log.begin:
-            raise UnknownDecisionError(
-                f"decision: its reward comes {age} rounds late, and only max_delay = {self.max_delay} are remembered"
-            )
+        then = self._round_of(age)
         self._log.row(then)[-1] = reward
-        self._latest = max(self._latest, age)
-        if self._waiting:
+        self._latest = max(self._latest - 1, age)
+        if self._under_way:
+            self._outdated |= {number for number, (task, _) in self._under_way.items() if then < task.round}
             self._waiting = {number: waiting for number, waiting in self._waiting.items() if waiting[0] <= then}
         if age == 0 and self._seen <= self.round:  # no context of the next round has come
             LivePolicy._apply_reward(self, memory, arm, reward, 0)
         else:
             filter_again(self, then)
+
+    def _round_of(self, age: int) -> int:
+        """Return the round of a reward that is `age` rounds late, unless that is too long ago."""
+        then = self.round - 1 - age
+        if age > self.max_delay or then < self._log.begin:
+            raise UnknownDecisionError(
+                f"decision: its reward comes {age} rounds late, and only max_delay = {self.max_delay} are remembered"
+            )
+        return then
 
     @property
     def _seen(self) -> int:

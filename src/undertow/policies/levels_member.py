@@ -8,6 +8,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
+from undertow.identify.columns import centre_and_scale
 from undertow.identify.levels import filter_levels, optimise_levels, typical_levels
 from undertow.identify.levels_steps import GROUPS
 from undertow.policies.levels_member_steps import (
@@ -32,7 +33,6 @@ from undertow.policies.member import (
     Member,
     Span,
     Task,
-    centre_and_scale,
 )
 
 __all__ = ["LevelsMember", "expected_largest"]
@@ -45,10 +45,10 @@ _TURNS = (50, 500)  # rounds after which a fast level of the other sign is tried
 
 
 def expected_largest(k: int) -> float:
-    """Return the expected maximum of k standard normal numbers: by how much the best of k arms stands out."""
+    """Return the expected maximum of k standard normal numbers, to 0.002: by how much the best of k arms stands out."""
     x = np.linspace(-8.0, 8.0, 4001)
     below = np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x])
-    return float(np.trapezoid(np.where(x > 0, 1.0, 0.0) - below**k, x))
+    return max(float(np.trapezoid(np.where(x > 0, 1.0, 0.0) - below**k, x)), 0.0)
 
 
 class LevelsModel(NamedTuple):
@@ -143,6 +143,8 @@ class LevelsMember(Member):
             used += more
             if objective > best:
                 hyper, likelihood = turned, other
+        if not math.isfinite(likelihood):
+            raise FloatingPointError("no levels with a finite likelihood were found")
         own.hyper[:] = hyper
         filter_levels(table, own.hyper, k, Q, own.z, own.P)
         self._remember(own, rows)
@@ -196,7 +198,9 @@ class LevelsMember(Member):
     def _scale_contexts(self, own: LevelsBlock, rows: FloatArray) -> None:
         m, q = self.context_dim, self.feature_dim
         for j in range(m):  # the same for all lags of a context entry
-            own.centre[q + j :: m], own.scale[q + j :: m] = centre_and_scale(rows[:, j])
+            centre, scale = centre_and_scale(rows[:, j])
+            unseen = np.isnan(rows[:, j]).all()  # nobody knows its units, so that its values say nothing until a fit
+            own.centre[q + j :: m], own.scale[q + j :: m] = centre, math.inf if unseen else scale
 
     def catch_up(self, state: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Go through rows of a log with the block in place."""

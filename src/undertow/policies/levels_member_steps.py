@@ -27,7 +27,6 @@ __all__ = [
     "open_levels_block",
 ]
 
-_ROOT_2π = math.sqrt(2.0 * math.pi)
 FORECASTS = 6  # rows that `levels_forecast` writes
 
 
@@ -125,8 +124,7 @@ def levels_learn(state: FloatArray, at: int, k: int, m: int, t: int, arm: int, r
     if own.settings[READY] == 0.0:
         return
     x = (reward - own.sizes[2]) / own.sizes[3]
-    density, e = levels_condition(own.z, own.P, own.hyper, k, len(own.u), own.u, arm, x, own.scratch)
-    deviation = math.exp(-density - 0.5 * e * e) / _ROOT_2π
+    _, e, deviation = levels_condition(own.z, own.P, own.hyper, k, len(own.u), own.u, arm, x, own.scratch)
     note_density(own.settings, e, deviation * own.sizes[3], t)
     watch(own.settings, e * e, t)
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.identify.columns import played_arms
 
 __all__ = ["RoundLog", "arms_played"]
 
@@ -52,19 +52,21 @@ class RoundLog:
         """Return the rows of rounds `first` to `last`, the last excluded."""
         return self._rows[max(first - self.begin, 0) : max(last - self.begin, 0)]
 
-    def restore(self, begin: int, rows: FloatArray) -> None:
-        """Take back rows that were saved."""
+    @property
+    def room(self) -> int:
+        """How many rows there is room for; when they are full, the oldest are dropped."""
+        return len(self._rows)
+
+    def restore(self, begin: int, rows: FloatArray, room: int) -> None:
+        """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""
         self.begin, self.end = begin, begin + len(rows)
-        self._rows = np.array(rows, dtype=np.float64).reshape(len(rows), self.reward + 1)
+        self._rows = self._blank(room)
+        self._rows[: len(rows)] = rows
 
 
 def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
     """Return checked indices of k arms, −1 where none was played."""
-    given = np.asarray(arms)
-    if given.dtype.kind not in "iu" and given.size:
-        raise InvalidInputError(f"arms: expected whole numbers, -1 where none was played, got {arms!r:.80}")
-    played = _checks.array("arms", given, ("n",)).astype(np.int64)
-    outside = played[(played < -1) | (played >= k)]
-    if outside.size:
-        raise InvalidInputError(f"arms: expected numbers from -1 to {k - 1}, got {outside[0]}")
+    played, _ = played_arms(arms)
+    if len(played) and played.max() >= k:
+        raise InvalidInputError(f"arms: expected numbers from -1 to {k - 1}, got {played.max()}")
     return played

@@ -2,6 +2,7 @@
 
 import abc
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -36,6 +37,7 @@ __all__ = [
     "SHARED",
     "SIZE",
     "SPENT",
+    "TRIED",
     "TURN",
     "UNSEEN",
     "Fit",
@@ -43,14 +45,13 @@ __all__ = [
     "Span",
     "Task",
     "attempt",
-    "centre_and_scale",
     "last_innovations",
     "note_density",
     "watch",
 ]
 
 RING = 128  # standardised innovations that are remembered
-SETTINGS = 19 + RING
+SETTINGS = 20 + RING
 READY = 0  # 0 before the first fit, then the order of the model
 OVER = 1  # whether the belief is still in a round that is over
 FITTED, NEXT = 2, 3  # the round of the last fit, and from which round on the next is due
@@ -62,7 +63,8 @@ FACTOR = 13  # of the exploration bonus
 BUSY = 14  # whether a fit is under way elsewhere
 KIND, SIZE = 15, 16  # which kind of model this is, and the length of its block
 UNSEEN = 17  # standard error of an arm of which nothing has been seen, in the present round, where that is known
-SCORED = 18  # how many rewards were predicted; the last innovations follow
+TRIED = 18  # the round of the last fit or of the last that failed
+SCORED = 19  # how many rewards were predicted; the last innovations follow
 SCORES = [SCORE, DENSITY, *range(SCORED, SETTINGS)]  # what was made of the rewards so far
 SHARED, LEVELS, RIDGE, GUEST, CONSTANT = 0, 1, 2, 3, 4
 
@@ -72,7 +74,6 @@ _FADING = 3.0  # early on they are weighted by (s / t)³, s their round: a model
 _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
 _ALARM = 2.0
-_CONSTANT = 1e-9  # a column that varies less than this, relative to its size, is taken as constant
 _QUIET, _PATIENCE = 32, 0.05  # rounds after a fit without an alarm, and at least this share of all rounds
 
 
@@ -80,7 +81,7 @@ _QUIET, _PATIENCE = 32, 0.05  # rounds after a fit without an alarm, and at leas
 def watch(settings: FloatArray, squared: float, t: int) -> None:
     """Follow the squared standardised innovations, whose mean is 1 while the model holds, and raise the alarm."""
     settings[LEVEL] += _RATE * (min(squared, _LARGEST) - settings[LEVEL])
-    if settings[LEVEL] > _ALARM and t - settings[FITTED] >= max(_QUIET, _PATIENCE * t):
+    if settings[LEVEL] > _ALARM and t - settings[TRIED] >= max(_QUIET, _PATIENCE * t):
         settings[ALARMED] = 1.0
 
 
@@ -181,19 +182,10 @@ class Member(abc.ABC):
         """Go through rows of a log."""
 
 
-def centre_and_scale(column: FloatArray) -> tuple[float, float]:
-    """Return mean and standard deviation of what was seen; for a constant column its size, or 1, as the scale."""
-    seen = column[~np.isnan(column)]
-    if not len(seen):
-        return 0.0, 1.0
-    centre, spread, size = float(seen.mean()), float(seen.std()), float(np.abs(seen).max())
-    return centre, spread if spread > _CONSTANT * size else size or 1.0
-
-
-def attempt(member: Member, task: Task) -> Fit | Exception:
+def attempt(make: Callable[[], Fit]) -> Fit | Exception:
     """Make a fit, or return why it failed: whatever it is, the policy goes on with the model it has."""
     try:
-        return member.fit(task)
+        return make()
     except Exception as error:
         return error
 

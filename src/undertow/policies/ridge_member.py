@@ -5,6 +5,7 @@ from typing import Self
 
 from undertow._checks import FloatArray
 from undertow._kernel import plain
+from undertow.identify.columns import centre_and_scale
 from undertow.policies.inputs import inputs_size, new_inputs
 from undertow.policies.member import (
     BEGIN,
@@ -19,7 +20,6 @@ from undertow.policies.member import (
     Member,
     Span,
     Task,
-    centre_and_scale,
 )
 from undertow.policies.ridge_member_steps import RidgeBlock, open_ridge_block, ridge_block, ridge_catch_up
 

@@ -22,7 +22,7 @@ from undertow.policies.units import Units
 __all__ = ["FIRST_SCALING", "Change", "Moments", "change_inputs", "change_regression", "log_det_and_trace"]
 
 FIRST_SCALING = 16  # rounds before the first units are set; then at every doubling
-_CONSTANT = 1e-9  # a column that varies less than this, relative to its size, is taken as constant
+_CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
 _FAINT = 1e-8  # an input that has added less than this to V, relative to λ, is lost in rounding
 
 

@@ -46,8 +46,6 @@ _UNIT_ROOT = 0.999
 class SharedMember(Member):
     """One shared hidden system of unknown order (`identify.fit`, kept up to date)."""
 
-    budget: float = 1.0
-
     @property
     def name(self) -> str:
         """What people call the model."""
@@ -89,7 +87,7 @@ class SharedMember(Member):
         if own.settings[READY] > 0:
             model = rescaled(self.model(block), Units(own.mean.copy(), own.scale.copy()), units)
         rng = np.random.default_rng(task.seed)
-        left = self.budget * _BUDGET * (task.round + _ADVANCE) - own.settings[SPENT]
+        left = _BUDGET * (task.round + _ADVANCE) - own.settings[SPENT]
         best, spent, turn, tried = challenge(search, model, rng, _SHARE * left, int(own.settings[TURN]))
         begin = task.begin
         if own.settings[ALARMED] and model is not None:
@@ -97,6 +95,8 @@ class SharedMember(Member):
             if recent is not None:
                 best, search = recent
                 begin = task.round - len(search.table)
+        if not math.isfinite(best.log_likelihood):
+            raise FloatingPointError("no system with a finite likelihood was found")
         self._settle(own, search, best, units)
         own.settings[SPENT] += spent
         own.settings[TURN] = turn

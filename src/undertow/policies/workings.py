@@ -94,7 +94,7 @@ class Workings(abc.ABC):
         self.max_pending = _checks.integer("max_pending", self.max_pending, least=1)
         self._context_dim = _checks.integer("context_dim", getattr(self, "context_dim", 0), least=0)
         self._feature_dim = _checks.integer("feature_dim", getattr(self, "feature_dim", 0), least=0)
-        self._context_first = bool(getattr(self, "context_first", False))
+        self._context_first = _checks.flag("context_first", getattr(self, "context_first", False))
         self._seeds = _checks.seed_sequence(self.rng)
         self._seed_run(0)
         self._due: Literal["decide", "observe"] = self._first_due
