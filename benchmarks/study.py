@@ -20,7 +20,7 @@ from undertow import LinearGaussianSystem, paper_system
 from undertow.study.plan import Plan, paper_plan
 from undertow.study.runner import open_folder, run_chunk, run_plan
 
-PAPER = ["Oracle", *(f"PIES({s})" for s in range(1, 11)), "UCB", "Sliding-window UCB", "Rexp3", "Random"]
+PAPER = ["Oracle", "ARES", *(f"PIES({s})" for s in range(1, 11)), "UCB", "Sliding-window UCB", "Rexp3", "Random"]
 NAIVE_ROUNDS, RUNS, SCALED_RUNS, REPEATS = 300, 8, 24, 2
 
 
@@ -86,8 +86,7 @@ def study(plan: Plan, threads: int, cluster: str | None = None) -> None:
 
 def main() -> None:
     plan = paper_plan()
-    keep = [spec.label for spec in plan.select(["ARES", *PAPER]).policies if spec.label != "ARES, noise estimated"]
-    part = plan.select(keep).select(runs=RUNS)
+    part = plan.select(PAPER, runs=RUNS)
     run_chunk(part.select(runs=1, rounds=50), 0)  # compiles
     report = Report()
     whole_study(report, plan, part)

@@ -172,6 +172,51 @@ def test_staying_best_and_the_fixed_arm_by_hand() -> None:
     assert found.fixed_share == pytest.approx((4 / 3 - average) / (best - average))
 
 
+def test_nothing_explains_more_than_everything() -> None:
+    """Random walks leave their mean so far behind; by hand for the last round's reward, from the middle on."""
+    X = np.cumsum(noise(0), axis=0)
+    found = diagnose(table_of(X, np.cumsum(noise(1, k=1), axis=0)))
+    relative = X - X.mean(axis=1, keepdims=True)
+    past = np.cumsum(relative, axis=0)[299:-1] / np.arange(300, 600)[:, None]
+    left, whole = ((relative[300:] - forecast) ** 2 for forecast in (relative[299:-1], past))
+    assert found.averages[1] == pytest.approx(1 - left.sum() / whole.sum())
+    assert found.averages[1] > 0.9
+    assert found.contexts is not None
+    assert found.contexts_beyond is not None
+    parts = (found.past_rewards, found.contexts, found.contexts_beyond)
+    assert all(part.low <= part.value <= part.high <= 1 for part in parts)
+    assert max(*found.averages.values(), *found.regressions.values()) <= 1
+
+
+def test_what_contexts_add_is_measured_from_the_mean_where_past_rewards_are_worse() -> None:
+    """An arm's reward is the last context, which is noise: a regression on past rewards is worse than their mean."""
+    context = noise(0, n=1000, k=1)
+    X = np.zeros((1000, 2))
+    X[1:, 0] = context[:-1, 0]
+    found = diagnose(table_of(X, context))
+    assert found.past_rewards.value < 0
+    assert found.contexts_beyond is not None
+    assert 0.99 < found.contexts_beyond.value <= found.contexts_beyond.high <= 1
+
+
+def test_a_difference_of_shares_is_told_in_points() -> None:
+    turn = np.arange(400) % 2 == 0
+    X = np.stack([turn, ~turn, np.full(400, 0.45)], axis=1) + 1e-3 * noise(0, n=400)
+    found = diagnose(table_of(X))
+    assert f"{100 * found.beyond.value:.0f} points (" in answer(found)
+    assert f"a difference of {100 * found.beyond.value:.0f} points (" in words(found)
+
+
+def test_arms_that_never_move_leave_nothing_to_explain() -> None:
+    """Means of 0.1, 0.7 and 0.33 are rounded: what they are off by is no motion."""
+    for row in ([1.0, 2.0], [0.1, 0.7, 0.33]):
+        found = diagnose(table_of(np.tile(row, (200, 1))))
+        assert found.verdict == "fixed"
+        assert {*found.averages.values(), *found.regressions.values()} == {0.0}
+        assert set(found.past_rewards) == {0.0}
+        assert {value for values in found.autocorrelation.values() for value in values} == {0.0}
+
+
 def test_windows_mean_what_they_say() -> None:
     x = noise(0, n=30, k=2)
     assert mean_of_last(x, 4)[10] == pytest.approx(x[6:10].mean(axis=0))

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +117,11 @@ def test_policies_are_parsed() -> None:
     [
         ("luck", "policies: no policy is called 'luck'; there are Autopilot, .* and by name ares, autopilot"),
         ("linucb(window 5)", "policies: expected parameters as in linucb"),
+        (
+            "linucb(window=5",
+            r"policies: 'linucb\(window=5' does not end with a bracket; expected as in linucb\(window=5\)",
+        ),
+        ("linucb(window=5, random", r"policies: 'linucb\(window=5' does not end with a bracket"),
         ("linucb(windows=5)", r"policies: linucb\(windows=5\): windows: linucb has no such parameter"),
         (
             "kalman-greedy",
@@ -208,6 +215,8 @@ def test_json_for_machines_and_plans(tmp_path: Path, command: Terminal) -> None:
         ("reward_a,reward_b\n1,2\n1,x\n", [], "line 3, column 'reward_b': expected a number, got 'x'"),
         ("reward_a,reward_b\n1,2\n", [], "table: expected at least 20 rows, got 1"),
         ("a,b\n1,2\n", ["--rewards", "a,c"], "rewards: there is no column 'c'; there are a, b"),
+        ("reward_a,reward_b\n1,2\n", ["--learn-from", "foo"], "learn_from: this is for logs only"),
+        ("reward_a,reward_b\n1,2\n", ["--learn-from", "accepted"], "learn_from: this is for logs only"),
         ("a,b\n1,2\n", ["--policies", "x", "--plan", "y.toml"], "plan: give policies or a plan, not both"),
     ],
 )
@@ -219,6 +228,14 @@ def test_mistakes_end_with_status_2(
     assert done.status == 2, done.err
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    """Run anew, in a program for which polars is not there."""
+    program = "import sys; sys.modules['polars'] = None; import undertow.replay"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last == "ModuleNotFoundError: undertow.replay needs polars; pip install 'undertow[study]'"
 
 
 def test_digits() -> None:

@@ -70,7 +70,16 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
         ("reward_a,,reward_b\n1,2,3\n", {}, "line 1: column 2 has no name"),
         ("a,b\n1,2\n", {}, r"line 1: rewards: expected at least two columns, .* found none; .* there are a, b"),
         ("a,b\n1,2\n", {"rewards": ["a", "c"]}, "line 1: rewards: there is no column 'c'; there are a, b"),
-        ("a;b\n1;2\n", {}, r"there are a;b \(is the separator ';'\?\)"),
+        ("a;b\n1;2\n", {}, r"there are a;b \(try --separator ';'\)"),
+        ("a\tb\n1\t2\n", {}, r"\(try --separator tab\)"),
+        ("a,b\n1,2\n", {"separator": ";"}, r"there are a,b \(try --separator ','\)"),
+        ("reward_a;reward_b\n1,5;2,5\n", {}, "line 2: expected 1 cells, got 3; try --separator ';'"),
+        ("a;b;c\n1,5;2;3\n", {}, "line 2: expected 1 cells, got 2; try --separator ';'"),
+        (
+            "reward_a;reward_b\n1,5;2,5\n",
+            {"separator": ";"},
+            "line 2, column 'reward_a': expected a number with a decimal point, got '1,5'",
+        ),
         ("reward_a,reward_b\n1,2\n1,two\n", {}, "line 3, column 'reward_b': expected a number, got 'two'"),
         ("reward_a,reward_b\n1,2\n1,inf\n", {}, "line 3, column 'reward_b': expected a finite number, got 'inf'"),
         ("reward_a,reward_b\n1,2\n\n1,2\n", {}, "line 3, column 'reward_a': expected a number .* got nothing"),
@@ -137,6 +146,8 @@ def test_mistakes_in_parquet_are_told_with_row_and_column(tmp_path: Path) -> Non
         read_table(file(tmp_path, "nonsense", "c.parquet"))
     with pytest.raises(InvalidInputError, match=r"d\.csv: there is no such file"):
         read_table(tmp_path / "d.csv")
+    with pytest.raises(InvalidInputError, match="this is a folder; name a file in it, CSV or Parquet"):
+        read_table(tmp_path)
 
 
 def test_what_people_write_is_read(tmp_path: Path) -> None:
@@ -178,10 +189,12 @@ def test_propensities_that_cannot_be_are_doubted(tmp_path: Path) -> None:
         return read_table(file(tmp_path, f"arm,reward,propensity\n{rows}")).notes
 
     assert read(np.where(played, 0.3, 0.7)) == ()
-    assert [note[:25] for note in read(np.full(2000, 0.5))] == [
-        "the propensities of arm 0",
-        "the propensities of arm 1",
-    ]
+    notes, share = read(np.full(2000, 0.5)), np.mean(played)
+    assert len(notes) == 2
+    for arm, note in enumerate(notes):
+        assert note.startswith(f"the propensities of arm {arm} do not fit how often it was played")
+        mean = f"{2 * (share if arm else 1 - share):.2f}"
+        assert f"the sum of 1/p over its rounds, divided by the number of all rounds, is {mean} ±" in note
 
 
 def test_phases_are_positions_on_a_circle() -> None:

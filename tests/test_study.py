@@ -13,7 +13,9 @@ import polars as pl
 import psutil
 import pytest
 
+import undertow
 from undertow import InvalidInputError, paper_system, random_system, theory
+from undertow.cli import common
 from undertow.study.claims import check_claims
 from undertow.study.conduct import conduct
 from undertow.study.plan import Plan, PolicySpec, SystemSpec, paper_plan, read_plan
@@ -123,7 +125,16 @@ def test_a_plan_in_toml(tmp_path: Path) -> None:
         ),
         (('kind = "file"', 'kind = "folder"'), "systems: expected kind 'paper', 'random', 'file', got 'folder'"),
         (('path = "mine.json"', 'path = "yours.json"'), "systems: 'mine'"),
-        (("state_dim = 3", "dimension = 3"), "systems: 'system 1'"),
+        (
+            ("state_dim = 3", "dimension = 3"),
+            "systems: 'system 1': dimension: there is no such field; a system of kind 'random' has state_dim, "
+            "context_dim, arm_count, seed, spectral_radius, drift",
+        ),
+        (("state_dim = 3\n", ""), "systems: 'system 1': state_dim: this field is missing; a system of kind 'random'"),
+        (
+            ('path = "mine.json"\n', ""),
+            "systems: 'mine': path: this field is missing; a system of kind 'file' has path",
+        ),
         (('label = "system {seed}"', 'label = "same"'), "systems: 'same' stands for more than one"),
         (('label = "system {seed}"', 'label = "{sead}"'), "systems: label '{sead}' names something that is not there"),
         (("grid.window = [2, 4]", "grid.window = 2"), "policies: expected grid to be a table of lists"),
@@ -148,13 +159,26 @@ def test_the_papers_plan() -> None:
     assert [spec.label for spec in plan.systems] == ["psi = 1", "psi = 2", "psi = 3", "psi = 4"]
     assert (plan.rounds, plan.burn_in, plan.runs) == (10_000, 10_000, 100)
     assert len(plan.policies) == 24
-    some = plan.select(["ares", "pies(3)", "Random"])
-    assert [spec.label for spec in some.policies] == ["ARES", "PIES(3)", "Random", "ARES, noise estimated"]
-    with pytest.raises(InvalidInputError, match="policies: the plan has no 'aries'; it has Oracle, ARES"):
+    with pytest.raises(InvalidInputError, match="policies: the plan has no 'aries'; it has 'Oracle', 'ARES'"):
         plan.select(["aries"])
     assert plan.digest != plan.select(seed=1).digest
     assert sorted({run for _, runs in plan.chunks for run in runs}) == list(range(100))
     assert {index for index, _ in plan.chunks[:4]} == {0, 1, 2, 3}  # every system soon has something to show
+
+
+def test_policies_of_a_plan_are_chosen_by_label_or_by_name() -> None:
+    plan = paper_plan()
+
+    def chosen(*words: str) -> list[str]:
+        return [spec.label for spec in plan.select(words).policies]
+
+    assert chosen("Oracle", "ARES", "Random") == ["Oracle", "ARES", "Random"]  # a label, though ares is a name as well
+    assert chosen("ares", "pies(3)", "Random") == ["ARES", "PIES(3)", "Random", "ARES (noise estimated)"]
+    assert chosen("LinUCB") == ["LinUCB"]
+    assert chosen("linucb") == ["LinUCB", "LinUCB + own rewards"]
+    assert len(chosen("pies")) == 10
+    for spec in plan.policies:  # as --policies takes them apart
+        assert chosen(*common.words(spec.label)) == [spec.label]
 
 
 # Running
@@ -385,9 +409,25 @@ def test_help_texts() -> None:
         done = command(*words, "--help")
         assert done.returncode == 0
         assert "Usage" in done.stdout
+    for word in ("study", "compare"):
+        assert "workers of a local cluster" in _help(word)
+    for word in ("trials", "learners", "live", "replay"):
+        assert "cluster" not in _help(word)
+    for word in ("replay", "diagnose"):
+        assert f"they go to {word}/<the file's name>/ below it" in _help(word)
     listing = command("policies").stdout
     assert "ares" in listing
     assert "arXiv 2406.10418" in listing
+
+
+def _help(word: str) -> str:
+    """Return a help text without the frames and line breaks around it."""
+    return " ".join(command(word, "--help").stdout.replace("│", " ").split())
+
+
+def test_the_version_is_printed() -> None:
+    done = command("--version")
+    assert (done.returncode, done.stdout) == (0, f"undertow {undertow.__version__}\n")
 
 
 def test_killed_ten_times_the_tables_are_the_same(tmp_path: Path) -> None:

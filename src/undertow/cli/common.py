@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import undertow
 from undertow.errors import InvalidInputError, UndertowError
 
 try:
@@ -17,7 +18,20 @@ try:
 except ModuleNotFoundError as error:  # the core installs without them
     raise SystemExit(f"undertow: the command line needs {error.name}; pip install 'undertow[study]'") from error
 
-__all__ = ["CORES", "AsJson", "Cluster", "Out", "Threads", "app", "console", "main", "numbers", "watching", "words"]
+__all__ = [
+    "CORES",
+    "AsJson",
+    "Cluster",
+    "Out",
+    "Threads",
+    "Workers",
+    "app",
+    "console",
+    "main",
+    "numbers",
+    "watching",
+    "words",
+]
 
 app = typer.Typer(
     help="Choosing well while the rewards drift: studies of bandits on hidden linear Gaussian systems.",
@@ -27,12 +41,28 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option(help="Folder for results; each plan gets a folder of its own below it.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads, or workers of a local cluster.", show_default="all cores")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads that share the work.", show_default="all cores")]
+Workers = Annotated[int, typer.Option(min=1, help="Threads, or workers of a local cluster.", show_default="all cores")]
 Cluster = Annotated[
     str | None, typer.Option(help="Run on dask.distributed: 'local', or the address of a scheduler (tcp://…).")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines for machines instead of text.")]
 CORES = os.cpu_count() or 1
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"undertow {undertow.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Hold what is said before any command."""
 
 
 def main() -> None:

@@ -17,7 +17,10 @@ def live(
     threads: Threads = CORES,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what missing contexts cost, and binary and count rewards; print the tables of the guide as Markdown."""
+    """Measure what missing contexts cost, and binary and count rewards; print the tables of the guide as Markdown.
+
+    It takes minutes, and shows how far it is.
+    """
     import json
 
     from undertow.study.live import gap_table, reward_table

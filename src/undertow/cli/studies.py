@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from undertow.cli.common import CORES, AsJson, Cluster, Out, Threads, app, console, numbers, watching, words
+from undertow.cli.common import CORES, AsJson, Cluster, Out, Threads, Workers, app, console, numbers, watching, words
 
 if TYPE_CHECKING:
     from undertow.study.conduct import Outcome
@@ -26,14 +26,18 @@ def study(
         typer.Option(help="Some of the plan's policies, by label or name, separated by commas.", show_default="all"),
     ] = "",
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is random.", show_default="0")] = None,
-    threads: Threads = CORES,
+    threads: Workers = CORES,
     out: Out = Path("out"),
     cluster: Cluster = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few and short runs: ends in seconds.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Few and short runs: a minute, and a minute or two more to compile, once."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper's evaluation, with the rows that the paper lacks, and report it.
 
+    It takes minutes, and shows how far it is.
     Interrupted at any moment, the same command continues where it stopped and ends with the same numbers.
     """
     from undertow.study.plan import paper_plan
@@ -48,7 +52,7 @@ def study(
 @app.command()
 def compare(
     file: Annotated[Path, typer.Argument(help="A plan in TOML; docs/study.md describes it.")],
-    threads: Threads = CORES,
+    threads: Workers = CORES,
     out: Out = Path("out"),
     cluster: Cluster = None,
     as_json: AsJson = False,
@@ -75,7 +79,10 @@ def trials(
     out: Annotated[Path, typer.Option(help="Folder for results; they go to trials/ below it.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Measure what policies that know nothing lose: the paper's systems, random ones, wrong models, recorded data."""
+    """Measure what policies that know nothing lose: the paper's systems, random ones, wrong models, recorded data.
+
+    All families take tens of minutes; it shows how far it is. --family, --runs and --rounds make it shorter.
+    """
     from undertow.study.trials import run_trials, show, summarise, write
 
     chosen = words(policies)
@@ -105,11 +112,14 @@ def trials(
 @app.command()
 def learners(
     rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
-    threads: Annotated[int, typer.Option(min=1, help="Threads that share the runs.", show_default="all cores")] = CORES,
+    threads: Threads = CORES,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Draw what the learners learn of the paper's system, and which model Autopilot follows on which problem."""
+    """Draw what the learners learn of the paper's system, and which model Autopilot follows on which problem.
+
+    It takes minutes, and shows how far it is.
+    """
     from undertow.study.learner_figures import draw_learners
 
     try:

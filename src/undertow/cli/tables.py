@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table as Grid
 
-from undertow.cli.common import CORES, AsJson, Out, Threads, app, console, watching, words
+from undertow.cli.common import CORES, AsJson, Threads, app, console, watching, words
 from undertow.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ def _columns(help_text: str, default: str) -> Any:
 
 def _column(help_text: str, default: str, panel: str = _COLUMNS) -> Any:
     return typer.Option(help=help_text, show_default=default, rich_help_panel=panel)
+
+
+def _out(place: str) -> Any:
+    return typer.Option(help=f"Folder for results; they go to {place}/<the file's name>/ below it.")
 
 
 File = Annotated[
@@ -101,16 +105,17 @@ def replay(
     ] = 3,
     context_first: ContextFirst = False,
     learn_from: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Of a log: policies learn from accepted rounds (unconfounded) or from all matched ones (more).",
+            show_default="accepted",
             rich_help_panel=_PLAY,
         ),
-    ] = "accepted",
+    ] = None,
     block: Block = None,
     seed: Seed = 0,
     threads: Threads = CORES,
-    out: Out = Path("out"),
+    out: Annotated[Path, _out("replay")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
     """Let policies play your own table, and report what each would have earned.
@@ -127,6 +132,10 @@ def replay(
         raise InvalidInputError("plan: give policies or a plan, not both")
     chosen = policy_specs(read_toml(plan)) if plan else parse_policies(policies)
     table = _read(file, rewards, contexts, features, time, phases, minimise, separator, arm, reward, propensity)
+    if table.log is None and learn_from is not None:
+        raise InvalidInputError(
+            "learn_from: this is for logs only, and the table knows every arm's reward; leave out --learn-from"
+        )
     settings: dict[str, Any] = {"runs": runs, "seed": seed, "context_first": context_first}
     result: Replay | LogReplay
     try:
@@ -137,8 +146,8 @@ def replay(
             if table.log is None:
                 result = replay_table(table, chosen, **more)
             else:
-                settings["learn_from"] = learn_from
-                result = replay_log(table, chosen, **more, learn_from=learn_from)  # type: ignore[arg-type]
+                settings["learn_from"] = learn_from or "accepted"
+                result = replay_log(table, chosen, **more, learn_from=settings["learn_from"])
             say("drawing figures")
             written = write_replay(result, out, command=_command(), settings=settings)
     except KeyboardInterrupt:
@@ -179,7 +188,7 @@ def diagnose(
     context_first: ContextFirst = False,
     block: Block = None,
     seed: Seed = 0,
-    out: Out = Path("out"),
+    out: Annotated[Path, _out("diagnose")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
     """Say in plain words whether there is anything to win on your own table, before you trust any policy on it."""

@@ -5,6 +5,13 @@ print(diagnose(table).verdict)
 print(replay_table(table).summary)
 """
 
+try:
+    import polars  # noqa: F401  # the core installs without it
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"undertow.replay needs {error.name}; pip install 'undertow[study]'", name=error.name
+    ) from error
+
 from undertow.replay.columns import Columns
 from undertow.replay.diagnosis import Diagnosis, diagnose
 from undertow.replay.entrants import parse_policies

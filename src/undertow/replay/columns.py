@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from undertow.errors import InvalidInputError
 
-__all__ = ["PHASES", "UNIFORM", "Columns", "find_columns"]
+__all__ = ["PHASES", "UNIFORM", "Columns", "find_columns", "separator_hint"]
 
 PHASES = ("hour", "weekday", "month")
 UNIFORM = "uniform"  # in place of a propensity column: every arm was equally likely
@@ -152,7 +152,13 @@ def _one(names: Sequence[str], part: str, name: str | None) -> str | None:
 
 def _there(names: Sequence[str]) -> str:
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    hint = ""
-    if len(names) == 1 and (mark := next((mark for mark in ";\t|" if mark in names[0]), None)):
-        hint = f" (is the separator {mark!r}?)"
-    return f"there are {shown}{hint}"
+    hint = separator_hint(names)
+    return f"there are {shown}" + (f" ({hint})" if hint else "")
+
+
+def separator_hint(names: Sequence[str]) -> str:
+    """Say what the separator of a file may be whose columns were all taken for one; nothing where there are more."""
+    marks = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}  # as a shell takes them
+    if len(names) == 1 and (mark := next((mark for mark in marks if mark in names[0]), None)):
+        return f"try --separator {marks[mark]}"
+    return ""

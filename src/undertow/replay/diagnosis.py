@@ -16,7 +16,8 @@ __all__ = ["Diagnosis", "Measured", "diagnose"]
 LEAST_ROUNDS = 100
 SMALL = 0.05  # a share of the gap that is not worth a policy, even if it is real
 _WIDE = 0.25  # an interval from below zero to above this share says that nothing can be said
-_AS_GOOD = 0.01  # of the variance
+_AS_GOOD = 0.01  # of the variation
+_ROUNDING = 1e-12  # of the largest reward: what differs by less is the same
 _LAGS = 60
 Verdict = Literal["motion", "fixed", "nothing", "unclear"]
 
@@ -49,14 +50,16 @@ class Diagnosis:
     best_arm, fixed_share
         The arm with the largest mean, and the share of the clairvoyant's gain that it wins in hindsight.
     averages, regressions
-        By window length w: the share of the variance of relative rewards that the mean of the last w rounds explains
-        beyond the mean of all, and a regression on them.
+        By window length w: the share that the mean of the last w rounds explains, and a regression on them, of the
+        relative rewards' variation, their squared distance from the mean of all rounds before. It is 1 for a perfect
+        forecast, and negative for one that is worse than that mean.
     average_window, regression_window
         The lengths that predict best, or the shortest that come within one point of it.
     features, past_rewards, contexts
         The share that regressions on these alone explain; None where there are none.
     contexts_beyond
-        What contexts explain beyond features and past rewards.
+        What contexts explain beyond features and past rewards, or beyond the mean of all rounds before where that is
+        the better forecast.
     rule
         What was followed most: the rule that had earned most so far.
     rule_share, fixed_ahead, beyond
@@ -114,19 +117,26 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
     relative = X - X.mean(axis=1, keepdims=True)
     if np.ptp(X, axis=1).max() == 0:
         raise InvalidInputError("rewards: all arms pay the same in every row; there is nothing to choose")
+    rounding = _ROUNDING * float(np.abs(X).max())
     rules = try_rules(table, context_first=context_first)
     best = X.argmax(axis=1)
     shares = np.bincount(best, minlength=X.shape[1]) / len(X)
     gap = X.max(axis=1).mean() - X.mean()
     widest = next(kind for kind in (ALL, REWARDS) if (kind, 1) in rules.forecasts)
     averages, regressions = (
-        {rule[1]: _gain(relative, rules, rule)[0] for rule in rules.forecasts if rule[0] == kind}
+        {
+            rule[1]: float(_explained(_errors(relative, rules, rule).mean(axis=0, keepdims=True), rounding)[0])
+            for rule in rules.forecasts
+            if rule[0] == kind
+        }
         for kind in (AVERAGE, widest)
     )
 
     def signal(kind: str, beyond: str = ALL_PAST) -> Measured | None:
         rule, base = rules.best(kind, relative), rules.best(beyond, relative)
-        return None if rule is None or base is None else _explained(relative, rules, rule, base, seed, block)
+        if rule is None or base is None:
+            return None
+        return _measured(_errors(relative, rules, rule, base), rounding, seed, block)
 
     verdict, rule_share, fixed_ahead, beyond = _judge(X, rules, seed, block)
     rewards_signal = signal(REWARDS)
@@ -135,7 +145,7 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
         verdict=verdict,
         rounds=len(X),
         arms=table.arms,
-        autocorrelation={name: _autocorrelation(relative[:, a]) for a, name in enumerate(table.arms)},
+        autocorrelation={name: _autocorrelation(relative[:, a], rounding) for a, name in enumerate(table.arms)},
         chance=float(2 / np.sqrt(len(X))),
         stays_best=float((best[1:] == best[:-1]).mean()),
         stays_by_chance=float((shares**2).sum()),
@@ -162,27 +172,35 @@ def _shortest(explained: dict[int, float]) -> int:
     return min(w for w, share in explained.items() if share >= max(explained.values()) - _AS_GOOD)
 
 
-def _autocorrelation(series: FloatArray) -> list[float]:
+def _autocorrelation(series: FloatArray, rounding: float) -> list[float]:
     x = series - series.mean()
     power = float(x @ x)
     lags = range(1, min(_LAGS, len(x) // 4) + 1)
-    return [float(x[:-lag] @ x[lag:] / power) if power > 0 else 0.0 for lag in lags]
+    return [float(x[:-lag] @ x[lag:] / power) if np.ptp(series) > rounding else 0.0 for lag in lags]
 
 
-def _gain(
-    relative: FloatArray, rules: Rules, rule: Rule, base: Rule = (ALL_PAST, 0)
-) -> tuple[float, FloatArray, FloatArray]:
-    """Return the variance explained beyond another rule as a share, and its two parts round by round."""
+def _errors(relative: FloatArray, rules: Rules, rule: Rule, base: Rule = (ALL_PAST, 0)) -> FloatArray:
+    """Return squared errors in the rounds that count: of a rule, of another, of the mean of all rounds before."""
     truth = relative[rules.first + rules.scored :]
-    mine, other = (((truth - rules.forecasts[one][rules.scored :]) ** 2).sum(axis=1) for one in (rule, base))
-    whole = ((truth - truth.mean(axis=0)) ** 2).sum(axis=1)
-    return float((other - mine).sum() / whole.sum()), other - mine, whole
+    kinds = (rule, base, (ALL_PAST, 0))
+    return np.stack([((truth - rules.forecasts[one][rules.scored :]) ** 2).sum(axis=1) for one in kinds], axis=1)
 
 
-def _explained(relative: FloatArray, rules: Rules, rule: Rule, base: Rule, seed: int, block: int | None) -> Measured:
-    share, better, whole = _gain(relative, rules, rule, base)
-    means = resampled_means(np.stack([better, whole], axis=1), block=block or block_length(better), seed=seed)
-    return Measured(share, *interval(means, lambda m: m[:, 0] / m[:, 1]))
+def _explained(errors: FloatArray, rounding: float) -> FloatArray:
+    """Return what a rule explains beyond another, for each row of mean errors, as a share of the third of them.
+
+    Where the other is worse than the mean of all rounds before, that mean takes its place: so nothing explains more
+    than everything. Where that mean is never wrong, there is nothing to explain.
+    """
+    mine, other, whole = errors.T
+    better = np.minimum(other, whole) - mine
+    return np.asarray(np.divide(better, whole, out=np.zeros_like(whole), where=whole > rounding**2))
+
+
+def _measured(errors: FloatArray, rounding: float, seed: int, block: int | None) -> Measured:
+    means = resampled_means(errors, block=block or block_length(errors[:, 1] - errors[:, 0]), seed=seed)
+    share = float(_explained(errors.mean(axis=0, keepdims=True), rounding)[0])
+    return Measured(share, *interval(means, lambda m: _explained(m, rounding)))
 
 
 def _judge(X: FloatArray, rules: Rules, seed: int, block: int | None) -> tuple[Verdict, Measured, Measured, Measured]:

@@ -49,6 +49,8 @@ def _parse(word: str) -> PolicySpec:
         raise InvalidInputError(
             f"policies: no policy is called {name!r}; there are {labels}, and by name {', '.join(sorted(registry()))}"
         )
+    if bracket and not rest.endswith(")"):
+        raise InvalidInputError(f"policies: {word!r} does not end with a bracket; expected as in linucb(window=5)")
     try:
         parameters = tomllib.loads(f"given = {{{rest.removesuffix(')')}}}")["given"]
     except tomllib.TOMLDecodeError as error:

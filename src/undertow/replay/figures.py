@@ -134,8 +134,8 @@ def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
     right.set_ylim(min(0, *right.get_ylim()), 100)
     caption = (
         f"Left: autocorrelation of each arm's relative reward, in grey what chance would give. Middle: how much of the "
-        f"relative rewards' variance is explained by the mean of the last w rounds, and by a regression on them "
-        "(what is below −10 % is drawn there). "
+        "relative rewards' variation about the mean of all rounds before is explained by the mean of the last w "
+        "rounds, and by a regression on them (what is below −10 % is drawn there). "
         f"Right: the share of a clairvoyant's gain that is won by {found.best_arm} in hindsight over all rounds, and "
         "on the second half by the arm that was best so far and the rule that had earned most so far, with "
         "95 % intervals."

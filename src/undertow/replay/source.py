@@ -9,9 +9,11 @@ import polars as pl
 
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.replay.columns import separator_hint
 
 __all__ = ["Source", "is_number", "open_source"]
 
+_NUMBER = "expected a number"
 _MISSING = ("", "nan", "na", "n/a", "null", "none")
 
 
@@ -49,7 +51,8 @@ class Source:
             text = cells.fill_null("").str.strip_chars()
             empty = text.str.to_lowercase().is_in(_MISSING)
             values = text.set(empty, "nan").cast(pl.Float64, strict=False)
-            self._refuse(values.is_null(), column, "expected a number")
+            comma = text.filter(values.is_null()).head(1).str.contains(r"^[+-]?\d+,\d+$").any()
+            self._refuse(values.is_null(), column, "expected a number with a decimal point" if comma else _NUMBER)
         elif cells.dtype.is_numeric() or cells.dtype == pl.Boolean:
             values = cells.cast(pl.Float64).fill_null(np.nan)
         else:
@@ -113,6 +116,8 @@ class Source:
 
 def open_source(path: Path, separator: str) -> Source:
     """Open a file whose name ends in .parquet as Parquet, any other as CSV, and check that its rows are whole."""
+    if path.is_dir():
+        raise InvalidInputError(f"{path}: this is a folder; name a file in it, CSV or Parquet")
     if not path.is_file():
         raise InvalidInputError(f"{path}: there is no such file")
     if len(separator.encode()) != 1:
@@ -170,13 +175,18 @@ def _check_lines(path: Path, separator: str) -> None:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise InvalidInputError(f"{path}: line {number} is not UTF-8 text ({error.reason})") from error
-    width, last = 0, 0
+    names: list[str] = []
+    last = 0
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, delimiter=separator)
         for row in reader:
-            width = width or len(row)
-            if row and len(row) != width:
-                raise InvalidInputError(f"{path}: line {last + 1}: expected {width} cells, got {len(row)}")
+            names = names or row
+            if row and len(row) != len(names):
+                hint = separator_hint(names)
+                raise InvalidInputError(
+                    f"{path}: line {last + 1}: expected {len(names)} cells, got {len(row)}"
+                    + (f"; {hint}" if hint else "")
+                )
             last = reader.line_num
 
 

@@ -176,15 +176,16 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
 
 
 def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:
-    """Doubt propensities that cannot be: over rounds, 1/p of the rounds in which an arm was played has mean 1."""
+    """Doubt propensities that cannot be: 1/p where an arm was played and 0 elsewhere has mean 1 over all rounds."""
     notes = []
     for place, name in enumerate(arms):
         weights = np.where(log.arms == place, 1 / log.propensities, 0.0)
         error = weights.std() / np.sqrt(len(weights))
         if abs(weights.mean() - 1) > 5 * error:
             notes.append(
-                f"the propensities of arm {name} do not fit how often it was played: the mean of 1/p over its rounds "
-                f"is {weights.mean():.2f} ± {error:.2f}, and should be 1; estimates from this log may be wrong"
+                f"the propensities of arm {name} do not fit how often it was played: the sum of 1/p over its rounds, "
+                f"divided by the number of all rounds, is {weights.mean():.2f} ± {error:.2f}, and should be 1; "
+                "estimates from this log may be wrong"
             )
     return notes
 

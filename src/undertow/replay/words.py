@@ -9,11 +9,12 @@ __all__ = ["advice", "answer", "describe", "rule_words"]
 
 _PERSISTS = 0.2  # an autocorrelation that is of use
 _SHOWN = 12  # arms
+_VARIATION = "the relative rewards' variation"
 
 
 def answer(found: Diagnosis) -> str:
     """Answer the question in one sentence."""
-    won, more = _percent(found.rule_share), _percent(found.beyond)
+    won, more = _percent(found.rule_share), _points(found.beyond)
     rules = f"Simple rules that see every arm's reward win {won} of what a clairvoyant wins"
     return {
         "motion": f"Yes: arms change places in a way that can be followed. {rules}, {more} more than a fixed arm.",
@@ -33,7 +34,7 @@ def describe(found: Diagnosis) -> list[tuple[str, str]]:
     ]
     if found.features is not None:
         told = "carry signal" if found.features.low > 0 else "carry no signal of their own"
-        text = f"Features {told}: a regression on them explains {_percent(found.features)} of the relative rewards."
+        text = f"Features {told}: a regression on them explains {_percent(found.features)} of {_VARIATION}."
         paragraphs.append(("Whether features carry signal", text))
     return [*paragraphs, ("What to do", advice(found))]
 
@@ -81,7 +82,7 @@ def _to_win(found: Diagnosis) -> str:
         f"what he wins over a random choice, the best fixed arm in hindsight, {found.best_arm}, wins "
         f"{100 * found.fixed_share:.0f} %. On the second half of the table, decided by what came before, the rule that "
         f"had earned most so far (mostly {rule_words(found.rule)}) wins {_percent(found.rule_share)}, and the arm that "
-        f"was best so far {_percent(found.fixed_ahead)}: a difference of {_percent(found.beyond)}."
+        f"was best so far {_percent(found.fixed_ahead)}: a difference of {_points(found.beyond)}."
     )
 
 
@@ -114,7 +115,7 @@ def _looking_back(found: Diagnosis) -> str:
     mean, fit = found.averages[found.average_window], found.regressions[found.regression_window]
     means = (
         f"Among plain means of the last w rounds, w = {found.average_window} predicts best and explains "
-        f"{100 * mean:.0f} % of the relative rewards' variance beyond the mean of all rounds."
+        f"{100 * mean:.0f} % of {_VARIATION} about the mean of all rounds before."
         if mean > 0.01
         else "Plain means of the last w rounds predict no better than the mean of all rounds, whatever w."
     )
@@ -145,7 +146,7 @@ def _contexts(found: Diagnosis) -> str:
     else:
         verdict = "They do not, as far as a regression can tell"
     return (
-        f"{verdict}: past contexts alone explain {_percent(alone)} of the relative rewards' variance, and "
+        f"{verdict}: past contexts alone explain {_percent(alone)} of {_VARIATION}, and "
         f"{_percent(beyond, digits=1)} beyond what the rest tells."
     )
 
@@ -158,6 +159,11 @@ def _span(values: list[float]) -> str:
 def _percent(measured: Measured, digits: int = 0) -> str:
     value, low, high = (f"{100 * number:.{digits}f}" for number in measured)
     return f"{value} % ({low} to {high})".replace("-", "−")
+
+
+def _points(measured: Measured) -> str:
+    """Spell a difference of two shares, which is no share of anything and may be above 100."""
+    return _percent(measured).replace(" % ", " points ")
 
 
 def arm_lines(found: Diagnosis) -> list[tuple[str, ...]]:

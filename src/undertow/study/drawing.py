@@ -29,7 +29,7 @@ LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "fra
 _KNOWN = {  # colour and dashes
     "Oracle": ("#000000", "-"),
     "ARES": ("#0072B2", "-"),
-    "ARES, noise estimated": ("#56B4E9", "--"),
+    "ARES (noise estimated)": ("#56B4E9", "--"),
     "UCB": ("#D55E00", "-"),
     "Sliding-window UCB": ("#CC79A7", "--"),
     "Rexp3": ("#882255", ":"),

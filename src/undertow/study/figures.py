@@ -229,8 +229,8 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     final, systems = final_regret(plan, tables), plan.systems
     claims = {spec.label: registry()[spec.policy].claims for spec in plan.policies if spec.policy != "pies"}
     learners = [label for label, claim in claims.items() if claim.uses_contexts and not claim.needs_system]
-    if "ARES" in learners and "ARES, noise estimated" in learners:  # as good as the same point
-        learners.remove("ARES, noise estimated")
+    if "ARES" in learners and "ARES (noise estimated)" in learners:  # as good as the same point
+        learners.remove("ARES (noise estimated)")
     informed = [spec.label for spec in plan.policies if spec.policy in ("context-oracle", "kalman-greedy")]
     shown = list(dict.fromkeys([plan.baseline, *learners, *informed]))[1:]
     if not learners or not shown:

@@ -28,7 +28,7 @@ ROUNDS = 10_000
 FORECAST_RUNS, LEADER_RUNS = 20, 4
 PSI = (1, 4)
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ARES, noise estimated": ("ares", {}),
+    "ARES (noise estimated)": ("ares", {}),
     "LinUCB + own rewards": ("linucb", {"window": 5, "reward_lags": 5}),
     "LearnedKalman": ("learned-kalman", {}),
 }
@@ -41,7 +41,8 @@ BEST = "best fixed arm (hindsight)"
 _FIRST, _BINS = 10, 36  # round from which errors are drawn, and how many bins to the last
 _TICKS = (100, 1000, 2500, 5000, 7500, 10_000)
 _SPANS = 20  # of rounds, over which the leaders are counted
-_MODELS = {"shared system": "#B5179E", "structural levels": "#D9C24A", "ridge": "#00785A", "start-up": "#CCCCCC"}
+# No colour of a model is that of a line beside it; the structural levels are near StructuralKalman on purpose
+_MODELS = {"shared system": "#B5179E", "structural levels": "#D9C24A", "ridge": "#34568B", "start-up": "#CCCCCC"}
 _OTHER = "#56B4E9"
 _OWN_ERROR = "the true filter's own error: (its forecast − mean)²"
 _DASHES: dict[str, Any] = {"StructuralKalman": "--", BEST: (0, (1, 1.2))}  # olive and red look alike to some
@@ -253,6 +254,7 @@ def _leader(results: Sequence[Sequence[_Led]]) -> tuple[Sheet, str]:
     for (left, right), name, runs in zip(axes, PLACES, results, strict=True):
         n = len(runs[0].won["Autopilot"])
         title = FAMILIES[name].title.removeprefix("recorded: ")
+        title = title[0].upper() + title[1:]
         plain_axis(left, title, "rounds led, %")
         plain_axis(right, "", "share won so far, %")
         shares = _leaders(left, runs, n)

@@ -7,6 +7,7 @@ combination, and its `label` may name the parameters: `label = "PIES({window})"`
 import hashlib
 import importlib.metadata
 import importlib.resources
+import inspect
 import itertools
 import json
 import os
@@ -145,19 +146,28 @@ class Plan:
         return hashlib.blake2b(self.to_json().encode(), digest_size=4).hexdigest()
 
     def select(self, policies: Sequence[str] = (), systems: Sequence[str] = (), **changes: Any) -> "Plan":
-        """Return the plan with some of its policies (by label, or by name for all of a kind) and other numbers."""
+        """Return the plan with some of its policies and other numbers.
+
+        A policy is given by its label, or by its name for all of a kind. Where a word is both, written as the label is,
+        it is the label: "ARES" is one policy of the paper's plan, and "ares" is two.
+        """
         kept = self.policies
         if policies:
-            known = {spec.label.lower() for spec in self.policies} | {spec.policy for spec in self.policies}
-            if unknown := [name for name in policies if name.lower() not in known]:
-                labels = ", ".join(spec.label for spec in self.policies)
-                raise InvalidInputError(f"policies: the plan has no {unknown[0]!r}; it has {labels}")
-            wanted = {name.lower() for name in policies}
-            kept = [spec for spec in self.policies if spec.label.lower() in wanted or spec.policy in wanted]
+            wanted = [label for word in policies for label in self._labels(word)]
+            kept = [spec for spec in self.policies if spec.label in wanted]
         chosen = [spec for spec in self.systems if not systems or spec.label in systems]
         baseline = self.baseline if self.baseline in (spec.label for spec in kept) else ""
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(self, policies=kept, systems=chosen, baseline=baseline, **given)
+
+    def _labels(self, word: str) -> list[str]:
+        """Return the labels of the policies that a word stands for."""
+        exact = [spec.label for spec in self.policies if spec.label == word]
+        found = exact or [s.label for s in self.policies if word.lower() in (s.label.lower(), s.policy)]
+        if not found:
+            labels = ", ".join(repr(spec.label) for spec in self.policies)
+            raise InvalidInputError(f"policies: the plan has no {word!r}; it has {labels}")
+        return found
 
 
 def paper_plan(psi: Sequence[float] = (1, 2, 3, 4)) -> Plan:
@@ -248,6 +258,13 @@ def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
         raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r}")
     if kind == "random":
         entry["rng"] = entry.pop("seed", 0)
+    fields = inspect.signature(makers[kind]).parameters
+    names = ", ".join("seed" if name == "rng" else name for name in fields)
+    where = f"a system of kind {kind!r} has {names}"
+    if unknown := next((name for name in entry if name not in fields), None):
+        raise InvalidInputError(f"systems: {label!r}: {unknown}: there is no such field; {where}")
+    if missing := next((n for n, field in fields.items() if field.default is field.empty and n not in entry), None):
+        raise InvalidInputError(f"systems: {label!r}: {missing}: this field is missing; {where}")
     try:
         return SystemSpec(label, makers[kind](**entry))
     except (TypeError, OSError) as error:

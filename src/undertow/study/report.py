@@ -30,7 +30,7 @@ _DEPARTURES = {
     "A11": "Regret is counted in expected rewards: the same mean as with the rewards' noise, but less scatter.",
     "A16": "Every window learns from every round, with zeros where there was no context yet; only filled windows may "
     "be chosen.",
-    "A17": "“ARES, noise estimated” finds B_R from its own errors, since outside a simulation nobody knows it.",
+    "A17": "“ARES (noise estimated)” finds B_R from its own errors, since outside a simulation nobody knows it.",
     "T1": "The width e is a heuristic. Its proof takes the filter's errors for uncorrelated in time, and they are not.",
     "T5": "The lower bound is the exact regret of a filter that sees every reward. The printed bound exceeds the "
     "regret of the oracle that it is meant to bound.",
