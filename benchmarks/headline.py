@@ -107,26 +107,54 @@ def _cell(line: Line, group: str, best: float | None) -> str:
 
 
 def draw(players: Sequence[Line], groups: Sequence[str], file: Path) -> None:
-    """Draw a panel for each group, sampled ones above recorded ones."""
+    """Draw a panel for each group, sampled ones above recorded ones; who plays none of a row is not in it."""
     mpl.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    shown = [line for line in players if line.name not in (KNOWS, "Random")][::-1]
     halves = [group for group in groups if not _is_share(group)], [group for group in groups if _is_share(group)]
+    shown = [
+        [line for line in reversed(players) if line.name not in (KNOWS, "Random") and _plays(line, half)]
+        for half in halves
+    ]
     columns = max(map(len, halves))
-    size = (1.9 * columns + 1.8, 6.4)
-    figure, axes = plt.subplots(2, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
-    for half, row in zip(halves, axes, strict=True):
+    figure, axes = plt.subplots(
+        2,
+        columns,
+        figsize=(1.9 * columns + 1.8, 7),
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
+        height_ratios=[max(1, len(names)) for names in shown],
+    )
+    for half, names, row in zip(halves, shown, axes, strict=True):
         for group, axis in zip(half, row, strict=False):
-            _panel(axis, shown, group)
+            _panel(axis, names, group)
         for axis in row[len(half) :]:
             axis.set_axis_off()
-        row[0].set_yticks(np.arange(len(shown)), [line.name for line in shown])
-    handles = [
-        mpl.lines.Line2D([], [], color="black", marker="o", ls="", mfc=fill, label=label)
-        for fill, label in (("white", "given contexts and features"), ("black", "… and own past rewards"))
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+        row[0].set_yticks(np.arange(len(names)), [line.name for line in names])
+        row[0].set_ylim(-0.6, len(names) - 0.4)
+    figure.legend(handles=_key(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(file, dpi=160)
     plt.close(figure)
+
+
+def _plays(line: Line, groups: Iterable[str]) -> bool:
+    return any((group, inputs) in line.rows for group in groups for inputs in (CONTEXTS, OWN))
+
+
+def _key() -> list[Any]:
+    """Return what colours, dots and lines mean."""
+    line = mpl.lines.Line2D
+    colours = (
+        (BLUE, "undertow"),
+        (ORANGE, "other libraries, tuned"),
+        (GREY, f"{ORACLE}: knows the system, ignores rewards"),
+    )
+    dots = (("white", "given contexts and features"), ("black", "… and own past rewards"))
+    return [
+        *(line([], [], color=colour, marker="s", ls="", label=label) for colour, label in colours),
+        *(line([], [], color="black", marker="o", ls="", mfc=fill, label=label) for fill, label in dots),
+        line([], [], color="black", lw=1, alpha=0.5, label="range over paths, systems or seeds"),
+        line([], [], color="black", lw=0.8, ls=":", label=f"1: {KNOWS}, knows the system"),
+    ]
 
 
 def _panel(axis: Any, shown: Sequence[Line], group: str) -> None:
@@ -134,22 +162,31 @@ def _panel(axis: Any, shown: Sequence[Line], group: str) -> None:
     for height, line in enumerate(shown):
         colour = BLUE if line.name.startswith("undertow") else GREY if line.name in REFERENCES else ORANGE
         for inputs, filled in ((CONTEXTS, False), (OWN, True)):
-            value = line.value(group, inputs)
+            rows, value = line.rows.get((group, inputs), []), line.value(group, inputs)
             if value is not None:
-                low, high = _range(line.rows[group, inputs], group)
+                low, high = _range(rows, group)
                 axis.plot([low, high], [height, height], color=colour, lw=1, alpha=0.5)
                 axis.plot(value, height, "o", ms=5, color=colour, mfc=colour if filled else "white")
+            elif rows:
+                at = (1, height + 0.2 + 0.35 * (not filled))  # above the line of the other inputs
+                axis.annotate(_failure(rows, inputs), at, xycoords=axis.get_yaxis_transform(), ha="right", fontsize=6.5)
     axis.set_title(_title(group).replace(", %", ""), fontsize=10)
     axis.grid(axis="x", color="#dddddd", lw=0.5)
     axis.set_axisbelow(True)
     if _is_share(group):
         axis.set_xlabel("share won, % →")
     else:
-        axis.set(xscale="log", xlabel="← regret / KalmanGreedy")
+        axis.set(xscale="log", xlabel=f"← regret / {KNOWS}")
         axis.axvline(1, color="black", lw=0.8, ls=":")
         ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= axis.get_xlim()[1]]
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
+
+
+def _failure(rows: Sequence[Row], inputs: str) -> str:
+    """Return what stands in a panel instead of a dot."""
+    failed = sum(row.error is not None for row in rows)
+    return f"{inputs}: fails" + (f" on {failed} of {len(rows)}" if failed < len(rows) else "")
 
 
 def _range(rows: Sequence[Row], group: str) -> tuple[float, float]:

@@ -4,6 +4,7 @@ It prints a table and writes a figure to out/; the README shows that figure.
 """
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -11,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 import undertow
-from undertow import KalmanFilter, LinearGaussianSystem, Trajectory, kalman, theory
+from undertow import KalmanFilter, LinearGaussianSystem, Trajectory, kalman, simulate, theory
+from undertow.policies import Autopilot
 
 ROUNDS, RUNS, SEED = 5000, 20, 1
 OUT = Path("out")
 ORACLE, OWN, EVERYTHING = "filter of contexts", "… and of its own rewards", "… and of every arm's reward"
+LEARNER = "Autopilot, learning"  # the filters know the system
 BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#009E73", "#999999", "#000000"  # told apart by everyone
+RED = "#CC3311"
 
 
 def own_rewards_greedy(system: LinearGaussianSystem, path: Trajectory) -> npt.NDArray[np.int64]:
@@ -59,23 +63,37 @@ def draw(system: LinearGaussianSystem, path: Trajectory, totals: dict[int, dict[
         deviation = np.sqrt(np.einsum("i,tij,j->t", c, beliefs.predicted_covariances, c))
         forecast = beliefs.forecasts[:, arm]
         band = (forecast - deviation)[shown], (forecast + deviation)[shown]
-        axis.fill_between(rounds, *band, color=colour, alpha=0.25, lw=0, label="forecast from past contexts ± sd")
+        axis.fill_between(rounds, *band, color=colour, alpha=0.25, lw=0, label=f"forecast of arm {arm + 1} ± sd")
         axis.plot(rounds, path.means[shown, arm], color=BLACK, lw=1, marker="o", ms=2.5, label="expected reward")
         axis.set_ylabel(f"arm {arm + 1}")
     axes["first"].set_title("The rewards drift, and a filter sees them coming (psi = 1)")
     axes["first"].tick_params(labelbottom=False)
     axes["second"].set_xlabel("round")
-    axes["second"].legend(frameon=False, ncols=2, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.3))
-    styles = {"random": (GREY, "s"), ORACLE: (BLUE, "o"), OWN: (GREEN, "D"), EVERYTHING: (BLACK, "v")}
-    for name, (colour, marker) in styles.items():
+    bands = [axes[panel].collections[0] for panel in ("first", "second")]
+    key: dict[str, Any] = {
+        "frameon": False,
+        "fontsize": 8,
+        "loc": "upper center",
+        "columnspacing": 1.2,
+        "handlelength": 1.6,
+    }
+    axes["second"].legend(handles=[*bands, axes["second"].lines[0]], ncols=3, bbox_to_anchor=(0.5, -0.3), **key)
+    styles = {
+        "random": (GREY, "s-"),
+        ORACLE: (BLUE, "o-"),
+        OWN: (GREEN, "D-"),
+        EVERYTHING: (BLACK, "v-"),
+        LEARNER: (RED, "^--"),
+    }
+    for name, (colour, look) in styles.items():
         ratios = [totals[psi][name] / totals[psi][ORACLE] for psi in totals]
-        axes["costs"].plot(list(totals), ratios, color=colour, marker=marker, ms=4, lw=1.4, label=name)
+        axes["costs"].plot(list(totals), ratios, look, color=colour, ms=4, lw=1.4, label=name)
     ticks = [0.05, 0.1, 0.2, 0.5, 1, 2, 5]
     axes["costs"].set(xlabel="psi", xticks=list(totals), yscale="log", title="What that is worth")
     axes["costs"].set_ylabel("regret, relative to the filter of contexts")
     axes["costs"].set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes["costs"].minorticks_off()
-    axes["costs"].legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    axes["costs"].legend(bbox_to_anchor=(0.5, -0.14), ncols=2, **key)
     OUT.mkdir(exist_ok=True)
     file = OUT / "first_look.png"
     figure.savefig(file, dpi=160)
@@ -91,6 +109,9 @@ def main() -> None:
         system = undertow.paper_system(psi)
         paths = system.sample(ROUNDS, rng=SEED, runs=RUNS)
         runs = [regrets(system, paths.run(number)) for number in range(RUNS)]
+        learned = simulate(Autopilot(arms=2, context_dim=1, rng=SEED), paths).regret
+        assert learned is not None
+        runs = [run | {LEARNER: float(regret)} for run, regret in zip(runs, learned[:, -1], strict=True)]
         exact = {
             "random": theory.random_regret(system),
             ORACLE: theory.context_oracle_regret(system),
