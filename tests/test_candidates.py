@@ -70,7 +70,7 @@ def test_a_late_reward_is_scored_by_what_the_candidate_said_of_its_round(context
         assert [told[0] for told in candidate.told] == list(range(40))
         np.testing.assert_allclose(policy.health().innovations["counter"], 0.5)
         scores.append(policy.models[0].score)
-        assert policy._expected == {}
+        assert policy._guests.expected == {}
     assert scores[1] == pytest.approx(scores[0], rel=0.1)  # weighted by when the rewards came
 
 

@@ -730,7 +730,7 @@ def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: py
             policy.observe(path.contexts[t])
     gate.open.set()
     for policy, decision, slice_ in zip(policies, missing, (32, 1000), strict=True):
-        monkeypatch.setattr("undertow.policies.learning._SLICE", slice_)
+        monkeypatch.setattr("undertow.policies.background._SLICE", slice_)
         answered(policy)
         policy._block(0)[NEXT] = math.inf
         if late and slice_ == 1000:  # it has the reward before it begins

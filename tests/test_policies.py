@@ -573,6 +573,17 @@ def test_registry_lists_everything() -> None:
     assert entries["ares"].parameters["arms"] is ...
 
 
+@pytest.mark.parametrize("name", registry())
+def test_help_describes_every_parameter(name: str) -> None:
+    entry = registry()[name]
+    lines = (entry.policy.__doc__ or "").split("\n")
+    described = {part for line in lines if re.fullmatch(r"\w[\w, ]*", line) for part in line.split(", ")}
+    assert entry.parameters.keys() <= described
+    assert lines.count("Parameters") == 1
+    if "Examples" in lines:
+        assert lines[lines.index("Examples") - 1] == ""
+
+
 def test_make_names_what_is_wrong() -> None:
     with pytest.raises(
         InvalidInputError, match="name: no policy is called 'aries'; known are ares, autopilot, context-oracle"

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import psutil
 import pytest
@@ -16,7 +17,7 @@ import pytest
 import undertow
 from undertow import InvalidInputError, paper_system, random_system, theory
 from undertow.cli import common
-from undertow.study.claims import check_claims
+from undertow.study.claims import _Evidence, check_claims
 from undertow.study.conduct import conduct
 from undertow.study.plan import Plan, PolicySpec, SystemSpec, paper_plan, read_plan
 from undertow.study.runner import open_folder, run_plan
@@ -496,3 +497,10 @@ def test_a_local_cluster_gives_the_same_tables_even_when_a_worker_dies(tmp_path:
     run_plan(plan, shared, threads=2, cluster="local", progress=kill_one)
     assert killed
     assert contents(alone) == contents(shared)
+
+
+def test_too_few_rounds_are_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence = object.__new__(_Evidence)
+    monkeypatch.setattr(_Evidence, "errors_by_window", lambda _: iter([(1, 0, [np.array([np.nan])] * 3)]))
+    with np.errstate(invalid="ignore"), pytest.warns(RuntimeWarning, match="empty slice"):
+        assert evidence.smallest_window() == (False, "too few rounds: no forecast was compared with its reward")

@@ -33,7 +33,8 @@ def em_step(
     """Maximise the expected complete-data objective: loadings, offsets and dynamics, then noise.
 
     With `expand` the covariance of the state noise is free in this step, and the basis is then changed to make it the
-    identity again (parameter-expanded EM, Liu, Rubin and Wu 1998), which raises the likelihood faster.
+    identity again (parameter-expanded EM, Liu, Rubin and Wu 1998), which raises the likelihood faster. Fits expand; the
+    plain step is there to be compared with.
     """
     p = m + k
     step = np.empty(len(π))

@@ -37,7 +37,7 @@ _LEAST_EXPLAINED = 0.05  # share of the rewards' variance that a typical arm is 
 
 @kernel
 def spectral_radius(π: FloatArray, d: int) -> float:
-    """Return ‖A^N‖^(1/N) for N = 2^18: the largest modulus of an eigenvalue to about 1e-5."""
+    """Return ‖A^N‖^(1/N) for N = 2^18: the largest modulus of an eigenvalue, to 1e-5 unless many of them coincide."""
     X, Y = np.empty((d, d)), np.empty((d, d))
     for i in range(d):
         for j in range(d):

@@ -3,7 +3,7 @@
 import copy
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from undertow._checks import FloatArray
 from undertow._kernel import spliced
 from undertow.errors import InvalidInputError
 from undertow.policies.base import LivePolicy
-from undertow.policies.candidate import Candidate, CandidateMember, expected, score
+from undertow.policies.candidate import Candidate, CandidateMember, Guests
 from undertow.policies.catalogue import register
 from undertow.policies.decision import Claims, Decision
 from undertow.policies.learner_state import LearnerState, choose, count_round, fit_is_due, handicap, open_learner
@@ -94,11 +94,15 @@ class Autopilot(LearningPolicy):
             *((guest, guest.block()) for guest in guests),
         ]
 
-    # Candidates are asked, told and scored here; the kernels only compare their scores
+    # Candidates are asked, told and scored in Python; the kernels only compare their scores
 
     def __post_init__(self) -> None:
-        self._expected: dict[int, list[tuple[float, float]]] = {}  # what they said of decisions whose reward may come
         LearningPolicy.__post_init__(self)
+        self._meet_guests()
+
+    def _meet_guests(self) -> None:
+        members = [member for member in self._members if isinstance(member, CandidateMember)]
+        self._guests = Guests(self.candidates, members)
 
     @property
     def by_hand(self) -> bool:
@@ -110,32 +114,24 @@ class Autopilot(LearningPolicy):
         twin = LearningPolicy.for_run(self, number, context_first=context_first)
         assert isinstance(twin, Autopilot)
         twin.candidates = copy.deepcopy(self.candidates)
+        twin._meet_guests()
         return twin
 
-    def _guests(self) -> Iterator[tuple[int, Candidate]]:
-        return enumerate(self.candidates, start=len(self._members) - len(self.candidates))
-
-    def _ask(self, state: FloatArray) -> None:
-        """Write what the candidates expect of the present round into a state."""
-        for number, candidate in self._guests():
-            member = self._members[number]
-            assert isinstance(member, CandidateMember)
-            member.ask(candidate, self._stage.features.copy(), self._block(number, state))
+    def _guest_blocks(self, state: FloatArray | None = None) -> list[FloatArray]:
+        first, last = len(self._members) - len(self.candidates), len(self._members)
+        return [self._block(number, state) for number in range(first, last)]
 
     def _scratch_state(self) -> FloatArray:
         state = LearningPolicy._scratch_state(self)
-        self._ask(state)
+        self._guests.ask(self._stage.features, self._guest_blocks(state))
         return state
 
     def _decide(self) -> Decision:
         if not self.candidates:
             return LearningPolicy._decide(self)
-        self._ask(self._state)
+        self._guests.ask(self._stage.features, self._guest_blocks())
         decision = LearningPolicy._decide(self)
-        t, k = decision.round, self.arm_count
-        self._expected[t] = [expected(self._block(number), k, decision.arm) for number, _ in self._guests()]
-        while next(iter(self._expected)) < t - self.max_delay:
-            del self._expected[next(iter(self._expected))]
+        self._guests.remember(decision.round, decision.arm, self._guest_blocks(), self.max_delay)
         return decision
 
     def _apply_reward(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
@@ -143,17 +139,15 @@ class Autopilot(LearningPolicy):
             LearningPolicy._apply_reward(self, memory, arm, reward, age)
             return
         then = self._round_of(age)
-        for _, candidate in self._guests():  # first, so that nothing has changed here where one of them fails
-            candidate.learn(then, arm, reward)
-        blocks = [(number, self._block(number).copy()) for number, _ in self._guests()]
+        self._guests.learn(then, arm, reward)  # first, so that nothing has changed here where one of them fails
+        blocks = [block.copy() for block in self._guest_blocks()]
         LearningPolicy._apply_reward(self, memory, arm, reward, age)
-        for (number, block), (mean, deviation) in zip(blocks, self._expected.pop(then), strict=True):
-            score(block, (reward - mean) / deviation, deviation, self.round)
-            self._block(number)[:] = block  # the state may have gone back in time; a candidate does not
+        self._guests.score(then, reward, blocks, self.round)
+        for place, block in zip(self._guest_blocks(), blocks, strict=True):
+            place[:] = block  # the state may have gone back in time; a candidate does not
 
     def _apply_context(self) -> None:
-        for _, candidate in self._guests():
-            candidate.observe(self._stage.context.copy())
+        self._guests.observe(self._stage.context)
         LearningPolicy._apply_context(self)
 
     def warm_start(
@@ -167,17 +161,7 @@ class Autopilot(LearningPolicy):
         """Take in a table of past rounds, as every learner does, and lead the candidates through them."""
         with self._lock:
             LearningPolicy.warm_start(self, arms, rewards, contexts=contexts, features=features)
-            log, m = self._log, self._context_dim
-            for candidate in self.candidates:
-                for t in range(log.begin, self.round):
-                    row = log.row(t)
-                    if m and self._context_first:
-                        candidate.observe(row[:m].copy())
-                    candidate.forecast(row[m : log.arm].copy())
-                    if not math.isnan(row[log.reward]):
-                        candidate.learn(t, int(row[log.arm]), float(row[log.reward]))
-                    if m and not self._context_first:
-                        candidate.observe(row[:m].copy())
+            self._guests.lead_through(self._log, self._context_first)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue; not possible with candidates of your own, whose state is not ours."""

@@ -5,6 +5,7 @@ decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot wit
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
@@ -15,9 +16,13 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow._kernel import plain
 from undertow.errors import InvalidInputError
+from undertow.policies.log import RoundLog
 from undertow.policies.member import GUEST, KIND, NEXT, READY, SETTINGS, SIZE, Fit, Member, Span, Task, note_density
 
-__all__ = ["Candidate", "CandidateForecast", "CandidateMember", "expected", "score"]
+__all__ = ["Candidate", "CandidateForecast", "CandidateMember", "Guests"]
+
+
+_note_density = plain(note_density)
 
 
 class CandidateForecast(NamedTuple):
@@ -100,9 +105,53 @@ class CandidateMember(Member):
         """Leave the candidate alone: it has seen these rounds."""
 
 
-def expected(block: FloatArray, k: int, arm: int) -> tuple[float, float]:
-    """Return what a candidate expects of an arm in the present round: the reward's mean and deviation."""
-    return float(block[SETTINGS + arm]), float(block[SETTINGS + 4 * k + arm])
+class Guests:
+    """The candidates of one Autopilot, asked before every decision, told of what comes, and scored by what they said.
 
+    `expected` remembers, for decisions whose reward may still come, mean and deviation that each of them expected.
+    """
 
-score = plain(note_density)
+    def __init__(self, candidates: Sequence[Candidate], members: Sequence[CandidateMember]) -> None:
+        self.pairs = list(zip(candidates, members, strict=True))
+        self.expected: dict[int, list[tuple[float, float]]] = {}
+
+    def ask(self, features: FloatArray, blocks: Sequence[FloatArray]) -> None:
+        """Write what every candidate expects of the present round into its block."""
+        for (candidate, member), block in zip(self.pairs, blocks, strict=True):
+            member.ask(candidate, features.copy(), block)
+
+    def remember(self, t: int, arm: int, blocks: Sequence[FloatArray], max_delay: int) -> None:
+        """Remember what was expected of the arm that is played in round t."""
+        k = self.pairs[0][1].arms
+        self.expected[t] = [(float(b[SETTINGS + arm]), float(b[SETTINGS + 4 * k + arm])) for b in blocks]
+        while next(iter(self.expected)) < t - max_delay:
+            del self.expected[next(iter(self.expected))]
+
+    def learn(self, t: int, arm: int, reward: float) -> None:
+        """Tell every candidate of a reward."""
+        for candidate, _ in self.pairs:
+            candidate.learn(t, arm, reward)
+
+    def observe(self, context: FloatArray) -> None:
+        """Tell every candidate of a context."""
+        for candidate, _ in self.pairs:
+            candidate.observe(context.copy())
+
+    def score(self, t: int, reward: float, blocks: Sequence[FloatArray], now: int) -> None:
+        """Score what was expected of the reward of round t, which has come now."""
+        for (mean, deviation), block in zip(self.expected.pop(t), blocks, strict=True):
+            _note_density(block, (reward - mean) / deviation, deviation, now)
+
+    def lead_through(self, log: RoundLog, context_first: bool) -> None:
+        """Lead the candidates through the rounds of a log, as if they had been asked and told then."""
+        m = log.context_dim
+        for t in range(log.begin, log.end):
+            row = log.row(t)
+            if m and context_first:
+                self.observe(row[:m])
+            for candidate, _ in self.pairs:
+                candidate.forecast(row[m : log.arm].copy())
+            if not math.isnan(row[log.reward]):
+                self.learn(t, int(row[log.arm]), float(row[log.reward]))
+            if m and not context_first:
+                self.observe(row[:m])

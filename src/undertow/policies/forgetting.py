@@ -83,6 +83,11 @@ class DiscountedLinUCB(LaggedPolicy):
     The row of round r weighs γ^{t−1−r} in round t; with Ṽ the same sum with squared weights, the width is
     `exploration` · √(Θ'V⁻¹ṼV⁻¹Θ).
 
+    Parameters
+    ----------
+    discount
+        γ in (0, 1).
+
     Examples
     --------
     >>> policy = DiscountedLinUCB(arms=2, context_dim=1, discount=0.99)
@@ -106,6 +111,11 @@ class DiscountedLinUCB(LaggedPolicy):
 @dataclass(kw_only=True, eq=False, repr=False)
 class SlidingWindowLinUCB(LaggedPolicy):
     """LinUCB that learns from the last `history` rounds only (SW-LinUCB).
+
+    Parameters
+    ----------
+    history
+        How many rounds, at least 1.
 
     Examples
     --------

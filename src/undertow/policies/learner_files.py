@@ -8,6 +8,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.policies.background import amended, start
 from undertow.policies.health import FitRecord
 from undertow.policies.member import Task
 
@@ -30,7 +31,7 @@ def learner_arrays(policy: "LearningPolicy") -> dict[str, FloatArray]:
     }
     for number, (task, _) in policy._under_way.items():
         arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed], dtype=np.float64)
-        arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = policy._amended(task).rows, task.block
+        arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = amended(policy, task).rows, task.block
     return arrays
 
 
@@ -56,4 +57,4 @@ def restore_learner(policy: "LearningPolicy", arrays: dict[str, FloatArray]) -> 
             rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
             if block.shape != (member.size,):
                 raise InvalidInputError(f"task_{number}_block: expected {member.size} numbers, got {block.shape}")
-            policy._start(number, Task(t, begin, rows, block, tuple(seed)))
+            start(policy, number, Task(t, begin, rows, block, tuple(seed)))

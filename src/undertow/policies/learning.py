@@ -20,6 +20,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
+from undertow.policies.background import begin_anew, ready, start
 from undertow.policies.base import LivePolicy
 from undertow.policies.contextual import ContextPolicy
 from undertow.policies.decision import Why
@@ -57,7 +58,6 @@ __all__ = ["LearningPolicy"]
 
 LONGEST = 20_000  # rounds that a fit looks at
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
-_SLICE = 32  # rounds that a model fitted in the background catches up with before a decision
 _SPACING = 64  # rounds between two states that late rewards can go back to, unless states are large
 _MOST_BYTES = 256e6  # that these states may take
 _OWN = [*SCORES, ALARMS, FITS, NEXT]  # what a fit leaves to the model that runs
@@ -168,7 +168,7 @@ class LearningPolicy(ContextPolicy):
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         LivePolicy.__setstate__(self, entries)
-        self._begin_anew()
+        begin_anew(self)
 
     def _chance(self, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
@@ -239,43 +239,7 @@ class LearningPolicy(ContextPolicy):
             if self.refit == "inline":
                 self._install(number, task, attempt(partial(member.fit, task)))
             else:
-                self._start(number, task)
-
-    def _start(self, number: int, task: Task, made: Fit | None = None) -> None:
-        """Make a fit on another thread; where it is made already, have it hear of rewards that have come since."""
-        self._block(number)[BUSY] = 1.0
-        answer: list[Fit | Exception] = []
-        member, task = self._members[number], self._amended(task)
-        self._under_way[number] = (task, answer)
-        self._outdated.discard(number)
-        if self._worker is None or not self._worker.here:
-            self._worker = Worker(self)
-
-        def fitted() -> Fit:
-            begin = task.round  # going through no rounds loads the kernel here, and not in a decision
-            member.catch_up(task.block.copy(), 0, task.rows[:0], Span(begin, begin, begin, begin))
-            return member.fit(task)
-
-        def filtered(made: Fit) -> Fit:
-            block = made.block.copy()
-            member.believe(block, task.rows[int(block[BEGIN]) - task.begin :], task.round)
-            return made._replace(block=block)
-
-        make = fitted if made is None else partial(filtered, made)
-        self._worker.tasks.put(lambda: answer.append(attempt(make)))
-
-    def _begin_anew(self) -> None:
-        """Start the fits again whose thread answers another policy, or has not followed into a forked process."""
-        self._worker = None
-        for number, (task, answer) in list(self._under_way.items()):
-            if not answer:
-                self._start(number, task)
-
-    def _amended(self, task: Task) -> Task:
-        """Return a task with the rewards that the log knows by now."""
-        first, rows = max(task.begin, self._log.begin), task.rows.copy()
-        rows[first - task.begin :, -1] = self._log.rows(first, task.round)[:, -1]
-        return task._replace(rows=rows)
+                start(self, number, task)
 
     def _install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
@@ -304,25 +268,6 @@ class LearningPolicy(ContextPolicy):
         self._checkpoints.clear()
         self._checkpoints.append((self.round, self._state.copy()))
 
-    def _has_caught_up(self, number: int, task: Task, answer: Fit | Exception) -> bool:
-        """Take a fitted model through some of the rounds since, so that no decision has to wait for all of them.
-
-        Rounds whose rewards may still come are left for the end.
-        """
-        if isinstance(answer, Exception):
-            return True
-        if number not in self._waiting:
-            self._waiting[number] = (task.round, answer.block.copy())
-            self._waiting[number][1][FITTED] = task.round
-        begin, block = self._waiting[number]
-        last = self.round - self._latest
-        end = min(begin + _SLICE, last)
-        if end > begin:
-            self._log.open(end - 1)
-            self._members[number].catch_up(block, 0, self._log.rows(begin, end), Span(begin, end, begin, end))
-            self._waiting[number] = (end, block)
-        return end >= last
-
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         self._log.open(max(self.round, seen) - 1)
         rows, span = self._log.rows(begin, max(self.round, seen)), Span(begin, self.round, fresh, seen)
@@ -331,14 +276,9 @@ class LearningPolicy(ContextPolicy):
 
     def _before_decision(self) -> None:
         t = self.round
-        if self._under_way and self._worker is not None and not self._worker.here:
-            self._begin_anew()
-        for number, (task, answer) in tuple(self._under_way.items()):
-            if answer and number in self._outdated and isinstance(answer[0], Fit):
-                self._start(number, task, answer[0])
-            elif answer and self._has_caught_up(number, task, answer[0]):
-                del self._under_way[number]
-                self._install(number, task, answer[0])
+        if self._under_way:
+            for number, task, answer in ready(self):
+                self._install(number, task, answer)
         if not self._checkpoints or t - self._checkpoints[-1][0] >= self._spacing:
             while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= t - self.max_delay:
                 self._checkpoints.popleft()

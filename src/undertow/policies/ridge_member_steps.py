@@ -167,7 +167,7 @@ def ridge_catch_up(
     seen: int,
     first: bool,
 ) -> None:
-    """Go through rows of a log, from round `begin` on, as in `learning.Span`.
+    """Go through rows of a log, from round `begin` on, as in `member.Span`.
 
     A row holds m contexts, features, arm and reward.
     """

@@ -106,7 +106,10 @@ class SharedMember(Member):
     def _recent(
         self, search: Search, model: Model, rng: np.random.Generator, tried: list[Attempt]
     ) -> tuple[Model, Search] | None:
-        """Return a model of the last rounds alone, where it explains them far better than the one of all rounds."""
+        """Return a model of the last rounds alone, where it explains them far better than the one of all rounds.
+
+        It is short, comes with alarms only, and is not charged to the budget.
+        """
         length = max(_RECENT, 3 * self.arms)
         if len(search.table) <= 2 * length or spectral_radius(model.vector, model.order) > _UNIT_ROOT:
             return None

@@ -158,6 +158,8 @@ class _Evidence:
         parts, holds = [], True
         for psi, arm, errors in self.errors_by_window():
             means = np.array([np.nanmean(e) for e in errors])
+            if np.isnan(means).any():
+                return False, "too few rounds: no forecast was compared with its reward"
             equal = [s for s, mean in enumerate(means, start=1) if mean <= (1 + _EQUAL) * means.min()]
             window = self.means(psi, "ARES", "window")[:, arm]
             holds &= abs(float(window.mean()) - equal[0]) <= 1.5
