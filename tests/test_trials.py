@@ -13,7 +13,7 @@ from undertow.study.datasets import dataset, share_won
 from undertow.study.families import FAMILIES, select_families
 from undertow.study.trials import CONTENDERS, FLOOR, RIVALS, run_trials, show, summarise, write
 
-OLD = ["KalmanGreedy", "Oracle", "PIES(10)", "LinUCB", "Discounted UCB"]
+OLD = ["KalmanGreedy", "Oracle", "PIES(10)", "LinUCB + own rewards", "Discounted UCB"]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_one_row_per_problem_and_policy(table: pl.DataFrame) -> None:
         present = set(rows["policy"])
         assert ("KalmanGreedy" in present) == (family.problem(0).system is not None)
         assert ("PIES(10)" in present) == (not family.data and not name.startswith("no-contexts"))
-        assert {"LinUCB", "Discounted UCB"} <= present
+        assert {"LinUCB + own rewards", "Discounted UCB"} <= present
         assert (rows["share"].is_null() == (family.data is None)).all()
     timed = table.filter(pl.col("microseconds").is_null())
     assert set(timed["policy"]) == {"best fixed arm (hindsight)", "average of all rewards (sees all)"}
@@ -87,8 +87,8 @@ def test_summary() -> None:
     rows = [
         ("stable", "seed 0", "KalmanGreedy", 10.0, 1000.0),
         ("stable", "seed 1", "KalmanGreedy", 40.0, 1000.0),
-        ("stable", "seed 0", "LinUCB", 20.0, 1000.0),
-        ("stable", "seed 1", "LinUCB", 60.0, 1000.0),
+        ("stable", "seed 0", "LinUCB + own rewards", 20.0, 1000.0),
+        ("stable", "seed 1", "LinUCB + own rewards", 60.0, 1000.0),
         ("stable", "seed 0", "Discounted UCB", 1.0, 1000.0),
         ("stable", "seed 1", "Discounted UCB", 40.0, 1000.0),
     ]
@@ -109,7 +109,7 @@ def test_summary() -> None:
 
 def test_problems_on_which_knowledge_has_no_regret() -> None:
     """Four problems: two ratios, 2 and 3, one regret against none, and none against none."""
-    regrets = {"KalmanGreedy": (10.0, 10.0, 0.0, 0.0), "LinUCB": (20.0, 30.0, 5.0, 0.0)}
+    regrets = {"KalmanGreedy": (10.0, 10.0, 0.0, 0.0), "LinUCB + own rewards": (20.0, 30.0, 5.0, 0.0)}
     rows = [
         ("stable", f"seed {seed}", policy, regret, 1000.0, None, 1.0)
         for policy, values in regrets.items()
@@ -192,7 +192,7 @@ def test_mistakes(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_json_for_machines(tmp_path: Path) -> None:
-    words = ("--family", "data-stocks", "--runs", "1", "--rounds", "50", "--policies", "LinUCB")
+    words = ("--family", "data-stocks", "--runs", "1", "--rounds", "50", "--policies", "LinUCB + own rewards")
     events = [json.loads(line) for line in command(*words, "--json", "--out", str(tmp_path)).stdout.splitlines()]
     assert events[-1]["event"] == "done"
     assert events[-1]["summary"][0]["family"] == "data-stocks"

@@ -50,14 +50,14 @@ CONTENDERS: tuple[Contender, ...] = (
     Contender(KNOWS, "kalman-greedy"),
     Contender(ORACLE, "context-oracle"),
     Contender("PIES(10)", "pies", {"window": 10}, needs_contexts=True),
-    Contender("LinUCB", "linucb", {"window": 5, "reward_lags": 5}),
-    Contender("LinUCB(0.1)", "linucb", {"window": 5, "reward_lags": 5, "exploration": 0.1}),
+    Contender("LinUCB + own rewards", "linucb", {"window": 5, "reward_lags": 5}),
+    Contender("LinUCB + own rewards (0.1)", "linucb", {"window": 5, "reward_lags": 5, "exploration": 0.1}),
     Contender("Discounted UCB", "discounted-ucb", {"discount": 0.99}),
     Contender("LearnedKalman", "learned-kalman"),
     Contender("StructuralKalman", "structural-kalman"),
     Contender("Autopilot", "autopilot"),
 )
-RIVALS = ("LinUCB", "Discounted UCB", "LearnedKalman", "StructuralKalman")
+RIVALS = ("LinUCB + own rewards", "Discounted UCB", "LearnedKalman", "StructuralKalman")
 
 
 def run_trials(
