@@ -168,7 +168,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command(tmp_path: Path) -> None:
     words = ["--family", "paper-1", "--family", "data-stocks", "--runs", "2", "--rounds", "100"]
-    done = command(*words, "--policies", "Oracle,LinUCB", "--out", str(tmp_path))
+    done = command(*words, "--policies", "Oracle,LinUCB + own rewards", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "the paper's system, psi = 1 (2)" in done.stdout
     assert "4 of 4 problems" in done.stderr
