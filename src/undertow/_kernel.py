@@ -9,6 +9,7 @@ module that it imports, directly or not.
 import functools
 import gc
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -159,7 +160,7 @@ def _cache_roots() -> Iterator[Path]:
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
-    """Set what a kernel asked for, and tell a person at a terminal, once, why the first call takes seconds."""
+    """Set what a kernel asked for, and tell, once, why the first call takes seconds."""
 
     told = False
 
@@ -175,15 +176,24 @@ class _Compiling(event.Listener):  # type: ignore[misc]
             numba.config.SLP_VECTORIZE = int(function in _STRAIGHT)
             gc.disable()  # much is made and little thrown away: looking for garbage would take a tenth of the time
         self._hurry(ours and function not in _STRAIGHT)
-        if not self.told and ours and sys.stderr.isatty():
-            self.told = True
-            print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
+        if ours and not self.told:
+            self._tell(_cache_folder(function.__module__) is not None)
 
     def on_end(self, event: Any) -> None:
         numba.config.SLP_VECTORIZE, hurried, collecting = self.before.pop()
         self._hurry(hurried)
         if collecting:
             gc.enable()
+
+    def _tell(self, kept: bool) -> None:
+        self.told = True
+        if not kept:  # every process waits, also one whose log is all that anybody sees
+            logging.getLogger("undertow").warning(
+                "undertow compiles its kernels in every process, since there is no folder to keep them in; "
+                "set NUMBA_CACHE_DIR to one that can be written"
+            )
+        elif sys.stderr.isatty():
+            print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
 
     def _hurry(self, hurried: bool) -> None:
         """Skip a pass of LLVM that takes a fifth of all time to compile ours and gains nothing outside rows of eight.
