@@ -168,3 +168,9 @@ def test_compiled_equals_interpreted(tmp_path: Path) -> None:
             np.testing.assert_array_equal(values, interpreted[name], err_msg=name)
         else:
             np.testing.assert_allclose(values, interpreted[name], rtol=1e-12, atol=1e-11, err_msg=name)
+
+
+def test_one_arm_is_no_test_of_choosing_well() -> None:
+    check_policy(
+        lambda system, seed: LinUCB(arms=system.arm_count, context_dim=1), system=random_system(2, 1, 1, rng=0)
+    )

@@ -699,6 +699,31 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyte
     assert [file.name for file in tmp_path.iterdir()] == ["policy"]
 
 
+def test_an_outlier_leaves_the_window_without_a_trace() -> None:
+    policy = SlidingWindowUCB(arms=1, history=50, scale=1.0)
+    for t in range(200):
+        policy.learn(policy.decide(), 1e17 if t == 10 else 1.0)
+    np.testing.assert_array_equal(policy.forecast().forecast, [1.0])
+
+
+def test_rexp3_with_one_more_arm_plays_as_if_it_had_had_it() -> None:
+    grown = Rexp3(arms=["a", "b"], rng=0, bounds=(0.0, 1.0))
+    grown.add_arm("c")
+    path = Trajectory(rewards=np.random.default_rng(0).random((500, 3)))
+    run = simulate(grown, path)
+    for t in range(500):
+        decision = grown.decide()
+        assert decision.arm == run.arms[t]
+        grown.learn(decision, float(path.rewards[t, decision.arm]))
+
+
+def test_a_context_that_cannot_be_true_leaves_skipped_rounds_undone() -> None:
+    policy = LinUCB(arms=2, context_dim=1)
+    with pytest.raises(InvalidInputError, match=r"contexts: expected numbers below"):
+        policy.skip(3, [[0.0], [1e200], [0.0]])
+    assert policy.round == 0
+
+
 def test_sliding_sums_do_not_drift() -> None:
     """After many rounds of adding and taking away, the sums are those of the last rounds."""
     path = random_system(3, 1, 2, rng=1).sample(5000, rng=0)

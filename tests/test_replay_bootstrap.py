@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from undertow.replay.bootstrap import block_length, interval, resampled_means
+from undertow import InvalidInputError
+from undertow.replay.bootstrap import block_length, check_block, interval, resampled_means
 
 
 def autoregression(n: int, φ: float, seed: int) -> np.ndarray:
@@ -90,3 +91,16 @@ def test_interval_of_nothing() -> None:
     low, high = interval(np.zeros((10, 2)), lambda m: m[:, 0] / m[:, 1])
     assert np.isnan(low)
     assert np.isnan(high)
+
+
+@pytest.mark.parametrize("unit", [1e-13, 1.0, 1e160])
+def test_units_do_not_change_the_length_of_blocks(unit: float) -> None:
+    series = np.convolve(np.random.default_rng(0).standard_normal(2000), np.ones(20), "valid")
+    assert block_length(unit * series) == block_length(series) > 1
+
+
+def test_blocks_are_at_most_a_third_of_the_rounds() -> None:
+    check_block(None, 60)
+    check_block(20, 60)
+    with pytest.raises(InvalidInputError, match="block: expected at most 20, a third of the 60 rounds judged, got 21"):
+        check_block(21, 60)

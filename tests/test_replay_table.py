@@ -220,3 +220,17 @@ def test_columns_that_are_said_win_over_names() -> None:
     assert said.logged
     assert said.contexts == ("reward_a",)
     assert said.unused == ("reward_b", "context_c")
+
+
+def test_a_name_is_no_pattern(tmp_path: Path) -> None:
+    for name, rows in (("data[1].csv", 25), ("data1.csv", 30)):
+        (tmp_path / name).write_text("reward_a,reward_b\n" + "\n".join(f"{t % 3},{t % 2}" for t in range(rows)))
+    assert read_table(tmp_path / "data[1].csv").rounds == 25
+
+
+def test_numbers_that_cannot_be_true_are_named(tmp_path: Path) -> None:
+    rows = [f"{t % 3},{t % 2}" for t in range(30)]
+    rows[4] = "1e160,1"
+    (tmp_path / "data.csv").write_text("reward_a,reward_b\n" + "\n".join(rows))
+    with pytest.raises(InvalidInputError, match=r"line 6, column 'reward_a': expected a number below 1e\+152 in size"):
+        read_table(tmp_path / "data.csv")

@@ -504,3 +504,41 @@ def test_too_few_rounds_are_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(_Evidence, "errors_by_window", lambda _: iter([(1, 0, [np.array([np.nan])] * 3)]))
     with np.errstate(invalid="ignore"), pytest.warns(RuntimeWarning, match="empty slice"):
         assert evidence.smallest_window() == (False, "too few rounds: no forecast was compared with its reward")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('name = "../elsewhere"', "name: expected a word that can be the name of a folder"),
+        ('name = ""', "name: expected a word that can be the name of a folder"),
+        ('kind = ["paper"]', "systems: expected kind"),
+        ('policy = ["random"]', "policies: no policy is called"),
+        ('label = "L {window.foo}"', "names something that is not there"),
+        ("arms = 3", "arms: this follows from system and seed; leave it out"),
+    ],
+)
+def test_odd_plans_are_refused(line: str, message: str, tmp_path: Path) -> None:
+    name, system, policy = 'name = "odd"', 'kind = "paper"\npsi = 1', 'policy = "linucb"\nwindow = 2'
+    if line.startswith("name"):
+        name = line
+    elif line.startswith("kind"):
+        system = line
+    elif line.startswith("policy"):
+        policy = line
+    else:
+        policy += "\n" + line
+    parts = [name, "rounds = 10", "runs = 1", "[[systems]]", system, "[[policies]]", policy]
+    (tmp_path / "plan.toml").write_text("\n".join(parts))
+    with pytest.raises(InvalidInputError, match=message):
+        read_plan(tmp_path / "plan.toml")
+
+
+def test_runs_in_which_the_baseline_has_no_regret_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = paper_plan().select(["Oracle", "Random"])
+    final = {}
+    for system in plan.systems:
+        final[system.label, "Oracle"] = np.array([0.0, 2.0, 4.0])
+        final[system.label, "Random"] = np.array([1.0, 4.0, 12.0])
+    monkeypatch.setattr("undertow.study.summary.final_regret", lambda *_: final)
+    rows = headline(plan, None).to_dicts()  # type: ignore[arg-type]
+    assert {(row["policy"], row["relative"]) for row in rows} == {("Oracle", 1.0), ("Random", 2.5)}

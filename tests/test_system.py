@@ -1,3 +1,4 @@
+import copy
 import json
 import math
 import pickle
@@ -397,3 +398,15 @@ def test_bad_requests_of_a_trajectory() -> None:
         path.run(0)
     with pytest.raises(InvalidInputError, match="run: expected a number from 0 to 1, got 2"):
         paper_system(1).sample(3, rng=0, runs=2).run(2)
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_are_read_only_too(way: Any) -> None:
+    system = paper_system(1)
+    assert system.spectral_radius > 0  # computed once, and not copied
+    path = system.sample(5, rng=0)
+    for values in (way(system).dynamics, way(path).rewards):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0, 0] = 5.0
+    assert way(system) == system
+    np.testing.assert_array_equal(way(path).rewards, path.rewards)

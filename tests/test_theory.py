@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers import Array
-from undertow import InvalidInputError, NoStationaryLawError, kalman, paper_system, random_system
+from undertow import InvalidInputError, LinearGaussianSystem, NoStationaryLawError, kalman, paper_system, random_system
 from undertow.theory import (
     context_oracle_regret,
     expected_maximum,
@@ -106,3 +106,18 @@ def test_more_to_see_is_less_to_lose() -> None:
         assert chain[1].value <= nothing.value + 3 * math.hypot(chain[1].error, nothing.error)
     with pytest.raises(NoStationaryLawError):
         context_oracle_regret(random_system(3, 1, 2, rng=0, spectral_radius=1))
+
+
+def test_contexts_that_say_nothing_of_the_arms_leave_the_whole_regret() -> None:
+    """Two independent states behind the arms, a third one behind the context; then E max(Y₁, Y₂) is all regret."""
+    system = LinearGaussianSystem(
+        dynamics=np.diag([0.9, 0.8, 0.7]),
+        arms=np.eye(3)[1:],
+        state_noise=np.eye(3),
+        reward_noise=1.0,
+        context_map=[[1.0, 0.0, 0.0]],
+        context_noise=[[1.0]],
+        reward_offset=[1e12, 1e12],
+    )
+    variance = 1 / (1 - 0.8**2) + 1 / (1 - 0.7**2)
+    assert context_oracle_regret(system).value == pytest.approx(math.sqrt(variance / (2 * math.pi)), rel=1e-9)

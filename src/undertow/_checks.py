@@ -1,5 +1,6 @@
 """Checks of arguments: each returns the checked value or raises an error that names the argument and the remedy."""
 
+import dataclasses
 import math
 import operator
 from typing import Any, TypeVar
@@ -76,6 +77,15 @@ def readonly(values: FloatArray) -> FloatArray:
     result = values.view()
     result.setflags(write=False)
     return result
+
+
+def restore_frozen(target: Any, entries: dict[str, Any]) -> None:
+    """Set the fields of a frozen dataclass that was copied or unpickled: read-only arrays again, nothing computed."""
+    for field in dataclasses.fields(target):
+        value = entries[field.name]
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+        object.__setattr__(target, field.name, value)
 
 
 def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = False) -> FloatArray:

@@ -100,9 +100,10 @@ class _Rules:
             yield "threads wait for one another", self.threads
         if self.ours and self.claims.deterministic:
             yield "arms can be reordered", self.reordered
-        if self.claims.uses_contexts:
+        tells = self.system.context_dim > 0 and self.system.arm_count > 1
+        if self.claims.uses_contexts and tells:
             yield "better than Random", self.better_than_random
-        if self.claims.handles_missing_contexts:
+        if self.claims.handles_missing_contexts and tells:
             yield "better than Random with missing contexts", self.better_with_gaps
         yield "not better than everything known", self.not_too_good
 

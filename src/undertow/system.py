@@ -155,6 +155,9 @@ class LinearGaussianSystem:
         """Number k of arms."""
         return len(self.arms)
 
+    def __setstate__(self, entries: dict[str, Any]) -> None:
+        _checks.restore_frozen(self, entries)
+
     @functools.cached_property
     def symbols(self) -> Symbols:
         """The arrays under the symbols of the equations, for code that implements one."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,9 @@ class Trajectory:
             "states": None if states is None else _checks.array("states", states, (*lead, "d")),
         }.items():
             object.__setattr__(self, name, value)
+
+    def __setstate__(self, entries: dict[str, Any]) -> None:
+        _checks.restore_frozen(self, entries)
 
     @classmethod
     def _trusted(cls, *parts: FloatArray | None) -> "Trajectory":

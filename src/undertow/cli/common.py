@@ -1,6 +1,7 @@
 """What the commands share: the application, options, progress, and how a mistake ends."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -73,7 +74,9 @@ def main() -> None:
         print(f"undertow: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
-        print(f"undertow: {error}; mend this, and the same command continues where it stopped", file=sys.stderr)
+        resumes = len(sys.argv) > 1 and sys.argv[1] in ("study", "compare")
+        remedy = "mend this, and the same command continues where it stopped" if resumes else "mend this, and try again"
+        print(f"undertow: {error}; {remedy}", file=sys.stderr)
         raise SystemExit(1) from None
 
 
@@ -140,6 +143,8 @@ def numbers(name: str, text: str) -> list[float]:
         raise InvalidInputError(f"{name}: expected numbers separated by commas, got {text!r}") from error
     if not values:
         raise InvalidInputError(f"{name}: expected at least one number, got {text!r}")
+    if odd := next((value for value in values if not math.isfinite(value)), None):
+        raise InvalidInputError(f"{name}: expected finite numbers, got {odd}")
     return [int(value) if value.is_integer() else value for value in values]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from undertow import _checks
 from undertow.cli.common import AsJson, app, console, numbers
 from undertow.errors import InvalidInputError
 
@@ -55,7 +56,8 @@ def bounds(
     from undertow.system import LinearGaussianSystem, paper_system
 
     chosen = paper_system(psi) if system is None else LinearGaussianSystem.load(system)
-    rows = bound_table(chosen, rounds, [int(w) for w in numbers("windows", windows)], confidence, out)
+    sizes = [_checks.integer("windows", window, least=0) for window in numbers("windows", windows)]
+    rows = bound_table(chosen, rounds, sizes, confidence, out)
     if as_json:
         print(json.dumps([row._asdict() for row in rows]))
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from undertow.cli.common import CORES, AsJson, Cluster, Out, Threads, Workers, app, console, numbers, watching, words
@@ -150,7 +151,9 @@ def _conduct(plan: "Plan", out: Path, threads: int, cluster: str | None, as_json
         rows = {"headline": outcome.headline.to_dicts(), "comparisons": outcome.comparisons.to_dicts()}
         claims = [claim._asdict() for claim in outcome.claims]
         done = {"event": "done", "folder": str(outcome.folder), "report": str(outcome.report), "seconds": seconds}
-        print(json.dumps(done | rows | {"claims": claims}))
+        from undertow.replay.conduct import plain
+
+        print(json.dumps(plain(done | rows | {"claims": claims})))
     else:
         _show(plan, outcome, seconds)
 
@@ -158,15 +161,16 @@ def _conduct(plan: "Plan", out: Path, threads: int, cluster: str | None, as_json
 def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
     screen = console()
     table = Table(
-        title=f"Regret after {plan.rounds} rounds relative to {plan.baseline}: median of {plan.runs} runs (95 %)"
+        title=f"Regret after {plan.rounds} rounds relative to {escape(plan.baseline)}: "
+        f"median of {plan.runs} runs (95 %)"
     )
     table.add_column("policy")
     for system in plan.systems:
-        table.add_column(system.label, justify="right")
+        table.add_column(escape(system.label), justify="right")
     by_policy = outcome.headline.partition_by("policy", maintain_order=True)
     for rows in by_policy:
         cells = [f"{r['relative']:.3f} ({r['low']:.3f}–{r['high']:.3f})" for r in rows.iter_rows(named=True)]
-        table.add_row(rows["policy"][0], *cells)
+        table.add_row(escape(rows["policy"][0]), *cells)
     screen.print(table)
     for claim in outcome.claims:
         verdict = {True: "holds", False: "does not hold", None: "not tested"}[claim.holds]

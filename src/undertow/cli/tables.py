@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table as Grid
 
 from undertow.cli.common import CORES, AsJson, Threads, app, console, watching, words
@@ -214,7 +215,7 @@ def diagnose(
     for name in head:
         grid.add_column(name, justify="left" if name == "arm" else "right")
     for cells in lines:
-        grid.add_row(*cells)
+        grid.add_row(*map(escape, cells))
     print()
     console().print(grid)
     if closing(found):
@@ -285,7 +286,7 @@ def _grid(title: str, summary: "pl.DataFrame", measures: dict[str, str]) -> Grid
     rows = summary.to_dicts()
     factors = {measure: 100 if name.endswith("%") else 1 for measure, name in measures.items()}
     digits = {measure: decimals(rows, measure, factor) for measure, factor in factors.items()}
-    grid = Grid(title=title)
+    grid = Grid(title=escape(title))
     grid.add_column("policy")
     for name in [*measures.values(), *(["effective rounds"] if "effective" in summary.columns else [])]:
         grid.add_column(name, justify="right")
@@ -298,5 +299,5 @@ def _grid(title: str, summary: "pl.DataFrame", measures: dict[str, str]) -> Grid
         cells = [f"{value} ({spread})" if spread else value for value, spread in spells]
         if "effective" in row:
             cells.append(f"{row['effective']:,.0f}{' !' if row['warning'] else ''}")
-        grid.add_row(row["policy"], *cells)
+        grid.add_row(escape(row["policy"]), *cells)
     return grid

@@ -147,7 +147,7 @@ class LivePolicy(Workings):
         """Let rounds pass in which no decision is taken; their contexts, (rounds, m), are missing unless given."""
         rounds = _checks.integer("rounds", rounds, least=1)
         m = self._context_dim
-        rows = None if contexts is None else _checks.array("contexts", contexts, (rounds, m), missing=True)
+        rows = None if contexts is None else _checks.measured("contexts", contexts, (rounds, m), missing=True)
         with self._lock:
             if self._due != self._first_due:
                 raise OutOfTurnError(

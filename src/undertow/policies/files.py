@@ -19,6 +19,7 @@ __all__ = ["load", "save_policy"]
 
 _FORMAT = "undertow.policy"
 _VERSION = 3
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError)  # reading it
 
 
 def save_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
@@ -85,7 +86,7 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
         form, version = header["format"], header["version"]
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (*_DAMAGE, zipfile.BadZipFile) as error:
         raise InvalidInputError(f"{name}: not a policy file, or a damaged one; expected one from save()") from error
     if form != _FORMAT or version != _VERSION:
         raise InvalidInputError(

@@ -48,8 +48,10 @@ class _Drawn(LivePolicy):
         return float(self._memory[0])
 
     def _take_parts(self, old: Self) -> None:
-        LivePolicy._take_parts(self, old)
         own: DrawnState = self.kernels.open(self._state)
+        batch = own.settings[:2].copy()  # length and rate are those of k arms
+        LivePolicy._take_parts(self, old)
+        own.settings[:2], own.settings[5] = batch, self.round // batch[0]
         own.log_weights[-1] = own.log_weights[:-1].mean()  # a newcomer is neither ahead nor behind
 
 

@@ -194,6 +194,11 @@ def ucb_played(own: UcbState, arm: int) -> None:
             own.sums[a] = own.sums[a] - own.past_reward[slot] if own.counts[a] > 0.0 else 0.0
         own.past_arm[slot] = arm
         own.past_reward[slot] = np.nan
+        if slot == 0:  # add up anew from time to time, so that rounding cannot pile up
+            own.sums[:] = 0.0
+            for r in range(h):
+                if not np.isnan(own.past_reward[r]):
+                    own.sums[int(own.past_arm[r])] += own.past_reward[r]
     own.shared.header[ROUNDS] += 1.0
 
 

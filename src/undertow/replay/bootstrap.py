@@ -11,8 +11,9 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
 
-__all__ = ["RESAMPLES", "block_length", "interval", "resampled_means"]
+__all__ = ["RESAMPLES", "block_length", "check_block", "interval", "resampled_means"]
 
 RESAMPLES = 2000
 _QUIET = 2.0  # standard errors of log₁₀ n within which an autocorrelation counts as none
@@ -30,10 +31,11 @@ def block_length(series: FloatArray) -> int:
     >>> block_length(noise), block_length(np.convolve(noise, np.ones(50), "valid"))
     (1, 133)
     """
-    x = np.asarray(series) - np.mean(series)
+    size = float(np.abs(series).max(initial=0.0)) or 1.0  # so that units do not matter
+    x = np.asarray(series) / size
+    x -= x.mean()
     n = len(x)
-    variance = float(x @ x) / n
-    if n < 8 or variance <= 1e-24 * max(1.0, float(np.mean(series)) ** 2):
+    if n < 8 or float(x @ x) / n <= 1e-24:
         return 1
     quiet = max(5, math.ceil(math.sqrt(math.log10(n))))
     longest = min(math.ceil(math.sqrt(n)) + quiet, n - 1)
@@ -51,6 +53,13 @@ def block_length(series: FloatArray) -> int:
     b = (2 * G**2 / D) ** (1 / 3) * n ** (1 / 3) if D > 0 else 1.0
     most = math.ceil(min(3 * math.sqrt(n), n / 3))
     return int(min(max(1, math.ceil(b)), most))
+
+
+def check_block(block: int | None, rounds: int) -> None:
+    """Refuse blocks so long that hardly two of them differ, before anything is played."""
+    most = math.ceil(rounds / 3)
+    if block is not None and _checks.integer("block", block, least=1) > most:
+        raise InvalidInputError(f"block: expected at most {most}, a third of the {rounds} rounds judged, got {block}")
 
 
 def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLES, seed: int = 0) -> FloatArray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
-from undertow.replay.bootstrap import block_length, interval, resampled_means
+from undertow.replay.bootstrap import block_length, check_block, interval, resampled_means
 from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, REWARDS, WITHOUT, Rule, Rules, try_rules
 from undertow.replay.table import Table
 
@@ -114,6 +114,7 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
         )
     if len(X) < LEAST_ROUNDS:
         raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {len(X)}")
+    check_block(block, len(X) // 2)
     relative = X - X.mean(axis=1, keepdims=True)
     if np.ptp(X, axis=1).max() == 0:
         raise InvalidInputError("rewards: all arms pay the same in every row; there is nothing to choose")

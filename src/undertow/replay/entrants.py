@@ -58,6 +58,9 @@ def _parse(word: str) -> PolicySpec:
     return PolicySpec(word, name, parameters)
 
 
+_TAKEN = ("always ", "any arm at random", "best fixed arm", "clairvoyant")  # fixed arms and bounds of the report
+
+
 def entrants(table: Table, chosen: Sequence[PolicySpec] = ()) -> tuple[list[PolicySpec], list[str]]:
     """Return the policies that play a table, by default all that can, and what has to be said about the choice.
 
@@ -66,6 +69,8 @@ def entrants(table: Table, chosen: Sequence[PolicySpec] = ()) -> tuple[list[Poli
     labels = [spec.label for spec in chosen]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InvalidInputError(f"policies: {twice!r} stands for more than one; give them labels that differ")
+    if taken := next((label for label in labels if label.startswith(_TAKEN)), None):
+        raise InvalidInputError(f"policies: {taken!r} is what a row of the report is called; give it another label")
     playing, notes = [], []
     for spec in chosen or DEFAULTS:
         if not chosen and spec.parameters.get("reward_lags") and len(table.arms) > _MANY_ARMS:

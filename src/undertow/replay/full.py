@@ -14,7 +14,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.policies import registry
-from undertow.replay.bootstrap import RESAMPLES, block_length, interval, resampled_means
+from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, interval, resampled_means
 from undertow.replay.entrants import build, entrants, remarks
 from undertow.replay.table import Table
 from undertow.simulation import simulate
@@ -109,6 +109,7 @@ def replay_table(
         raise InvalidInputError("table: this is a log, which knows one reward a round; use replay_log")
     if table.rounds < LEAST_ROUNDS:
         raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {table.rounds}")
+    check_block(block, table.rounds)
     runs = _checks.integer("runs", runs, least=1)
     seed = _checks.integer("seed", seed, least=0)
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)

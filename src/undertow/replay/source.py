@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from undertow._checks import FloatArray
+from undertow._checks import LARGEST, FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.columns import separator_hint
 
@@ -58,6 +58,7 @@ class Source:
         else:
             raise InvalidInputError(f"{self.path}: column {column!r}: expected numbers, got {cells.dtype}")
         self._refuse(values.is_infinite(), column, "expected a finite number")
+        self._refuse(values.fill_nan(0.0).abs() >= LARGEST, column, f"expected a number below {LARGEST:g} in size")
         if not missing:
             wanted = "expected a number (only contexts may be missing; fill the cell or drop the row)"
             self._refuse(values.is_nan(), column, wanted)
@@ -66,7 +67,7 @@ class Source:
     def words(self, column: str) -> list[str]:
         """Return a column of names; none may be missing."""
         cells = self.frame[column]
-        if cells.dtype.is_float() and cells.is_not_nan().all() and (cells == cells.round()).all():
+        if cells.dtype.is_float() and (cells.abs() < 2**53).all() and (cells == cells.round()).all():
             cells = cells.cast(pl.Int64)
         text = cells.cast(pl.String).fill_null("").str.strip_chars()
         self._refuse(text.str.to_lowercase().is_in(_MISSING), column, "expected the name of an arm")
@@ -124,9 +125,9 @@ def open_source(path: Path, separator: str) -> Source:
         raise InvalidInputError(f"separator: expected one character, got {separator!r}")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
-            return Source(path, pl.read_parquet(path), None)
+            return Source(path, pl.read_parquet(path, glob=False), None)
         _check_header(path, separator)
-        frame = pl.read_csv(path, infer_schema=False, separator=separator)
+        frame = pl.read_csv(path, infer_schema=False, separator=separator, glob=False)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
         if path.suffix.lower() not in (".parquet", ".pq"):
             _check_lines(path, separator)

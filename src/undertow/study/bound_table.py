@@ -71,7 +71,7 @@ def _measured(system: LinearGaussianSystem, rounds: int, out: Path) -> list[Boun
     for file in sorted(out.glob("*/plan.json"), key=lambda path: path.stat().st_mtime, reverse=True):
         try:
             plan = json.loads(file.read_text(encoding="utf-8"))
-            table = pl.read_parquet(file.with_name("regret.parquet"))
+            table = pl.read_parquet(file.with_name("regret.parquet"), glob=False)
             labels = [s["label"] for s in plan["systems"] if LinearGaussianSystem.from_dict(s["system"]) == system]
         except (OSError, ValueError, KeyError, InvalidInputError, pl.exceptions.PolarsError):
             continue

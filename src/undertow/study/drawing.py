@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as Sheet
+from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 __all__ = [
@@ -61,6 +62,9 @@ def write_figure(sheet: Sheet, name: str, title: str, caption: str, folder: Path
     place = folder / "figures"
     place.mkdir(parents=True, exist_ok=True)
     png, svg = place / f"{name}.png", place / f"{name}.svg"
+    for text in sheet.findobj(Text):
+        if "$" in text.get_text():  # in a name that somebody chose, not mathematics of ours
+            text.set_parse_math(False)
     sheet.savefig(png, dpi=DPI)
     sheet.savefig(svg, metadata={"Date": None})
     return Figure(name, title, caption, png, svg)

@@ -76,6 +76,8 @@ class Plan:
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("burn_in", 0), ("runs", 1), ("seed", 0), ("checkpoints", 1)):
             _checks.integer(name, getattr(self, name), least=least)
+        if not isinstance(self.name, str) or not self.name or Path(self.name).name != self.name:
+            raise InvalidInputError(f"name: expected a word that can be the name of a folder, got {self.name!r:.60}")
         for what, entries in (("systems", self.systems), ("policies", self.policies)):
             labels = [entry.label for entry in entries]
             if not labels:
@@ -233,7 +235,7 @@ def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         entry = plain | dict(zip(grid, values, strict=True))
         try:
             entries.append(entry | {"label": str(label).format(**entry)})
-        except (KeyError, IndexError, ValueError) as error:
+        except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
             raise InvalidInputError(f"{where}: label {label!r} names something that is not there ({error})") from error
     return entries
 
@@ -241,8 +243,10 @@ def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 def _policy(entry: dict[str, Any]) -> PolicySpec:
     entry = dict(entry)
     label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
-    if name not in registry():
+    if not isinstance(name, str) or name not in registry():
         raise InvalidInputError(f"policies: no policy is called {name!r}; known are {', '.join(sorted(registry()))}")
+    if given := next((given for given in ("arms", "rng") if given in entry), None):
+        raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; leave it out")
     return PolicySpec(label, name, entry, _checks.flag("detail", detail))
 
 
@@ -254,7 +258,7 @@ def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
         "random": random_system,
         "file": lambda path: LinearGaussianSystem.load(folder / path),
     }
-    if kind not in makers:
+    if not isinstance(kind, str) or kind not in makers:
         raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r}")
     if kind == "random":
         entry["rng"] = entry.pop("seed", 0)

@@ -100,7 +100,8 @@ def read_tables(folder: Path, indices: Iterable[int] | None = None) -> Tables:
     chunks = [_chunk_folder(folder, index) for index in indices]
     seconds = sum(json.loads((chunk / "seconds.json").read_text()) for chunk in chunks)
     regret, detail = (
-        pl.concat([pl.read_parquet(chunk / f"{name}.parquet") for chunk in chunks]) for name in ("regret", "detail")
+        pl.concat([pl.read_parquet(chunk / f"{name}.parquet", glob=False) for chunk in chunks])
+        for name in ("regret", "detail")
     )
     return Tables(regret, detail, seconds)
 

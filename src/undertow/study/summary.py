@@ -25,8 +25,8 @@ def final_regret(plan: Plan, tables: Tables) -> dict[tuple[str, str], Array]:
 def headline(plan: Plan, tables: Tables) -> pl.DataFrame:
     """Return one row per policy and system: final regret, and its ratio to the baseline's on the same path.
 
-    `relative` is the median over runs of the ratio, with a 95 % bootstrap interval over runs from `low` to `high`;
-    `mean` ± `error` is the mean regret with its standard error.
+    `relative` is the median of the ratio over runs in which the baseline has regret, with a 95 % bootstrap interval
+    over runs from `low` to `high`; `mean` ± `error` is the mean regret with its standard error.
     """
     final = final_regret(plan, tables)
     rows = []
@@ -34,14 +34,14 @@ def headline(plan: Plan, tables: Tables) -> pl.DataFrame:
         for system in plan.systems:
             regret = final[system.label, policy.label]
             base = final[system.label, plan.baseline]
-            ratio = np.divide(regret, base, out=np.full(len(base), np.nan), where=base > 0)  # one arm leaves no regret
-            low, high = bootstrap(ratio, np.median)
+            ratio = regret[base > 0] / base[base > 0]  # where the baseline has none, there is no ratio
+            low, high = bootstrap(ratio, np.median) if len(ratio) else (np.nan, np.nan)
             rows.append(
                 {
                     "policy": policy.label,
                     "system": system.label,
                     "median": float(np.median(regret)),
-                    "relative": float(np.median(ratio)),
+                    "relative": float(np.median(ratio)) if len(ratio) else np.nan,
                     "low": low,
                     "high": high,
                     "mean": float(regret.mean()),

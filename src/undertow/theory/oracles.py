@@ -81,9 +81,12 @@ def greedy_regret(system: LinearGaussianSystem, error_covariance: npt.ArrayLike)
     k = len(c)
     means = c @ system.stationary_mean + system.reward_offset
     known = (Z - P + (Z - P).T) / 2
-    if k <= 2:
-        best, chosen = expected_maximum(means, c @ Z @ c.T), expected_maximum(means, c @ known @ c.T)
-        return Estimate(max(best.value - chosen.value, 0.0), 0.0)
+    if k == 1:
+        return Estimate(0.0, 0.0)
+    if k == 2:  # from differences of the arms: what they have in common would cancel
+        h, δ = c[0] - c[1], float(means[0] - means[1])
+        best, chosen = (_expected_maximum_of_two(δ, max(float(h @ Σ @ h), 0.0)) for Σ in (Z, known))
+        return Estimate(max(best - chosen, 0.0), 0.0)
     forecast_root, error_root = square_root(c @ known @ c.T), square_root(c @ P @ c.T)
 
     def lost(ξ: FloatArray) -> FloatArray:
