@@ -269,3 +269,21 @@ def test_every_option_about_columns_arrives(tmp_path: Path, command: Terminal) -
     assert about["settings"] == {"runs": 3, "seed": 2, "context_first": True, "block": 4}
     summary = json.loads(done.out.splitlines()[-1])["summary"]
     assert all(row["reward"] < 0 for row in summary)
+
+
+@pytest.mark.parametrize("verb", ["replay", "diagnose"])
+def test_names_of_arms_are_shown_as_they_are(verb: str, command: Terminal, tmp_path: Path) -> None:
+    """Square brackets are markup to the terminal, dollars are mathematics to the figures."""
+    names = ["$x^{$", "north [kwh]", "a[/b]"]
+    rows = np.random.default_rng(0).standard_normal((150, 3)) + np.array([1.0, 0.0, 0.0])
+    lines = [",".join(f"reward_{name}" for name in names), *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "odd.csv").write_text("\n".join(lines))
+    words = ["--policies", "random", "--runs", "1"] if verb == "replay" else []
+    done = command(verb, str(tmp_path / "odd.csv"), *words, "--out", str(tmp_path / "out"))
+    assert done.status == 0
+    assert all(name in done.out for name in (names[:1] if verb == "replay" else names))
+
+
+def test_a_label_of_the_report_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="policies: 'always 0' is what a row of the report is called"):
+        entrants(paper_table(), policy_specs({"policies": [{"policy": "random", "label": "always 0"}]}))
