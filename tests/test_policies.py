@@ -706,6 +706,21 @@ def test_an_outlier_leaves_the_window_without_a_trace() -> None:
     np.testing.assert_array_equal(policy.forecast().forecast, [1.0])
 
 
+@pytest.mark.parametrize("kind", [DiscountedLinUCB, SlidingWindowLinUCB])
+@pytest.mark.parametrize("offset", [1e4, 1e8, 1e10])
+def test_forgetting_survives_contexts_far_from_zero(kind: Any, offset: float) -> None:
+    """Seed 0: the second arm pays one more."""
+    rng, policy, best = np.random.default_rng(0), kind(arms=2, context_dim=2, window=10), 0
+    for t in range(300):
+        decision = policy.decide()
+        assert np.isfinite(decision.forecast).all()
+        assert not np.isnan(decision.width).any()
+        best += decision.arm * (t >= 200)
+        policy.learn(decision, decision.arm + 0.1 * rng.standard_normal())
+        policy.observe(offset + rng.standard_normal(2))
+    assert best > 90
+
+
 def test_rexp3_with_one_more_arm_plays_as_if_it_had_had_it() -> None:
     grown = Rexp3(arms=["a", "b"], rng=0, bounds=(0.0, 1.0))
     grown.add_arm("c")

@@ -34,6 +34,8 @@ from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, priv
 __all__ = ["DiscountedLinUCB", "SlidingWindowLinUCB"]
 
 _SETTINGS = 4
+_ROUNDING = 2.0**-46  # of a pivot, relative to its diagonal entry
+_DROPPED = 1e100  # a pivot beside which everything is nothing
 
 
 _AXES = {"b": "kp", "V": "kpp", "V2": "kpp", "past_inputs": "hp"}
@@ -165,13 +167,22 @@ def open_forgetting(state: FloatArray) -> ForgettingState:
 
 @kernel
 def factorise(V: FloatArray, λ: float, L: FloatArray) -> None:
-    """V + λI = LL'."""
+    """V + λI = LL'.
+
+    Where rounding is all that is left of an input once those before it are known (contexts far from zero, a gross error
+    that has gone), it gets no weight.
+    """
     for i in range(len(L)):
         for j in range(i + 1):
             total = V[i, j] + (λ if i == j else 0.0)
             for h in range(j):
                 total -= L[i, h] * L[j, h]
-            L[i, j] = math.sqrt(total) if i == j else total / L[j, j]
+            if i > j:
+                L[i, j] = total / L[j, j]
+            elif total > _ROUNDING * (V[i, i] + λ):
+                L[i, i] = math.sqrt(total)
+            else:
+                L[i, i] = _DROPPED
 
 
 @kernel
