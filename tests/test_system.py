@@ -20,6 +20,7 @@ from undertow import (
     kalman,
     paper_system,
     random_system,
+    riccati,
 )
 from undertow._checks import child, seed_sequence
 
@@ -410,3 +411,21 @@ def test_copies_are_read_only_too(way: Any) -> None:
             values[0, 0] = 5.0
     assert way(system) == system
     np.testing.assert_array_equal(way(path).rewards, path.rewards)
+
+
+def test_systems_close_to_the_circle_have_a_stationary_law() -> None:
+    """Ten dimensions and a radius of 1 − 3e-9, where the solver of the Lyapunov equation finds no covariance."""
+    system = random_system(10, 1, 2, rng=11, spectral_radius=1 - 3e-9)
+    Γ, Z = system.dynamics, system.stationary_covariance
+    np.testing.assert_allclose(Γ @ Z @ Γ.T + system.state_noise, Z, atol=1e-6 * np.abs(Z).max())
+    assert np.linalg.eigvalsh(Z)[0] > 0
+
+
+def test_the_units_of_a_measurement_do_not_matter_to_the_steady_state() -> None:
+    system = paper_system(1)
+    H, R = np.vstack([system.context_map, system.arms]), np.diag([1.0, 1.0, 1.0])
+    units = np.array([1e8, 1e-8, 3.0])
+    one = riccati.steady_state(system.dynamics, H, system.state_noise, R)
+    two = riccati.steady_state(system.dynamics, units[:, None] * H, system.state_noise, R * units**2)
+    np.testing.assert_allclose(two.prediction_covariance, one.prediction_covariance, rtol=1e-9)
+    np.testing.assert_allclose(two.filter_gain * units, one.filter_gain, rtol=1e-9, atol=1e-12)

@@ -3,6 +3,7 @@
 Everything here works on plain arrays: dynamics Γ, an observation map H with noise covariance R, state noise Q.
 """
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from undertow.errors import NoStationaryLawError, NoSteadyStateError
 UNIT_CIRCLE = 1e-9  # eigenvalues this close to modulus 1 count as on the circle
 _RANK = 1e-10  # relative size of a singular value that counts as zero
 _ZERO = 1e-13  # relative size of an eigenvalue of a covariance that counts as zero
+_NEGATIVE = 1e-12  # relative size, in each dimension, of a negative eigenvalue that is rounding
+_DOUBLINGS = 64
 _RESIDUAL = 1e-7  # relative residual that a solution of a matrix equation may leave
 
 
@@ -53,11 +56,31 @@ def stationary_mean(Γ: FloatArray, μ: FloatArray) -> FloatArray:
 
 def stationary_covariance(Γ: FloatArray, Q: FloatArray) -> FloatArray:
     """Solve the Lyapunov equation Z = ΓZΓ' + Q for a stable Γ."""
-    from scipy.linalg import solve_discrete_lyapunov
+    from scipy.linalg import LinAlgError, LinAlgWarning, solve_discrete_lyapunov
 
     _require_stable(Γ)
-    Z = solve_discrete_lyapunov(Γ, Q)
-    return np.asarray((Z + Z.T) / 2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Z = np.asarray(solve_discrete_lyapunov(Γ, Q))
+        Z = (Z + Z.T) / 2
+        values = np.linalg.eigvalsh(Z)
+        sound = bool(values[0] >= -_NEGATIVE * len(Z) * values[-1])
+    except (LinAlgError, LinAlgWarning, RuntimeWarning):
+        sound = False
+    return Z if sound else _doubled(Γ, Q)
+
+
+def _doubled(Γ: FloatArray, Q: FloatArray) -> FloatArray:
+    """Sum Γ^i Q Γ'^i, twice as many terms in every step: slower, and a covariance however close Γ is to the circle."""
+    Z, A = Q, Γ
+    for _ in range(_DOUBLINGS):
+        more = A @ Z @ A.T
+        Z = Z + (more + more.T) / 2
+        if np.abs(more).max() <= np.finfo(float).eps * np.abs(Z).max():
+            break
+        A = A @ A
+    return Z
 
 
 def square_root(covariance: FloatArray) -> FloatArray:
@@ -95,6 +118,10 @@ def steady_state(Γ: FloatArray, H: FloatArray, Q: FloatArray, R: FloatArray) ->
     if (eigenvalues >= 1 - UNIT_CIRCLE).any():
         _require_detectable(Γ, H)
         _require_stabilisable(Γ, Q)
+    # A measurement counts in units of its noise, to the next power of two, which changes no digit.
+    noise = np.sqrt(np.diag(R))
+    unit = 2.0 ** -np.round(np.log2(np.where(noise > 0, noise, 1.0)))
+    H, R = unit[:, None] * H, unit[:, None] * R * unit
     if len(H) == 0:
         P = stationary_covariance(Γ, Q)
     else:
@@ -115,6 +142,7 @@ def steady_state(Γ: FloatArray, H: FloatArray, Q: FloatArray, R: FloatArray) ->
             f"the Riccati solver's answer is not a steady state (relative residual {residual:.1e}); "
             f"the system is too badly scaled or too close to an unobservable unit root"
         )
+    K = K * unit
     return SteadyState(P, Γ @ K, (filtered + filtered.T) / 2, K, closed_loop)
 
 
