@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy.typing as npt
-
 from undertow._checks import FloatArray
 from undertow._kernel import spliced
 from undertow.errors import InvalidInputError
@@ -150,18 +148,8 @@ class Autopilot(LearningPolicy):
         self._guests.observe(self._stage.context)
         LearningPolicy._apply_context(self)
 
-    def warm_start(
-        self,
-        arms: npt.ArrayLike,
-        rewards: npt.ArrayLike,
-        *,
-        contexts: npt.ArrayLike | None = None,
-        features: npt.ArrayLike | None = None,
-    ) -> None:
-        """Take in a table of past rounds, as every learner does, and lead the candidates through them."""
-        with self._lock:
-            LearningPolicy.warm_start(self, arms, rewards, contexts=contexts, features=features)
-            self._guests.lead_through(self._log, self._context_first)
+    def _note_past(self) -> None:
+        self._guests.lead_through(self._log, self._context_first)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue; not possible with candidates of your own, whose state is not ours."""

@@ -162,6 +162,10 @@ class LearningPolicy(ContextPolicy):
                 self._block(number)[NEXT] = min(self._block(number)[NEXT], max(n, self._state[self._head]))
         if self._context_first and m:
             self._due = "observe"
+        self._note_past()
+
+    def _note_past(self) -> None:
+        """Take note of the rounds of a warm start, which are in the log."""
 
     def _take_parts(self, old: Self) -> None:
         take_learner(self, old)

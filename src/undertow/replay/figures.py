@@ -22,6 +22,11 @@ _POINTS = 500  # of a line over rounds
 _NAMES = {"rejection": "rejection", "ips": "IPS", "snips": "self-normalised IPS", "dr": "doubly robust"}
 
 
+def _reach(value: float, low: float, high: float) -> list[list[float]]:
+    """Return how far an interval reaches to both sides; one without width may miss its value by rounding."""
+    return [[max(value - low, 0.0)], [max(high - value, 0.0)]]
+
+
 def draw_replay(result: Replay, folder: Path) -> list[Figure]:
     """Draw what every policy won in all, and where it won it."""
     table = result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True)
@@ -34,14 +39,7 @@ def draw_replay(result: Replay, folder: Path) -> list[Figure]:
     axis.axvline(100 * fixed["share"], color="black", lw=1.2, ls="--", label=fixed["policy"])
     for place, row in enumerate(table.iter_rows(named=True)):
         value, low, high = (100 * row[name] for name in ("share", "share_low", "share_high"))
-        axis.errorbar(
-            value,
-            place,
-            xerr=[[max(value - low, 0.0)], [max(high - value, 0.0)]],
-            fmt="o",
-            ms=5,
-            color=colour(row["policy"]),
-        )
+        axis.errorbar(value, place, xerr=_reach(value, low, high), fmt="o", ms=5, color=colour(row["policy"]))
     axis.set_yticks(range(table.height), table["policy"].to_list(), fontsize=SMALL)
     axis.invert_yaxis()
     axis.set_xlabel("share won, %: 0 is any arm at random, 100 the best arm of every round", fontsize=SMALL)
@@ -135,15 +133,7 @@ def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
     for place, part in enumerate((found.fixed_ahead, found.rule_share), start=1):
         value, low, high = (100 * number for number in part)
         right.bar(place, value, color=(ARMS[1], ARMS[0])[place - 1], width=0.6)
-        right.errorbar(
-            place,
-            value,
-            [[max(value - low, 0.0)], [max(high - value, 0.0)]],
-            fmt="none",
-            ecolor="black",
-            lw=1.2,
-            capsize=3,
-        )
+        right.errorbar(place, value, _reach(value, low, high), fmt="none", ecolor="black", lw=1.2, capsize=3)
     right.axhline(0, color=_GREY, lw=0.8)
     right.set_xticks(range(3), names, fontsize=SMALL - 1)
     right.set_ylim(min(0, *right.get_ylim()), 100)
