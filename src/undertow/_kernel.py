@@ -94,6 +94,12 @@ def _compiled(function: F) -> F:
     return compiled
 
 
+def to_be_compiled(module: str) -> bool:
+    """Tell whether a module's kernels are still to be compiled and can be kept."""
+    folder = None if numba.config.DISABLE_JIT else _cache_folder(module)
+    return folder is not None and not any(folder.rglob("*.nbi"))
+
+
 def source_stamp(module: str) -> str:
     """Return a hash of a module's source and of all undertow sources that it can reach through imports."""
     reached: dict[Path, bytes] = {}

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
+from undertow.policies import beside
 from undertow.policies.background import begin_anew, ready, start
 from undertow.policies.base import LivePolicy
 from undertow.policies.contextual import ContextPolicy
@@ -221,6 +222,7 @@ class LearningPolicy(ContextPolicy):
         twin = LivePolicy.for_run(self, number, context_first=context_first)
         assert isinstance(twin, LearningPolicy)
         twin.refit = "inline"
+        beside.begin(self._members[0].fitted_by)
         return twin
 
     # Fits
@@ -283,6 +285,8 @@ class LearningPolicy(ContextPolicy):
         if self._under_way:
             for number, task, answer in ready(self):
                 self._install(number, task, answer)
+        if not self._checkpoints:
+            beside.begin(self._members[0].fitted_by)
         if not self._checkpoints or t - self._checkpoints[-1][0] >= self._spacing:
             while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= t - self.max_delay:
                 self._checkpoints.popleft()

@@ -70,6 +70,8 @@ class LevelsModel(NamedTuple):
 class LevelsMember(Member):
     """A shared level, a slow and a fast level of each arm, and weights on features (`identify.fit_levels`)."""
 
+    fitted_by = "fit_levels"
+
     @property
     def lags(self) -> int:
         """How many past contexts serve as features."""

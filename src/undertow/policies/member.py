@@ -4,12 +4,13 @@ import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from undertow._checks import FloatArray
 from undertow._kernel import inlined
+from undertow.policies import beside
 
 __all__ = [
     "ALARMED",
@@ -139,6 +140,8 @@ class Member(abc.ABC):
     feature_dim: int
     context_first: bool
 
+    fitted_by: ClassVar[str] = ""  # the function of `identify` that needs the same kernels as a fit, where there is one
+
     @property
     @abc.abstractmethod
     def name(self) -> str:
@@ -184,6 +187,7 @@ class Member(abc.ABC):
 
 def attempt(make: Callable[[], Fit]) -> Fit | Exception:
     """Make a fit, or return why it failed: whatever it is, the policy goes on with the model it has."""
+    beside.finish()
     try:
         return make()
     except Exception as error:

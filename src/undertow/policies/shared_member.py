@@ -46,6 +46,8 @@ _UNIT_ROOT = 0.999
 class SharedMember(Member):
     """One shared hidden system of unknown order (`identify.fit`, kept up to date)."""
 
+    fitted_by = "fit"
+
     @property
     def name(self) -> str:
         """What people call the model."""

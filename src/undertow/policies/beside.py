@@ -1,0 +1,56 @@
+"""Compiling on two cores: a process of its own compiles what fits need, beside what decisions need.
+
+numba compiles on one core, and a learner's kernels take half a minute and more, once. A good part of them are those of
+fits, which nothing needs before the start-up is over. Another process compiles these meanwhile and leaves them on disk,
+where this one finds them. Whatever goes wrong there, this one compiles them itself.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from undertow._kernel import to_be_compiled
+
+__all__ = ["begin", "finish"]
+
+_KERNELS = {"fit": "undertow.identify.descent", "fit_levels": "undertow.identify.levels"}  # where they are compiled
+_PROGRAM = "from undertow import identify; identify.{}([0, 1, 0, 1], [0.0, 1.0, 2.0, 4.0])"
+_PATIENCE = 300  # seconds
+
+_lock = threading.Lock()
+_under_way: threading.Thread | None = None
+
+
+def begin(name: str) -> None:
+    """Have another process compile a function of `identify`, where that is not on disk yet and a core is free."""
+    global _under_way
+    with _lock:
+        idle = _under_way is None or not _under_way.is_alive()
+        if idle and to_be_compiled(_KERNELS[name]) and _core_to_spare():
+            command = [sys.executable, "-P", "-c", _PROGRAM.format(name)]  # -P: no modules of the present folder
+            thread = threading.Thread(target=_run, args=(command,), name="undertow-compiles", daemon=True)
+            thread.start()
+            _under_way = thread
+
+
+def _core_to_spare() -> bool:
+    """Tell whether a second process has a core to run on; a program that embeds Python is none to be started again."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores > 1 and Path(sys.executable or "").name.startswith("python")
+
+
+def finish() -> None:
+    """Wait until the other process has ended, if there is one."""
+    if _under_way is not None:
+        _under_way.join()
+
+
+def _run(command: list[str]) -> None:
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    quiet = subprocess.DEVNULL
+    with contextlib.suppress(OSError, subprocess.SubprocessError):  # then this process compiles
+        subprocess.run(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_PATIENCE)
