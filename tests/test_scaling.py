@@ -288,3 +288,34 @@ def test_columns_that_never_vary_or_never_come(name: str) -> None:
         policy.learn(decision, -1e6)
         policy.observe([1e9, math.nan])
     np.testing.assert_allclose(decision.forecast, -1e6)
+
+
+@pytest.mark.parametrize("size", [9.96921e36, 1e78, -9e151])  # the first stands for an empty cell in netCDF files
+@pytest.mark.parametrize("what", ["context", "reward"])
+@pytest.mark.parametrize("name", RIDGE)
+def test_one_gross_error_leaves_a_policy_that_learns(name: str, what: str, size: float) -> None:
+    """Seed 0: arm 1 pays one more, noise 0.1; the error comes in round 20, and units change in rounds 32, 64, 128."""
+    rng = np.random.default_rng(0)
+    policy = make_policy(name, random_system(2, 1, 2, rng=0), standardise=True, rng=0)
+    best = 0
+    for t in range(300):
+        decision = policy.decide()
+        assert np.isfinite(decision.forecast).all()
+        best += decision.arm if t >= 200 else 0
+        gross = t == 20
+        policy.learn(decision, size if gross and what == "reward" else decision.arm + 0.1 * rng.standard_normal())
+        policy.observe([size if gross and what == "context" else rng.standard_normal()])
+    assert best > 90 or what == "reward"  # beside such a reward, all others are the same
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("name", ["discounted-linucb", "sliding-window-linucb"])
+def test_forgetting_policies_stay_finite_at_any_size(name: str, standardise: bool) -> None:
+    """Seed 0: contexts around 1e140, hardly apart."""
+    rng = np.random.default_rng(0)
+    policy = make_policy(name, random_system(2, 1, 2, rng=0), standardise=standardise)
+    for t in range(40):
+        decision = policy.decide()
+        assert np.isfinite([decision.forecast, decision.width]).all()
+        policy.learn(decision, rng.standard_normal())
+        policy.observe([1e140 if t > 3 else 1.0])

@@ -35,7 +35,7 @@ __all__ = ["DiscountedLinUCB", "SlidingWindowLinUCB"]
 
 _SETTINGS = 4
 _ROUNDING = 2.0**-46  # of a pivot, relative to its diagonal entry
-_DROPPED = 1e100  # a pivot beside which everything is nothing
+_DROPPED = math.inf  # a pivot beside which everything is nothing
 
 
 _AXES = {"b": "kp", "V": "kpp", "V2": "kpp", "past_inputs": "hp"}

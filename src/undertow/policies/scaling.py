@@ -88,16 +88,27 @@ class Change(NamedTuple):
 
 
 def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> None:
-    """Rebuild the factor of one regression, W = L⁻¹ and u = Wb, in the new units."""
-    p, T = len(u), change.T
-    L = solve_triangular(W, np.eye(p), lower=True)
-    M, b = L @ L.T - ridge * np.eye(p), L @ u
+    """Rebuild the factor of one regression, W = L⁻¹ and u = Wb, in the new units.
+
+    Where a gross error, such as 1e36 for a cell that was empty, has left nothing but rounding in it, it begins anew.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            W[:], u[:] = _changed(W, u, ridge, change)
+    except (np.linalg.LinAlgError, ValueError):  # no inverse, no factor, or no numbers any more
+        W[:], u[:] = np.eye(len(u)) / math.sqrt(ridge), 0.0
+
+
+def _changed(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> tuple[FloatArray, FloatArray]:
+    one, T = np.eye(len(u)), change.T
+    L = solve_triangular(W, one, lower=True)
+    M, b = L @ L.T - ridge * one, L @ u
     faint = np.diag(M) < _FAINT * ridge
     M[faint], M[:, faint], b[faint] = 0.0, 0.0, 0.0
     b = T @ (change.slope[-1] * b + change.shift[-1] * M[0])
-    factor = np.linalg.cholesky(ridge * np.eye(p) + T @ M @ T.T)
-    W[:] = solve_triangular(factor, np.eye(p), lower=True)
-    u[:] = W @ b
+    factor = np.linalg.cholesky(ridge * one + T @ M @ T.T)
+    new = np.asarray(solve_triangular(factor, one, lower=True))
+    return new, np.asarray_chkfinite(new @ b)
 
 
 def change_inputs(inputs: Inputs, change: Change) -> None:
