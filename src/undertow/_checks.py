@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import operator
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,13 +27,7 @@ _FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the
 
 def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
     """Return a read-only float64 copy with the wanted shape, whose letters stand for any length."""
-    try:
-        given = np.asarray(value)
-        if given.dtype.kind not in "biufO":
-            raise TypeError
-        result = np.array(given, dtype=np.float64, order="C")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"{name}: expected real numbers of shape {_spell(shape)}, got {value!r:.80}") from error
+    result = np.array(_real(name, value, f" of shape {_spell(shape)}"), order="C")
     fits = result.ndim == len(shape) and all(
         isinstance(want, str) or got == want for got, want in zip(result.shape, shape, strict=True)
     )
@@ -47,6 +42,31 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
             raise InvalidInputError(f"{name}: expected {wanted}, got {result[where]}{place}")
     result.setflags(write=False)
     return result
+
+
+def numbers(name: str, value: npt.ArrayLike) -> FloatArray:
+    """Return real numbers of any shape, to learn which it is before `array` checks it and them."""
+    return _real(name, value, "")
+
+
+def _real(name: str, value: npt.ArrayLike, wanted: str) -> FloatArray:
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind not in "biufO":
+            raise TypeError
+        result = given.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{name}: expected real numbers{wanted}, got {value!r:.80}") from error
+    if isinstance(value, np.ma.MaskedArray):  # what is masked is missing, whatever stands behind the mask
+        return np.where(np.ma.getmaskarray(value), math.nan, result)
+    return result
+
+
+def entries(name: str, value: Any) -> list[Any]:
+    """Return the entries of a list, or of anything else that can be gone through; a text is no list."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        raise InvalidInputError(f"{name}: expected a list, got {value!r:.80}")
+    return list(value)
 
 
 def row(name: str, value: npt.ArrayLike, shape: tuple[int], *, missing: bool = False) -> FloatArray:
@@ -188,7 +208,12 @@ def choice(name: str, value: Any, choices: tuple[C, ...]) -> C:
 
 def indices(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, below: int) -> npt.NDArray[np.int64]:
     """Return whole numbers from 0 to below - 1, as arms are counted."""
-    given = np.asarray(value)
+    try:
+        given = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidInputError(
+            f"{name}: expected whole numbers of shape {_spell(shape)}, got {value!r:.80}"
+        ) from error
     if given.dtype.kind not in "iu" and given.size:
         raise InvalidInputError(f"{name}: expected whole numbers, got {value!r:.80}")
     result = array(name, given, shape).astype(np.int64)

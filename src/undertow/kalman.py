@@ -148,7 +148,8 @@ def filter(
     if contexts is None and rewards is None:
         raise InvalidInputError("contexts, rewards: expected at least one of them, got neither")
     m, k = system.context_dim, system.arm_count
-    n = len(np.atleast_1d(contexts if contexts is not None else rewards))  # type: ignore[arg-type]
+    name, given = ("rewards", rewards) if contexts is None else ("contexts", contexts)
+    n = len(np.atleast_1d(_checks.numbers(name, given)))  # type: ignore[arg-type]
     θ = _checks.array("contexts", np.full((n, m), np.nan) if contexts is None else contexts, (n, m), missing=True)
     x = _checks.array("rewards", np.full((n, k), np.nan) if rewards is None else rewards, (n, k), missing=True)
     d = system.state_dim
@@ -194,7 +195,7 @@ def steady_state(system: LinearGaussianSystem, arms: Iterable[int] = ()) -> Stea
     >>> everything.filter_gain.shape
     (5, 3)
     """
-    seen = _checks.indices("arms", np.fromiter(arms, np.int64), ("n",), below=system.arm_count)
+    seen = _checks.indices("arms", _checks.entries("arms", arms), ("n",), below=system.arm_count)
     if not seen.size:
         return system.steady_state
     Γ, _, Q, C, _, R, c, _, σ2 = system.symbols

@@ -88,11 +88,12 @@ def simulate(
     >>> run.regret.shape, run.windows.shape
     ((4, 1000), (4, 1000, 2))
     """
-    wanted = {_checks.choice("record", name, (*_TABLES, "errors")) for name in record}
+    wanted = {_checks.choice("record", name, (*_TABLES, "errors")) for name in _checks.entries("record", record)}
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     _check_fit(policy, trajectory)
     count = trajectory.runs or 1
-    numbers = range(count) if runs is None else [_checks.integer("runs", number, least=0) for number in runs]
+    given = range(count) if runs is None else _checks.entries("runs", runs)
+    numbers = [_checks.integer("runs", number, least=0) for number in given]
     if len(numbers) != count:
         raise InvalidInputError(
             f"runs: expected {count} numbers, one for each run of the trajectory, got {len(numbers)}"

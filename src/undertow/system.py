@@ -104,16 +104,13 @@ class LinearGaussianSystem:
         k = len(c)
         if k == 0:
             raise InvalidInputError("arms: expected at least one row, one for each arm, got none")
-        C = _no_rows(d) if context_map is None or np.size(context_map) == 0 else context_map
-        C = _checks.array("context_map", C, ("m", d))
+        C = _checks.array("context_map", _rows("context_map", context_map, d), ("m", d))
         m = len(C)
         if m and context_noise is None:
             raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance beside context_map, got None")
-        R = _no_rows(0) if context_noise is None or np.size(context_noise) == 0 else context_noise
-        R = _checks.covariance("context_noise", R, m, definite=True)
-        σ2 = _checks.array(
-            "reward_noise", np.full(k, reward_noise) if np.ndim(reward_noise) == 0 else reward_noise, (k,)
-        )
+        R = _checks.covariance("context_noise", _rows("context_noise", context_noise, 0), m, definite=True)
+        σ2 = _checks.numbers("reward_noise", reward_noise)
+        σ2 = _checks.array("reward_noise", np.full(k, σ2) if σ2.ndim == 0 else σ2, (k,))
         if (σ2 <= 0).any():
             raise InvalidInputError(f"reward_noise: expected variances above 0, got {σ2.min():g}")
         Q = _checks.covariance("state_noise", state_noise, d)
@@ -391,5 +388,7 @@ def _initial_law(
     return _checks.array("initial_mean", mean, (d,)), _checks.covariance("initial_covariance", covariance, d)
 
 
-def _no_rows(columns: int) -> FloatArray:
-    return np.empty((0, columns))
+def _rows(name: str, value: npt.ArrayLike | None, columns: int) -> FloatArray:
+    """Return what was given, or no rows where that is nothing."""
+    given = np.empty(0) if value is None else _checks.numbers(name, value)
+    return given if given.size else np.empty((0, columns))

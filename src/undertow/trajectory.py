@@ -61,7 +61,8 @@ class Trajectory:
         features: npt.ArrayLike | None = None,
         states: npt.ArrayLike | None = None,
     ) -> None:
-        checked = _checks.array("rewards", rewards, ("runs", "n", "k") if np.ndim(rewards) == 3 else ("n", "k"))
+        several = _checks.numbers("rewards", rewards).ndim == 3
+        checked = _checks.array("rewards", rewards, ("runs", "n", "k") if several else ("n", "k"))
         lead = checked.shape[:-1]
         if 0 in checked.shape:
             raise InvalidInputError(f"rewards: expected at least one round and one arm, got shape {checked.shape}")
@@ -171,7 +172,7 @@ def sample_paths(
     burn_in = _checks.integer("burn_in", start.burn_in, least=0)
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     numbers = _run_numbers(runs)
-    seeds = _checks.seed_sequence(rng)
+    seeds, states = _checks.seed_sequence(rng), _checks.flag("states", states)
     d, m, k = len(symbols.Γ), len(symbols.C), len(symbols.c)
     _require_memory(len(numbers) * rounds * (m + 2 * k + (d if states else 0)))
     contexts = np.empty((len(numbers), rounds, m))
@@ -216,7 +217,7 @@ def _run_numbers(runs: int | Sequence[int] | None) -> Sequence[int]:
         return [0]
     if isinstance(runs, int | np.integer):
         return range(_checks.integer("runs", runs, least=1))
-    numbers = [_checks.integer("runs", number, least=0) for number in runs]
+    numbers = [_checks.integer("runs", number, least=0) for number in _checks.entries("runs", runs)]
     if not numbers:
         raise InvalidInputError("runs: expected at least one run number, got none")
     return numbers

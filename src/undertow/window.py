@@ -73,7 +73,7 @@ def window_bias(system: LinearGaussianSystem, predicted_mean: npt.ArrayLike, win
     """
     window = _checks.integer("window", window, least=0)
     d = system.state_dim
-    rows: tuple[int | str, ...] = (d,) if np.ndim(predicted_mean) == 1 else ("n", d)
+    rows: tuple[int | str, ...] = (d,) if _checks.numbers("predicted_mean", predicted_mean).ndim == 1 else ("n", d)
     z = _checks.array("predicted_mean", predicted_mean, rows)
     return np.asarray(z @ (system.arms @ np.linalg.matrix_power(system.steady_state.closed_loop, window)).T)
 

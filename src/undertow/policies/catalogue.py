@@ -57,8 +57,8 @@ def make(name: str, *args: Any, **parameters: Any) -> LivePolicy:
     >>> make("ares", arms=2, context_dim=1, max_window=5)
     ARES(arms=2, context_dim=1, max_window=5)
     """
-    if name not in _ENTRIES:
-        raise InvalidInputError(f"name: no policy is called {name!r}; known are {', '.join(sorted(_ENTRIES))}")
+    if not isinstance(name, str) or name not in _ENTRIES:
+        raise InvalidInputError(f"name: no policy is called {name!r:.60}; known are {', '.join(sorted(_ENTRIES))}")
     entry = _ENTRIES[name]
     if unknown := sorted(parameters.keys() - entry.parameters.keys()):
         raise InvalidInputError(f"{unknown[0]}: {name} has no such parameter; it takes {', '.join(entry.parameters)}")
