@@ -302,3 +302,22 @@ def test_bad_series_and_beliefs() -> None:
         KalmanFilter(system, Belief(np.zeros(2), np.eye(2)))
     with pytest.raises(InvalidInputError, match=r"belief.covariance: expected a positive semi-definite"):
         kalman.predict(Belief(np.zeros(3), -np.eye(3)), system)
+
+
+def test_a_belief_beyond_all_numbers_is_refused() -> None:
+    system = LinearGaussianSystem(
+        dynamics=np.diag([0.9, 1.5]), arms=[[1, 0]], state_noise=np.eye(2), reward_noise=1.0, context_map=[[1, 0]],
+        context_noise=[[1]], initial_covariance=np.eye(2),
+    )  # fmt: skip
+    message = "system: within 1000 rounds the belief about its state grew beyond all numbers"
+    live = KalmanFilter(system)
+    before = live.belief
+    for call in (
+        lambda: kalman.filter(system, np.zeros((1000, 1))),
+        lambda: kalman.predict(before, system, 1000),
+        lambda: live.predict(1000),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            call()
+    np.testing.assert_array_equal(live.belief.covariance, before.covariance)
+    assert np.isfinite(kalman.filter(system, np.zeros((800, 1))).covariances).all()

@@ -14,6 +14,7 @@ from helpers import full_system, make_policy, with_gaps
 from undertow import (
     InvalidInputError,
     KalmanFilter,
+    LinearGaussianSystem,
     OutOfTurnError,
     Trajectory,
     UnknownDecisionError,
@@ -556,6 +557,54 @@ def test_policies_that_know_a_system_are_told_one() -> None:
     with pytest.raises(InvalidInputError, match="arms: expected 2, as the system has, got 3"):
         KalmanGreedy(paper_system(1), arms=["a", "b", "c"])
     assert KalmanGreedy(paper_system(1), arms=["a", "b"]).decide().name == "a"
+
+
+def growing_unseen(seed: int) -> tuple[LinearGaussianSystem, LinearGaussianSystem]:
+    """Return a system, and the same in other coordinates with one mode more, which grows and which nobody sees."""
+    system = random_system(3, 1, 3, rng=seed, spectral_radius=0.9)
+    S = np.random.default_rng(seed).standard_normal((4, 4)) + 2 * np.eye(4)
+    Γ = np.zeros((4, 4))
+    Γ[:3, :3], Γ[3] = system.dynamics, [0.3, -0.4, 0.5, 1.5]
+    Q = np.eye(4)
+    Q[:3, :3] = system.state_noise
+    first = np.eye(4)
+    first[:3, :3] = system.initial_covariance
+    C, c = (
+        np.hstack([part, np.zeros((len(part), 1))]) @ np.linalg.inv(S) for part in (system.context_map, system.arms)
+    )
+    more = LinearGaussianSystem(
+        dynamics=S @ Γ @ np.linalg.inv(S),
+        arms=c,
+        state_noise=S @ Q @ S.T,
+        reward_noise=system.reward_noise,
+        context_map=C,
+        context_noise=system.context_noise,
+        initial_covariance=S @ first @ S.T,
+    )
+    return system, more
+
+
+@pytest.mark.parametrize("name", ["context-oracle", "kalman-greedy", "kalman-ucb", "full-information-oracle"])
+def test_a_mode_that_grows_unseen_changes_nothing(name: str) -> None:
+    """After 880 rounds the variance of such a mode is beyond all numbers."""
+    system, more = growing_unseen(0)
+    path = system.sample(1500, rng=1)
+    one, two = (simulate(make_policy(name, each), path, record=["forecasts", "widths"]) for each in (system, more))
+    np.testing.assert_array_equal(one.arms, two.arms)
+    np.testing.assert_allclose(two.forecasts, one.forecasts, atol=1e-10)  # type: ignore[arg-type]
+    np.testing.assert_allclose(two.widths, one.widths, atol=1e-10)  # type: ignore[arg-type]
+
+
+def test_a_system_of_which_nothing_is_seen() -> None:
+    system = LinearGaussianSystem(
+        dynamics=[[1.5]], arms=[[0.0], [0.0]], state_noise=[[1.0]], reward_noise=1.0, initial_covariance=[[1.0]],
+        reward_offset=[0.0, 1.0],
+    )  # fmt: skip
+    policy = KalmanUCB(system)
+    for _ in range(1500):
+        decision = policy.decide()
+        policy.learn(decision, 0.0)
+    assert (decision.arm, *decision.forecast, *decision.width) == (1, 0.0, 1.0, 0.0, 0.0)
 
 
 # Registry and files

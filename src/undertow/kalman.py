@@ -98,6 +98,7 @@ def predict(belief: Belief, system: LinearGaussianSystem, rounds: int = 1) -> Be
     z, P = _copy(belief, system)
     for _ in range(rounds):
         predict_step(z, P, system.symbols)
+    _require_numbers(z, P, rounds)
     return Belief(z, P)
 
 
@@ -160,6 +161,7 @@ def filter(
     filter_series(
         z, P, θ, x, system.symbols, predicted_means, predicted_covariances, means, covariances, log_likelihoods
     )
+    _require_numbers(predicted_means, predicted_covariances, n)
     forecasts = predicted_means @ system.arms.T + system.reward_offset
     return Filtered(predicted_means, predicted_covariances, means, covariances, forecasts, log_likelihoods)
 
@@ -251,8 +253,19 @@ class KalmanFilter:
 
     def predict(self, rounds: int = 1) -> None:
         """Let some rounds pass."""
+        mean, covariance = self._mean.copy(), self._covariance.copy()
         for _ in range(_checks.integer("rounds", rounds, least=0)):
-            predict_step(self._mean, self._covariance, self.system.symbols)
+            predict_step(mean, covariance, self.system.symbols)
+        _require_numbers(mean, covariance, rounds)
+        self._mean, self._covariance = mean, covariance
+
+
+def _require_numbers(means: FloatArray, covariances: FloatArray, rounds: int) -> None:
+    if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
+        raise InvalidInputError(
+            f"system: within {rounds} rounds the belief about its state grew beyond all numbers, since nothing was "
+            f"seen of a mode that grows; take fewer rounds, or leave the mode out"
+        )
 
 
 def _copy(belief: Belief, system: LinearGaussianSystem) -> tuple[FloatArray, FloatArray]:

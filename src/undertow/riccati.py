@@ -106,6 +106,24 @@ def unobserved_modes(Γ: FloatArray, H: FloatArray) -> FloatArray:
     )
 
 
+def seen_directions(Γ: FloatArray, H: FloatArray) -> FloatArray:
+    """Return an orthonormal basis, in columns, of what of the state ever reaches Hz; the rest leaves no trace in it.
+
+    It spans the rows of H, HΓ, HΓ², …, made orthonormal as they come, since powers of Γ would drown one another.
+    """
+    norms = np.linalg.norm(H, axis=1)
+    new = H[norms > 0].T / norms[norms > 0]
+    U = np.empty((len(Γ), 0))
+    while new.shape[1]:
+        for _ in range(2):  # the second time takes away what rounding left
+            new = new - U @ (U.T @ new)
+        left, sizes, _ = np.linalg.svd(new, full_matrices=False)
+        new = left[:, sizes > _RANK]
+        U = np.hstack([U, new])
+        new = Γ.T @ new / max(1.0, float(np.linalg.norm(Γ, 2)))
+    return U
+
+
 def steady_state(Γ: FloatArray, H: FloatArray, Q: FloatArray, R: FloatArray) -> SteadyState:
     """Solve the Riccati equation P = ΓPΓ' + Q − ΓPH'(HPH' + R)⁻¹HPΓ' and derive the gains from P.
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
+from undertow import _checks, riccati
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.policies.base import LivePolicy
@@ -17,6 +17,7 @@ from undertow.policies.decision import Claims, Decision
 from undertow.policies.known_steps import FULL_INFORMATION_KERNELS, INFORMATION_BONUS, KERNELS, NO_BONUS, STATE_BONUS
 from undertow.policies.play import Kernels
 from undertow.policies.state import ROUNDS, new_state
+from undertow.symbols import Symbols
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["IDEA", "ContextOracle", "FullInformationOracle", "KalmanGreedy", "KalmanUCB"]
@@ -86,13 +87,12 @@ class KnownPolicy(LivePolicy):
         if self.arm_count != system.arm_count:
             raise InvalidInputError(f"arms: expected {system.arm_count}, as the system has, got {self.arm_count}")
         factor = _checks.number("exploration", getattr(self, "exploration", 1.0), least=0)
-        d = system.state_dim
+        mean, covariance, symbols = _what_is_seen(system)
+        d = len(mean)
         settings = np.array([d, self.uses_rewards, factor, self.bonus, self._context_first, 0])
-        belief = system.initial_mean, system.initial_covariance, np.zeros(d)
-        symbols = system.symbols
         if self.minimise:
             symbols = symbols._replace(c=-symbols.c, x0=-symbols.x0)
-        return new_state(system.arm_count, system.context_dim, 0, settings, *belief, *symbols)
+        return new_state(system.arm_count, system.context_dim, 0, settings, mean, covariance, np.zeros(d), *symbols)
 
     # A late reward is applied at its own round: the state goes back there, and what came since is filtered again.
 
@@ -175,6 +175,21 @@ class KnownPolicy(LivePolicy):
                 int(arrays["round_arms"][i]),
                 float(arrays["round_rewards"][i]),
             )
+
+
+def _what_is_seen(system: LinearGaussianSystem) -> tuple[FloatArray, FloatArray, Symbols]:
+    """Return the law of the first state and the system, without modes that grow for ever and that nobody ever sees.
+
+    Neither contexts nor rewards depend on such a mode, but the belief about it would grow beyond all numbers. With U
+    the directions that are seen, U'Γ = (U'ΓU)U', so that U'z is a system by itself.
+    """
+    mean, covariance, symbols = system.initial_mean, system.initial_covariance, system.symbols
+    H = np.vstack([symbols.C, symbols.c])
+    if (np.abs(riccati.unobserved_modes(symbols.Γ, H)) <= 1 + riccati.UNIT_CIRCLE).all():
+        return mean, covariance, symbols
+    U = riccati.seen_directions(symbols.Γ, H)
+    seen = {"Γ": U.T @ symbols.Γ @ U, "μ": U.T @ symbols.μ, "Q": U.T @ symbols.Q @ U}
+    return U.T @ mean, U.T @ covariance @ U, symbols._replace(**seen, C=symbols.C @ U, c=symbols.c @ U)
 
 
 @register("context-oracle", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418 (the Oracle)")
