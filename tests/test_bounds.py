@@ -295,6 +295,43 @@ def test_mistakes(call: Any, message: str) -> None:
         call(paper_system(1))
 
 
+def noise_bounds(**given: Any) -> dict[str, Any]:
+    return {"noise_bound": 1.0, "confidence": 0.1, "ridge": 1.0, "weight_bound": 100.0} | given
+
+
+SYSTEM, GRAM = paper_system(1), 2 * np.eye(2)
+ROWS: dict[str, Any] = {"inputs": np.ones((4, 2)), "rewards": np.ones(4), "biases": np.zeros(4)}
+SCALARS: list[tuple[Any, dict[str, Any]]] = [  # every function with a call that works
+    (norm_bound, {"covariance": [[1.0]], "confidence": 0.1}),
+    (bias_factor, {"system": SYSTEM, "window": 3}),
+    (noise_width, {"V": GRAM} | noise_bounds()),
+    (model_error_bound, {"V": GRAM, "plays": 3, "bias": 0.1} | noise_bounds()),
+    (prediction_error_bound, {"V": GRAM, "model_error": 1.0, "inputs": [1, 2]}),
+    (stacked_contexts, {"system": SYSTEM, "window": 2}),
+    (bound_terms, {"system": SYSTEM, "window": 2, "rounds": 10, "bias_factor_known": 0.1} | noise_bounds()),
+    (printed_regret_bound, {"system": SYSTEM, "window": 2, "rounds": 10, "width": "noise"} | noise_bounds()),
+    (corrected_regret_bound, {"system": SYSTEM, "window": 2, "rounds": 10, "width": "noise"} | noise_bounds()),
+    (regret_rate, {"rounds": 9, "window": 2, "context_dim": 1, "arm_count": 2, "decay": 0.5, "printed": False}),
+    (cost_inequality, {"system": SYSTEM, "window": 1, "arm": 0, "window_penalty": 0.1} | ROWS | noise_bounds()),
+    (lower_bound, {"system": SYSTEM, "rounds": 10, "context_first": False}),
+    (repaired_lower_bound, {"system": SYSTEM, "rounds": 10}),
+    (printed_lower_bound, {"system": SYSTEM, "rounds": 10}),
+]
+WHOLE = {"window", "plays", "rounds", "context_dim", "arm_count", "arm"}
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "name"),
+    [(call, given, name) for call, given in SCALARS for name in given if name not in ("system", "width")],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
+)
+def test_every_bad_argument_is_named(call: Any, given: dict[str, Any], name: str) -> None:
+    call(**given)
+    for bad in (math.nan, math.inf, -1, "x", 1j, [[1, 2], [3]], *([0.5, True] if name in WHOLE else [])):
+        with pytest.raises(InvalidInputError, match=f"^{name}: expected"):
+            call(**given | {name: bad})
+
+
 def test_the_repaired_bound_is_for_equal_means() -> None:
     system = random_system(3, 1, 2, rng=0, drift=True)
     with pytest.raises(InvalidInputError, match="for arms with the same mean reward; use lower_bound"):

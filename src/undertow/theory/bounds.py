@@ -117,11 +117,12 @@ def norm_bound(covariance: npt.ArrayLike, confidence: float) -> float:
     >>> round(norm_bound([[1.0]], 0.05), 3)
     10.453
     """
-    Σ = np.asarray(covariance, dtype=np.float64)
-    Σ = _checks.covariance("covariance", Σ, len(np.atleast_1d(Σ)))
+    Σ = _checks.array("covariance", covariance, ("d", "d"))
+    Σ = _checks.covariance("covariance", Σ, len(Σ))
     x = math.log(1 / _checks.fraction("confidence", confidence))
     eigenvalues = np.linalg.eigvalsh(Σ)
-    return float(eigenvalues.sum() + 2 * math.sqrt(float((eigenvalues**2).sum()) * x) + 2 * eigenvalues[-1] * x)
+    largest = eigenvalues.max(initial=0.0)
+    return float(eigenvalues.sum() + 2 * math.sqrt(float((eigenvalues**2).sum()) * x) + 2 * largest * x)
 
 
 def bias_factor(system: LinearGaussianSystem, window: int) -> float:
@@ -147,10 +148,14 @@ def noise_width(
     V: npt.ArrayLike, *, noise_bound: float, confidence: float = 0.1, ridge: float = 1.0, weight_bound: float = 100.0
 ) -> float:
     """Return e = √(2B_R² log(det V^½ / (δ det(λI)^½))) + λB_G √tr V⁻¹ (Eq. e_def), a heuristic (T1)."""
-    V = _gram(V, ridge)
+    V, λ = _gram(V), _checks.number("ridge", ridge, above=0)
+    B_R, B_G = (
+        _checks.number("noise_bound", noise_bound, least=0),
+        _checks.number("weight_bound", weight_bound, least=0),
+    )
     x = math.log(1 / _checks.fraction("confidence", confidence)) + np.linalg.slogdet(V)[1] / 2
-    noise = math.sqrt(2 * noise_bound**2 * (x - len(V) * math.log(ridge) / 2))
-    return float(noise + ridge * weight_bound * math.sqrt(np.trace(np.linalg.inv(V))))
+    noise = math.sqrt(2 * B_R**2 * (x - len(V) * math.log(λ) / 2))
+    return float(noise + λ * B_G * math.sqrt(np.trace(np.linalg.inv(V))))
 
 
 def model_error_bound(
@@ -169,7 +174,7 @@ def model_error_bound(
     bound that the learner is told the **b** of Theorem 2.
     """
     e = noise_width(V, noise_bound=noise_bound, confidence=confidence, ridge=ridge, weight_bound=weight_bound)
-    V = _gram(V, ridge)
+    V = _gram(V)
     spread = max(len(V) - ridge * float(np.trace(np.linalg.inv(V))), 0.0)
     return e + math.sqrt(_checks.integer("plays", plays, least=0)) * _checks.number("bias", bias, least=0) * math.sqrt(
         spread
@@ -178,9 +183,9 @@ def model_error_bound(
 
 def prediction_error_bound(model_error: float, V: npt.ArrayLike, inputs: npt.ArrayLike) -> float:
     """Return b √(Θ'V⁻¹Θ), the bound on |Ĝ'Θ − G'Θ| given one on ‖Ĝ − G‖_V (Lemma optimal_value)."""
-    V = np.asarray(V, dtype=np.float64)
+    b, V = _checks.number("model_error", model_error, least=0), _gram(V)
     Θ = _checks.array("inputs", inputs, (len(V),))
-    return float(model_error * math.sqrt(Θ @ np.linalg.solve(V, Θ)))
+    return float(b * math.sqrt(Θ @ np.linalg.solve(V, Θ)))
 
 
 def stacked_contexts(system: LinearGaussianSystem, window: int) -> StackedContexts:
@@ -223,16 +228,16 @@ def bound_terms(
     δ, λ = _checks.fraction("confidence", confidence), _checks.number("ridge", ridge, above=0)
     contexts = stacked_contexts(system, window)
     p = len(contexts.mean) + 1
-    if noise_bound is None:
-        noise_bound = true_noise_bound(system)
+    B_R = true_noise_bound(system) if noise_bound is None else _checks.number("noise_bound", noise_bound, least=0)
+    B_G = _checks.number("weight_bound", weight_bound, least=0)
     moment = contexts.second_moment
     L = n * moment / δ
     growth = math.log(1 + n * L / (λ * p))
     size = math.sqrt(norm_bound(system.stationary_covariance, δ / n)) + float(np.linalg.norm(system.stationary_mean))
     own = bias_factor(system, window)
     told = own if bias_factor_known is None else _checks.number("bias_factor_known", bias_factor_known, least=0)
-    B_e = weight_bound * math.sqrt(λ * p) + math.sqrt(2 * noise_bound**2 * (math.log(n / δ) + p / 2 * growth))
-    spread = math.sqrt(norm_bound(contexts.covariance, δ / n)) if p > 1 else 0.0
+    B_e = B_G * math.sqrt(λ * p) + math.sqrt(2 * B_R**2 * (math.log(n / δ) + p / 2 * growth))
+    spread = math.sqrt(norm_bound(contexts.covariance, δ / n))
     inputs = (spread + float(np.linalg.norm(contexts.mean))) ** 2 + 1
     return BoundTerms(
         L=L,
@@ -244,7 +249,7 @@ def bound_terms(
         B_s=n * math.sqrt(inputs / λ),
         state_size=size,
         bias=own * size,
-        noise_bound=noise_bound,
+        noise_bound=B_R,
     )
 
 
@@ -319,7 +324,9 @@ def regret_rate(
     and Σ(ε_{a*} − ε_a) grows with n, not √n (T3).
     """
     _checks.choice("width", width, ("noise", "noise+bias"))
-    n, s, m, k = rounds, window, context_dim, arm_count
+    n, s = _checks.integer("rounds", rounds, least=1), _checks.integer("window", window, least=0)
+    m, k = _checks.integer("context_dim", context_dim, least=0), _checks.integer("arm_count", arm_count, least=1)
+    decay, printed = _checks.number("decay", decay, least=0), _checks.flag("printed", printed)
     p, log = m * s + 1, math.log(n)
     size = p**0.5 if printed else p**1.5
     rates = {
@@ -352,12 +359,15 @@ def cost_inequality(
     The left, J + |ε|, should not be below the right with probability 1 − δ (Eq. upper_bound_2). Rows of `inputs` are Θ,
     newest first; `biases` are the β of each row (`window_bias` of the filter's prediction).
     """
-    G = window_weights(system, window)[arm]
+    λ, ν = _checks.number("ridge", ridge, above=0), _checks.number("window_penalty", window_penalty, least=0)
+    G = window_weights(system, window)[int(_checks.indices("arm", arm, (), below=system.arm_count))]
     Θ = _checks.array("inputs", inputs, ("n", len(G)))
+    if not len(Θ):
+        raise InvalidInputError("inputs: expected at least one row, the last of which is forecast, got none")
     X = _checks.array("rewards", rewards, (len(Θ),))
     β = _checks.array("biases", biases, (len(Θ),))
     ε = X - Θ @ G - β
-    λ, ν, past, new = ridge, window_penalty, Θ[:-1], Θ[-1]
+    past, new = Θ[:-1], Θ[-1]
     V = λ * np.eye(len(G)) + past.T @ past
     x = np.linalg.solve(V, new)
     e = noise_width(V, noise_bound=noise_bound, confidence=confidence, ridge=λ, weight_bound=weight_bound)
@@ -373,8 +383,6 @@ def _model_error_term(terms: BoundTerms, n: int, k: int, width: str) -> float:
     return k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second)
 
 
-def _gram(V: npt.ArrayLike, ridge: float) -> FloatArray:
-    V = np.asarray(V, dtype=np.float64)
-    V = _checks.covariance("V", V, len(np.atleast_1d(V)), definite=True)
-    _checks.number("ridge", ridge, above=0)
-    return V
+def _gram(V: npt.ArrayLike) -> FloatArray:
+    V = _checks.array("V", V, ("p", "p"))
+    return _checks.covariance("V", V, len(V), definite=True)

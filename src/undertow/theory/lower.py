@@ -28,7 +28,7 @@ def lower_bound(system: LinearGaussianSystem, rounds: int, *, context_first: boo
     1236
     """
     n = _checks.integer("rounds", rounds, least=1)
-    kappa = greedy_regret(system, _error_covariance(system, context_first))
+    kappa = greedy_regret(system, _error_covariance(system, _checks.flag("context_first", context_first)))
     return Estimate(n * kappa.value, n * kappa.error)
 
 
