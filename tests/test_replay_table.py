@@ -215,7 +215,14 @@ def test_phases_are_positions_on_a_circle() -> None:
 
 def test_columns_that_are_said_win_over_names() -> None:
     names = ["reward_a", "reward_b", "arm", "reward", "propensity", "context_c"]
-    assert not find_columns(names).logged
+    with pytest.raises(
+        InvalidInputError, match=r"columns reward_…, one per arm, and columns of a log, .* rewards 'reward_\*'"
+    ):
+        find_columns(names)
+    full = find_columns(names, rewards=["reward_*"])
+    assert (full.logged, full.rewards) == (False, ("reward_a", "reward_b"))
+    one = find_columns([name for name in names if name != "reward_b"])  # one column is no table of arms
+    assert (one.logged, one.unused) == (True, ("reward_a",))
     said = find_columns(names, arm="arm", contexts=["reward_a"])
     assert said.logged
     assert said.contexts == ("reward_a",)

@@ -100,7 +100,14 @@ def find_columns(
     logged = bool(arm or reward or propensity)
     if not rewards and not logged:
         chosen["rewards"] = [name for name in names if name.startswith("reward_") and name not in taken]
-        logged = not chosen["rewards"] and {"arm", "reward"} <= set(names) - taken
+        logged = {"arm", "reward"} <= set(names) - taken
+        if logged and len(chosen["rewards"]) > 1:
+            raise InvalidInputError(
+                "rewards: there are columns reward_…, one per arm, and columns of a log, arm and reward; say which to "
+                "take: rewards 'reward_*', or arm 'arm' for the log"
+            )
+        if logged:
+            chosen["rewards"] = []
     for part in ("contexts", "features"):
         if not given[part]:
             chosen[part] = [name for name in names if name.startswith(f"{part[:-1]}_") and name not in taken]
