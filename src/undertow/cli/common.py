@@ -76,7 +76,8 @@ def main() -> None:
     except OSError as error:
         resumes = len(sys.argv) > 1 and sys.argv[1] in ("study", "compare")
         remedy = "mend this, and the same command continues where it stopped" if resumes else "mend this, and try again"
-        print(f"undertow: {error}; {remedy}", file=sys.stderr)
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"undertow: {place}{error.strerror or error}; {remedy}", file=sys.stderr)
         raise SystemExit(1) from None
 
 

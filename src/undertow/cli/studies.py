@@ -84,9 +84,11 @@ def trials(
 
     All families take tens of minutes; it shows how far it is. --family, --runs and --rounds make it shorter.
     """
+    from undertow.study.folders import require_writable
     from undertow.study.trials import run_trials, show, summarise, write
 
     chosen = words(policies)
+    require_writable(out)
     try:
         with watching(as_json, "problems") as (progress, _):
             table = run_trials(

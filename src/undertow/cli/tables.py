@@ -127,6 +127,7 @@ def replay(
     from undertow.replay.entrants import parse_policies
     from undertow.replay.full import replay_table
     from undertow.replay.logged import replay_log
+    from undertow.study.folders import require_writable
     from undertow.study.plan import policy_specs, read_toml
 
     if policies and plan:
@@ -137,6 +138,7 @@ def replay(
         raise InvalidInputError(
             "learn_from: this is for logs only, and the table knows every arm's reward; leave out --learn-from"
         )
+    require_writable(out)
     settings: dict[str, Any] = {"runs": runs, "seed": seed, "context_first": context_first}
     result: Replay | LogReplay
     try:
@@ -196,11 +198,13 @@ def diagnose(
     from undertow.replay.conduct import plain, write_diagnosis
     from undertow.replay.diagnosis import diagnose as measure
     from undertow.replay.words import answer, arm_lines, closing, describe
+    from undertow.study.folders import require_writable
 
     table = _read(file, rewards, contexts, features, time, phases, minimise, separator, None, None, None)
     if not as_json:
         for line in [f"{table.rounds} rounds", *table.columns.describe()]:
             print(f"{file}: {line}", file=sys.stderr)
+    require_writable(out)
     found = measure(table, seed=seed, block=block, context_first=context_first)
     written = write_diagnosis(found, table, out, command=_command())
     if as_json:

@@ -17,6 +17,7 @@ from undertow.replay.logged import LogReplay
 from undertow.replay.report import report_diagnosis, report_log, report_replay
 from undertow.replay.table import Table
 from undertow.replay.words import answer, describe
+from undertow.study.folders import whole
 
 __all__ = ["Written", "plain", "write_diagnosis", "write_replay"]
 
@@ -37,13 +38,18 @@ def write_replay(
     command: str = "",
     settings: dict[str, Any] | None = None,
 ) -> Written:
-    """Write tables, figures and the report of a replay to `out / "replay" / name`, in place of what was there.
+    """Write tables, figures and the report of a replay to `out / "replay" / name`, all of them or none.
 
     summary.csv and, where every arm's reward is known, comparisons.csv; choices.parquet with the arms that were played,
     a column a policy and run; replay.json with the columns, policies, settings and versions.
     """
-    folder = Path(out) / "replay" / result.table.name
-    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(out) / "replay" / result.table.name
+    with whole(place) as folder:
+        report = _write_replay(result, folder, command, settings)
+    return Written(place, place / report.name)
+
+
+def _write_replay(result: Replay | LogReplay, folder: Path, command: str, settings: dict[str, Any] | None) -> Path:
     result.summary.write_csv(folder / "summary.csv")
     if isinstance(result, Replay):
         result.comparisons.write_csv(folder / "comparisons.csv")
@@ -68,19 +74,21 @@ def write_replay(
     }
     _write_json(folder / "replay.json", about)
     if isinstance(result, Replay):
-        return Written(folder, report_replay(result, draw_replay(result, folder), command, folder))
-    return Written(folder, report_log(result, draw_log(result, folder), command, folder))
+        return report_replay(result, draw_replay(result, folder), command, folder)
+    return report_log(result, draw_log(result, folder), command, folder)
 
 
 def write_diagnosis(found: Diagnosis, table: Table, out: str | os.PathLike[str], *, command: str = "") -> Written:
     """Write diagnosis.json, autocorrelation.csv, the figure and the report to `out / "diagnose" / name`."""
-    folder = Path(out) / "diagnose" / table.name
-    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(out) / "diagnose" / table.name
     words = {"answer": answer(found), "words": dict(describe(found))}
-    _write_json(folder / "diagnosis.json", {"command": command} | words | found.to_dict())
     lags = [(arm, lag, value) for arm, values in found.autocorrelation.items() for lag, value in enumerate(values, 1)]
-    pl.DataFrame(lags, schema=["arm", "lag", "autocorrelation"], orient="row").write_csv(folder / "autocorrelation.csv")
-    return Written(folder, report_diagnosis(found, table, draw_diagnosis(found, folder), command, folder))
+    frame = pl.DataFrame(lags, schema=["arm", "lag", "autocorrelation"], orient="row")
+    with whole(place) as folder:
+        _write_json(folder / "diagnosis.json", {"command": command} | words | found.to_dict())
+        frame.write_csv(folder / "autocorrelation.csv")
+        report = report_diagnosis(found, table, draw_diagnosis(found, folder), command, folder)
+    return Written(place, place / report.name)
 
 
 def plain(value: Any) -> Any:

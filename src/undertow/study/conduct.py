@@ -9,6 +9,7 @@ import polars as pl
 
 from undertow.study.claims import Claim, check_claims
 from undertow.study.figures import draw_figures, draw_preview
+from undertow.study.folders import naming
 from undertow.study.plan import Plan
 from undertow.study.report import write_report
 from undertow.study.runner import Tables, open_folder, read_tables, run_plan
@@ -54,12 +55,13 @@ def conduct(
             previewed = True
             say(f"first figure: {draw_preview(plan, read_tables(folder), folder)}")
 
-    tables = run_plan(plan, folder, threads=threads, cluster=cluster, progress=watch)
-    table, pairs = headline(plan, tables), comparisons(plan, tables)
-    claims = check_claims(plan, tables) if plan.name == "paper" else []
-    say("drawing figures")
-    figures = draw_figures(plan, tables, folder)
-    if tightness := draw_tightness(plan, tables, folder):
-        figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4
-    report = write_report(plan, tables, table, claims, figures, folder)
+    with naming(folder):
+        tables = run_plan(plan, folder, threads=threads, cluster=cluster, progress=watch)
+        table, pairs = headline(plan, tables), comparisons(plan, tables)
+        claims = check_claims(plan, tables) if plan.name == "paper" else []
+        say("drawing figures")
+        figures = draw_figures(plan, tables, folder)
+        if tightness := draw_tightness(plan, tables, folder):
+            figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4
+        report = write_report(plan, tables, table, claims, figures, folder)
     return Outcome(folder, report, table, pairs, claims, tables)

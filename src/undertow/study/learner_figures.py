@@ -20,6 +20,7 @@ from undertow.policies import make
 from undertow.simulation import simulate
 from undertow.study.drawing import DPI, LEGEND, SMALL, WIDTH, line_style, log_scale, plain_axis
 from undertow.study.families import FAMILIES, Problem
+from undertow.study.folders import naming, require_writable
 from undertow.trajectory import Trajectory
 
 __all__ = ["Drawing", "draw_learners"]
@@ -96,7 +97,7 @@ def draw_learners(
     rounds = _checks.integer("rounds", rounds, least=_SPANS**2)
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    require_writable(place)
     for name in PLACES:  # data that are not installed are missed now, not in the end
         FAMILIES[name].problem(0).path(1)
     errors = [partial(_errors, FAMILIES[f"paper-{psi}"].problem(run), rounds) for psi in PSI for run in range(runs[0])]
@@ -104,10 +105,11 @@ def draw_learners(
     done = _share([*errors, *led], threads, progress or (lambda done, total: None))
     first = [next(done) for _ in errors]
     second = list(done)
-    return [
-        _write(place / "learners_forecast.png", *_forecast(_parts(first, len(PSI)), rounds)),
-        _write(place / "learners_leader.png", *_leader(_parts(second, len(PLACES)))),
-    ]
+    with naming(place):
+        return [
+            _write(place / "learners_forecast.png", *_forecast(_parts(first, len(PSI)), rounds)),
+            _write(place / "learners_leader.png", *_leader(_parts(second, len(PLACES)))),
+        ]
 
 
 def _share(tasks: Sequence[Callable[[], Any]], threads: int, progress: Callable[[int, int], None]) -> Iterator[Any]:

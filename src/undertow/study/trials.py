@@ -24,6 +24,7 @@ from undertow.policies import LivePolicy, make, registry
 from undertow.simulation import simulate
 from undertow.study.datasets import dataset, follow_average
 from undertow.study.families import FAMILIES, Family, Problem, select_families
+from undertow.study.folders import whole
 from undertow.trajectory import Trajectory
 
 __all__ = ["CONTENDERS", "RIVALS", "Contender", "run_trials", "show", "summarise", "write"]
@@ -313,9 +314,9 @@ def _or_none(statistic: Callable[[FloatArray], Any], values: FloatArray) -> floa
 def write(folder: str | os.PathLike[str], table: pl.DataFrame, summary: pl.DataFrame) -> Path:
     """Write trials.csv, one row a problem and policy, and summary.json into a folder, and return it."""
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    table.write_csv(place / "trials.csv")
-    (place / "summary.json").write_text(json.dumps(summary.to_dicts(), indent=1) + "\n", encoding="utf-8")
+    with whole(place) as part:
+        table.write_csv(part / "trials.csv")
+        (part / "summary.json").write_text(json.dumps(summary.to_dicts(), indent=1) + "\n", encoding="utf-8")
     return place
 
 
