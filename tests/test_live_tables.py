@@ -62,6 +62,6 @@ def test_the_command_prints_the_tables_of_the_guide() -> None:
     told = [form.sub("x", line) for line in GUIDE.splitlines() if line.startswith("|") and "psi = 4" not in line]
     assert printed
     assert set(printed) <= set(told)
-    machine = CliRunner().invoke(app, ["live", "--psi", "1", "--runs", "1", "--rounds", "40", "--json"])
+    machine = CliRunner().invoke(app, ["live", "--psi", "1.5", "--runs", "1", "--rounds", "40", "--json"])
     titles = [json.loads(line).get("title") for line in machine.stdout.splitlines()]
-    assert [title for title in titles if title] == ["psi = 1: contexts missing", "psi = 1: rewards"]
+    assert [title for title in titles if title] == ["psi = 1.5: contexts missing", "psi = 1.5: rewards"]

@@ -28,7 +28,7 @@ def live(
     for number in numbers("psi", psi):
         for make in (gap_table, reward_table):
             with watching(as_json, "runs") as (progress, _):
-                table = make(int(number), runs=runs, rounds=rounds, threads=threads, progress=progress)
+                table = make(number, runs=runs, rounds=rounds, threads=threads, progress=progress)
             if as_json:
                 rows = {label: values.tolist() for label, values in table.rows.items()}
                 print(json.dumps({"event": "done", "title": table.title, "columns": table.columns, "rows": rows}))

@@ -59,7 +59,7 @@ class LiveTable(NamedTuple):
 
 
 def gap_table(
-    psi: int,
+    psi: float,
     *,
     runs: int = 5,
     rounds: int = 10_000,
@@ -83,11 +83,11 @@ def gap_table(
     regrets = _play_all(contenders, paths, behind, tuple(GAPS), runs, threads, progress)
     base = regrets[_KNOWS.label][:, :1]
     medians = {label: np.median(values / base, axis=0) for label, values in regrets.items()}
-    return LiveTable(f"psi = {psi}: contexts missing", tuple(GAPS), medians)
+    return LiveTable(f"psi = {psi:g}: contexts missing", tuple(GAPS), medians)
 
 
 def reward_table(
-    psi: int,
+    psi: float,
     *,
     runs: int = 5,
     rounds: int = 10_000,
@@ -108,7 +108,7 @@ def reward_table(
     columns = tuple(f"{kind}{twin}" for kind in REWARDS for twin in (", Gaussian twin", ""))
     regrets = _play_all(_LEARNERS, paths, lambda _: None, columns, runs, threads, progress)
     medians = {label: np.median(values / regrets["Random"], axis=0) for label, values in regrets.items()}
-    return LiveTable(f"psi = {psi}: rewards", columns, medians)
+    return LiveTable(f"psi = {psi:g}: rewards", columns, medians)
 
 
 def with_rewards(path: Trajectory, kind: Rewards, seed: int, *, twin: bool = False) -> Trajectory:
