@@ -300,6 +300,8 @@ def test_bad_series_and_beliefs() -> None:
         kalman.filter(system, np.zeros((4, 2)), np.zeros((5, 3)))
     with pytest.raises(InvalidInputError, match=re.escape("belief.mean: expected shape (3,), got (2,)")):
         KalmanFilter(system, Belief(np.zeros(2), np.eye(2)))
+    with pytest.raises(InvalidInputError, match="filtered: expected beliefs about 2 states, as the system has, got 3"):
+        kalman.smooth(full_system(2, 2, 3), kalman.filter(system, np.zeros((4, 2))))
     with pytest.raises(InvalidInputError, match=r"belief.covariance: expected a positive semi-definite"):
         kalman.predict(Belief(np.zeros(3), -np.eye(3)), system)
 

@@ -49,6 +49,7 @@ def test_bad_rows_change_nothing() -> None:
     for inputs, target, message in (
         (np.ones(4), 1.0, "inputs: expected shape (5,), got (4,)"),
         (np.full(5, np.nan), 1.0, "inputs: expected finite numbers"),
+        (np.full(5, 1e160), 1.0, "inputs: expected numbers below 1e+152 in size, got 1e+160"),
         (np.ones(5), np.inf, "target: expected finite numbers"),
     ):
         with pytest.raises(InvalidInputError, match=re.escape(message)):

@@ -306,6 +306,11 @@ def test_singular_noise_moves_only_what_it_should() -> None:
         ({"threads": 0}, "threads: expected at least 1, got 0"),
         ({"rng": "seed"}, "rng: expected a whole number, got 'seed'"),
         ({"rng": -1}, "rng: expected at least 0, got -1"),
+        (
+            {"rng": np.random.Generator(np.random.RandomState(0)._bit_generator)},
+            "rng: expected a Generator that knows its seed",
+        ),
+        ({"states": "no"}, "states: expected True or False, got 'no'"),
     ],
 )
 def test_bad_sampling_arguments(given: dict[str, Any], message: str) -> None:
@@ -357,6 +362,13 @@ def test_random_system() -> None:
             random_system(**({"state_dim": 2, "context_dim": 1, "arm_count": 2} | bad))
 
 
+def test_odd_entries_and_flags_are_named() -> None:
+    with pytest.raises(InvalidInputError, match="system: unknown entries 1, dynamic; known are arms"):
+        LinearGaussianSystem.from_dict({1: [[0.5]], "dynamic": [[0.5]]})  # type: ignore[dict-item]
+    with pytest.raises(InvalidInputError, match=r"drift: expected True or False, got 0\.5"):
+        random_system(2, 1, 2, rng=0, drift=0.5)  # type: ignore[arg-type]
+
+
 # Trajectories
 
 
@@ -376,6 +388,8 @@ def test_trajectory_of_ones_own_arrays() -> None:
         ({"rewards": np.empty((0, 2))}, "rewards: expected at least one round and one arm"),
         ({"rewards": [[1.0]], "contexts": [[1.0], [2.0]]}, "contexts: expected shape (1, m), got (2, 1)"),
         ({"rewards": [[1.0]], "contexts": [[INF]]}, "contexts: expected finite numbers, or NaN"),
+        ({"rewards": [[1.0]], "contexts": [[1e160]]}, "contexts: expected numbers below 1e+152 in size, got 1e+160"),
+        ({"rewards": [[-1e160]]}, "rewards: expected numbers below 1e+152 in size, got 1e+160"),
         ({"rewards": [[1.0]], "means": [[1.0, 2.0]]}, "means: expected shape (1, 1), got (1, 2)"),
         ({"rewards": [[1.0]], "states": [1.0]}, "states: expected shape (1, d), got (1,)"),
     ],
@@ -395,6 +409,8 @@ def test_bad_requests_of_a_trajectory() -> None:
         path.played([0.5])
     with pytest.raises(InvalidInputError, match="arms: expected shape"):
         path.played([0, 1])
+    with pytest.raises(InvalidInputError, match="minimise: expected True or False, got 'costs'"):
+        paper_system(1).sample(1, rng=0).regret([0], minimise="costs")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="run: this trajectory is a single path"):
         path.run(0)
     with pytest.raises(InvalidInputError, match="run: expected a number from 0 to 1, got 2"):

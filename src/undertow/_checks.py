@@ -228,8 +228,12 @@ def seed_sequence(rng: "int | np.random.SeedSequence | np.random.Generator | Non
     if isinstance(rng, np.random.SeedSequence):
         return rng
     if isinstance(rng, np.random.Generator):
-        child: np.random.SeedSequence = rng.bit_generator.seed_seq.spawn(1)[0]  # type: ignore[attr-defined]
-        return child
+        seeds = rng.bit_generator.seed_seq
+        if not isinstance(seeds, np.random.SeedSequence):  # a generator that was made from a RandomState
+            raise InvalidInputError(
+                f"rng: expected a Generator that knows its seed, got {rng!r:.60}; make it with numpy.random.default_rng"
+            )
+        return seeds.spawn(1)[0]
     if rng is None:
         return np.random.SeedSequence()
     return np.random.SeedSequence(integer("rng", rng, least=0))

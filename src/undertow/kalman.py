@@ -172,6 +172,12 @@ def smooth(system: LinearGaussianSystem, filtered: Filtered) -> Smoothed:
     With J_t = P_{t|t}Γ'P_{t+1|t}⁻¹ and ẑ_t, P_t the result: ẑ_t = ẑ_{t|t} + J_t (ẑ_{t+1} − ẑ_{t+1|t}) and
     P_t = P_{t|t} + J_t (P_{t+1} − P_{t+1|t}) J_t'.
     """
+    d = system.state_dim
+    if filtered.means.shape[1] != d:
+        raise InvalidInputError(
+            f"filtered: expected beliefs about {d} states, as the system has, got {filtered.means.shape[1]}; "
+            f"smooth with the system that filtered"
+        )
     ahead = filtered.predicted_covariances[1:]
     # P_{t+1|t} is singular where Q is; its pseudo-inverse is taken after scaling each entry of the state to variance 1.
     variances = np.diagonal(ahead, axis1=1, axis2=2)

@@ -62,7 +62,7 @@ class NestedRidge:
 
     def update(self, inputs: npt.ArrayLike, target: float) -> None:
         """Learn one row: V ← V + ΘΘ', b ← b + XΘ."""
-        Θ = _checks.array("inputs", inputs, self._u.shape)
+        Θ = _checks.measured("inputs", inputs, self._u.shape)
         X = _checks.number("target", target)
         y, row_norms = np.empty_like(Θ), np.empty_like(Θ)
         ridge_project(self._W, Θ, y, len(y))
@@ -73,7 +73,7 @@ class NestedRidge:
 
     def forecast(self, inputs: npt.ArrayLike) -> NestedForecast:
         """Return every window's forecast for one row of inputs, and its uncertainty."""
-        Θ = _checks.array("inputs", inputs, self._u.shape)
+        Θ = _checks.measured("inputs", inputs, self._u.shape)
         y = np.empty_like(Θ)
         ridge_project(self._W, Θ, y, len(y))
         return NestedForecast(self._boundaries(self._u * y), self._boundaries(y**2))

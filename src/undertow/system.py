@@ -268,7 +268,7 @@ class LinearGaussianSystem:
             )
         known = {field.name for field in fields(cls)}
         required = {"dynamics", "arms", "state_noise", "reward_noise"}
-        if unknown := sorted(content.keys() - known):
+        if unknown := sorted(map(str, content.keys() - known)):
             raise InvalidInputError(
                 f"system: unknown entries {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
@@ -346,7 +346,7 @@ def random_system(
     """
     d = _checks.integer("state_dim", state_dim, least=1)
     m = _checks.integer("context_dim", context_dim, least=0)
-    k = _checks.integer("arm_count", arm_count, least=1)
+    k, drift = _checks.integer("arm_count", arm_count, least=1), _checks.flag("drift", drift)
     draw = _checks.child(_checks.seed_sequence(rng), _checks.SYSTEM_BRANCH, 0)
     if spectral_radius is None:
         radius = 1 - 10 ** draw.uniform(-3, -1)

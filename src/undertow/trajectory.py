@@ -62,16 +62,18 @@ class Trajectory:
         states: npt.ArrayLike | None = None,
     ) -> None:
         several = _checks.numbers("rewards", rewards).ndim == 3
-        checked = _checks.array("rewards", rewards, ("runs", "n", "k") if several else ("n", "k"))
+        checked = _checks.measured("rewards", rewards, ("runs", "n", "k") if several else ("n", "k"))
         lead = checked.shape[:-1]
         if 0 in checked.shape:
             raise InvalidInputError(f"rewards: expected at least one round and one arm, got shape {checked.shape}")
         empty = np.empty((*lead, 0))
         for name, value in {
             "rewards": checked,
-            "contexts": _checks.array("contexts", empty if contexts is None else contexts, (*lead, "m"), missing=True),
+            "contexts": _checks.measured(
+                "contexts", empty if contexts is None else contexts, (*lead, "m"), missing=True
+            ),
             "means": None if means is None else _checks.array("means", means, checked.shape),
-            "features": _checks.array("features", empty if features is None else features, (*lead, "q")),
+            "features": _checks.measured("features", empty if features is None else features, (*lead, "q")),
             "states": None if states is None else _checks.array("states", states, (*lead, "d")),
         }.items():
             object.__setattr__(self, name, value)
@@ -132,7 +134,7 @@ class Trajectory:
         if self.means is None:
             raise InvalidInputError("means: regret needs the rewards without noise; build the Trajectory with means=…")
         chosen = np.take_along_axis(self.means, self._arms(arms)[..., None], axis=-1)[..., 0]
-        if minimise:
+        if _checks.flag("minimise", minimise):
             return np.cumsum(chosen - self.means.min(axis=-1), axis=-1)
         return np.cumsum(self._best_means - chosen, axis=-1)
 
