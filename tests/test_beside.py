@@ -52,6 +52,12 @@ def test_the_first_decision_asks_for_it(cold: list[list[str]]) -> None:
     assert "identify.fit(" in command[3]
 
 
+def test_a_model_that_compiles_little_asks_for_nothing(cold: list[list[str]]) -> None:
+    beside.begin("")
+    beside.finish()
+    assert cold == []
+
+
 def test_it_is_asked_for_once_at_a_time(cold: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
 

@@ -25,11 +25,14 @@ _under_way: threading.Thread | None = None
 
 
 def begin(name: str) -> None:
-    """Have another process compile a function of `identify`, where that is not on disk yet and a core is free."""
+    """Have another process compile a function of `identify`, where that is not on disk yet and a core is free.
+
+    With an empty name, there is nothing to compile.
+    """
     global _under_way
     with _lock:
         idle = _under_way is None or not _under_way.is_alive()
-        if idle and to_be_compiled(_KERNELS[name]) and _core_to_spare():
+        if name and idle and to_be_compiled(_KERNELS[name]) and _core_to_spare():
             command = [sys.executable, "-P", "-c", _PROGRAM.format(name)]  # -P: no modules of the present folder
             thread = threading.Thread(target=_run, args=(command,), name="undertow-compiles", daemon=True)
             thread.start()
