@@ -285,7 +285,7 @@ class LearningPolicy(ContextPolicy):
         if self._under_way:
             for number, task, answer in ready(self):
                 self._install(number, task, answer)
-        if not self._checkpoints:
+        if not self._checkpoints:  # the first decision
             beside.begin(self._members[0].fitted_by)
         if not self._checkpoints or t - self._checkpoints[-1][0] >= self._spacing:
             while len(self._checkpoints) > 1 and self._checkpoints[1][0] <= t - self.max_delay:
