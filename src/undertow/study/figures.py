@@ -235,7 +235,7 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     shown = list(dict.fromkeys([plan.baseline, *learners, *informed]))[1:]
     if not learners or not shown:
         return None
-    sheet = Sheet(figsize=(WIDTH, 3.7), layout="constrained")
+    sheet = Sheet(figsize=(WIDTH, 4.6), layout="constrained")
     axis = sheet.subplots()
     plain_axis(axis, "", f"final regret / {plan.baseline}")
     axis.axhline(1, color=colour(plan.baseline), lw=1.2, label=plan.baseline)
@@ -243,7 +243,7 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     for place, spec in enumerate(systems):
         for i, label in enumerate(shown):
             values = _ratios(plan, final, spec, label)
-            x = place + 0.72 * ((i + 0.5) / len(shown) - 0.5)
+            x = place + 0.8 * ((i + 0.5) / len(shown) - 0.5)
             if values.min() > 0:
                 low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
                 known = label in axis.get_legend_handles_labels()[1]
