@@ -1,0 +1,37 @@
+"""Every policy does what the table in frozen.npz says; see frozen.py."""
+
+import numpy as np
+import pytest
+
+from frozen import EVERY, Case, Frozen, Played, cases, fingerprint, read
+
+CASES = cases()
+STEADY = [name for name, case in CASES.items() if not case.learns]
+LEARNED = [name for name, case in CASES.items() if case.learns]
+
+
+def compare(name: str, *, rtol: float, atol: float) -> tuple[Case, Frozen, Played]:
+    case, frozen = CASES[name], read().cases[name]
+    played = case.play()
+    others = np.flatnonzero(played.arms != frozen.arms)
+    assert not others.size, f"{name}: another arm in round {others[0]}"
+    np.testing.assert_allclose(played.numbers[::EVERY], frozen.numbers, rtol=rtol, atol=atol, err_msg=name)
+    return case, frozen, played
+
+
+def test_every_case_is_in_the_table() -> None:
+    assert list(read().cases) == list(CASES)
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_policies_do_what_they_did(name: str) -> None:
+    """To the bit where the table was written, to 1e-9 on every other machine."""
+    _, frozen, played = compare(name, rtol=1e-9, atol=1e-12)
+    if read().fingerprint == fingerprint():
+        assert played.digest() == frozen.digest
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_learners_do_what_they_did(name: str) -> None:
+    """To 1e-6: a process that compiles rounds differently from one that loads, see decision 1."""
+    compare(name, rtol=1e-6, atol=1e-9)
