@@ -8,7 +8,7 @@ READY  := $(VENV)/ready
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
-	@echo "make check   format, lint, types, direction of imports"
+	@echo "make check   format, lint, types, direction of imports, how states are read"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make examples run the examples and put their tables and figures into docs/examples"
 	@echo "make setup   create $(VENV) and install everything (the others do this by themselves)"
@@ -31,6 +31,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_inside.py --long 400
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses logical --dist loadfile

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import undertow
 from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, in_turn, sampled
 from naive_ares import NaiveARES
-from undertow import Trajectory, _kernel, paper_system, random_system, simulate
+from undertow import Trajectory, paper_system, random_system, simulate
 from undertow.ridge import ridge_project, ridge_update
 
 Arms = npt.NDArray[np.int64]
@@ -37,7 +37,8 @@ def simulation(report: Report) -> None:
     """Whole trajectories on one core: ours, the readable twin, and the same algorithm in C++."""
     strict, reordered = "C++ -O3", "C++ -O3, sums reordered"
     cpp = {strict: compiled_cpp("ares", []), reordered: compiled_cpp("ares-reordered", REORDER)}
-    alike = reordered if _kernel._OPTIONS["fastmath"] else strict  # what our own kernels are allowed
+    kernel: Any = ridge_project
+    alike = reordered if kernel.targetoptions["fastmath"] else strict  # what our own kernels are allowed
     for system, rounds, few in ((paper_system(1), 200_000, 200), (random_system(10, 5, 10, rng=0), 20_000, 50)):
         path = sampled(system, rounds)
         beginning = Trajectory(path.contexts[:few], path.rewards[:few])

@@ -6,7 +6,7 @@ fitted to the larger half of the sizes, where what does not grow weighs less. Wr
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +14,7 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from benchmarks.report import OUT, Report, in_turn, sampled
 from undertow import Trajectory, make, random_system, simulate
+from undertow.contenders import build
 
 REPEATS = 3
 
@@ -85,8 +86,8 @@ def _sampling(d: int) -> Started:
     return functools.partial(system.sample, 4000, rng=0, threads=1), 4000
 
 
-def _play(name: str, path: Trajectory, **parameters: int) -> None:
-    policy = make(name, arms=path.arm_count, context_dim=path.context_dim, rng=0, **parameters)
+def _play(name: str, path: Trajectory, **parameters: Any) -> None:
+    policy = build(name, arms=path.arm_count, context_dim=path.context_dim, rng=0, **parameters)
     simulate(policy, path, threads=1)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.quality import CONTEXTS, KNOWS, ORACLE, OWN, REFERENCES, Row, median
 from benchmarks.report import OUT, markdown
 from benchmarks.speed import BASE
+from benchmarks.tune import percent_won
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#999999"
 TITLES = {
@@ -44,7 +45,7 @@ class Line(NamedTuple):
         share = median(rows, "to_random")
         if any(row.to_known is not None for row in rows):
             return median(rows, "to_known")
-        return None if share is None else 100 * (1 - share)
+        return None if share is None else percent_won(share)
 
 
 def lines(rows: Iterable[Row]) -> list[Line]:
@@ -192,7 +193,7 @@ def _failure(rows: Sequence[Row], inputs: str) -> str:
 def _range(rows: Sequence[Row], group: str) -> tuple[float, float]:
     field = "to_random" if _is_share(group) else "to_known"
     values = [getattr(row, field) for row in rows]
-    values = [100 * (1 - value) for value in values] if _is_share(group) else values
+    values = [percent_won(value) for value in values] if _is_share(group) else values
     return min(values), max(values)
 
 

@@ -24,18 +24,20 @@ import numpy as np
 import naive_identify as naive
 from benchmarks import ares
 from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, Times, sampled
+from helpers import fit_next, learner_of, models_of
 from undertow import Trajectory, paper_system, random_system, simulate
 from undertow.identify import fit
-from undertow.identify.score import filter_table, information_size, score, store_size
+from undertow.identify.system.score import filter_table, information_size, score, store_size
+from undertow.identify.system.vector import Prior
+from undertow.learners.policy import LearningPolicy
 from undertow.policies import ARES, Autopilot, LearnedKalman, StructuralKalman
-from undertow.policies.learning import LearningPolicy
-from undertow.policies.member import BUSY, NEXT
 
 REPEATS = 5
 ROUNDS = 10_000  # of a whole run
 KERNEL_ROUNDS, TWIN_ROUNDS, KERNEL_REPEATS = 5_000, 300, 25
 WARM_ROWS, ENOUGH = 5_000, 4_000  # past rounds before fits in the background, and decisions taken beside them
 PRIOR = np.array([1.5, 0.7, 0.3, 1.9, 0.4, 0.6, 0.05, 0.4, 1.3])
+START = Prior(PRIOR, 0).start_variance
 YARDSTICK = 250  # ns a round of ARES in C++ where the targets were set
 REORDERED = "C++ -O3, sums reordered"
 FIRST_RUN = """
@@ -118,7 +120,7 @@ class Problem(NamedTuple):
 
     def filtered(self) -> float:
         """Return the log likelihood."""
-        return filter_table(self.π, self.d, self.m, self.k, self.table, PRIOR[0], self.store)
+        return filter_table(self.π, self.d, self.m, self.k, self.table, START, self.store)
 
     def scored(self) -> float:
         """Return the penalised objective and fill its gradient."""
@@ -126,12 +128,12 @@ class Problem(NamedTuple):
 
     def filtered_by_twin(self) -> float:
         """Return the log likelihood of the first rounds from the readable twin."""
-        return naive.run_filter(self.π, self.d, self.m, self.k, self.table[:TWIN_ROUNDS], PRIOR[0])[0]
+        return naive.run_filter(self.π, self.d, self.m, self.k, self.table[:TWIN_ROUNDS], START)[0]
 
     def filtered_by(self, library: Any) -> float:
         """Return the log likelihood from C++."""
         where = [self.π.ctypes.data, self.d, self.m, self.k, self.table.ctypes.data, len(self.table)]
-        return float(library.filter_table(*where, PRIOR[0], self.store.ctypes.data))
+        return float(library.filter_table(*where, START, self.store.ctypes.data))
 
     def scored_by(self, library: Any) -> float:
         """Return the objective from C++."""
@@ -237,8 +239,8 @@ def whole_runs(report: Report) -> None:
 
 def hold(policy: LearningPolicy) -> None:
     """Let no fit come due, nor an alarm bring one forward: as if each model were being fitted elsewhere."""
-    for number in range(len(policy._members)):
-        policy._block(number)[BUSY] = 1.0
+    for model in models_of(policy):
+        model.running.busy = 1.0
 
 
 def between_fits(report: Report) -> None:
@@ -248,11 +250,12 @@ def between_fits(report: Report) -> None:
     live(policy, path, 1_000)
     hold(policy)
     rows = np.hstack([path.contexts, path.rewards, np.zeros((path.rounds, 2))])[1_000 : 1_000 + ROUNDS]
-    before, flat, out = policy._state.copy(), rows.ravel(), np.empty((ROUNDS, 7))
+    player, flat, out = policy.parts.player, rows.ravel(), np.empty((ROUNDS, 7))
+    before = player.state.copy()
 
     def play() -> None:
-        policy._state[:] = before
-        policy.kernels.play(policy._state, flat, rows.shape[1], 0, 3 * ROUNDS, 0, policy._memory, 0, out, 0)
+        player.state[:] = before
+        assert player.play(flat, rows.shape[1], 0, 3 * ROUNDS, 0, out, 0) == 3 * ROUNDS
 
     rival = ARES(arms=2, context_dim=1)
     beginning = Trajectory(path.contexts[:ROUNDS], path.rewards[:ROUNDS])
@@ -292,13 +295,14 @@ def live_between_fits(report: Report) -> None:
         live(policy, path, warm)
         if isinstance(policy, LearningPolicy):
             hold(policy)
-        before[name] = policy._state.copy()
+        before[name] = policy.parts.player.state.copy()
     for _ in range(REPEATS):
         for name, (policy, path) in cases.items():
             if isinstance(policy, LearningPolicy):
-                policy._state[:] = before[name]
-                policy._log.end = policy._log.begin + warm
-                policy._checkpoints.clear()
+                learner = learner_of(policy)
+                policy.parts.player.state[:] = before[name]
+                learner.log.end = learner.log.begin + warm
+                learner.checkpoints.clear()
             start = time.perf_counter()
             live(policy, path, rounds, warm)
             times[name].append((time.perf_counter() - start) / rounds * 1e6)
@@ -338,7 +342,7 @@ def decisions(policy: LearningPolicy, path: Trajectory) -> Iterator[tuple[float,
 
 def tasks(policy: LearningPolicy) -> set[int]:
     """Return which fits are under way."""
-    return {id(task) for task, *_ in policy._under_way.values()}
+    return {id(task) for task, _ in learner_of(policy).fits.under_way.values()}
 
 
 def background(report: Report) -> None:
@@ -365,8 +369,7 @@ def background(report: Report) -> None:
             if len(found.beside) + len(found.swap) >= ENOUGH and not after:
                 break
             if quiet > 50:  # a fit is due again
-                for number in range(len(policy._members)):
-                    policy._block(number)[NEXT] = policy.round
+                fit_next(policy, policy.round)
         fits = [record for record in policy.health().fits if record.failure is None]
         hold(policy)
         busy = beside_computation(policy, future)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers.play import Job, Played, serve
-from undertow.policies import make, registry
+from undertow.contenders import Contender
 
 
 def play_live(name: str, job: Job) -> Played:
@@ -21,8 +21,8 @@ def play_live(name: str, job: Job) -> Played:
     with np.load(job.path) as path:
         contexts, rewards = path["contexts"], path["rewards"].tolist()
     rounds, m = contexts.shape
-    windows = {key: job.window for key in ("window", "max_window") if key in registry()[name].parameters}
-    policy = make(name, arms=len(rewards[0]), context_dim=m, rng=job.seed, **windows)
+    sizes = {"arms": len(rewards[0]), "context_dim": m, "window": job.window, "max_window": job.window}
+    policy = Contender(name, name).build(**sizes, rng=job.seed)
     arms, nanoseconds = np.empty(rounds, dtype=np.int64), np.empty(rounds, dtype=np.int64)
     begun = time.perf_counter()
     for t in range(rounds):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from undertow import LinearGaussianSystem, Trajectory, paper_system
-from undertow.study.datasets import dataset
-from undertow.study.environments import random_problem
+from undertow.problems.datasets import dataset
+from undertow.problems.environments import random_problem
 
 PSI = (1, 2, 3, 4)
 RANDOM_SEEDS = range(20)  # of `random_problem`: d 2–10, m 1–3, k 2–20, spectral radius 0.9–1

@@ -19,10 +19,9 @@ from benchmarks.environments import Done, PeerError, run_jobs
 from benchmarks.peers.play import Job
 from benchmarks.problems import SHORT, Extent, Problem, test_problems
 from benchmarks.report import OUT, Report, spread
-from benchmarks.tune import LAGS, to_random, tuned
+from benchmarks.tune import LAGS, percent_won, to_random, tuned
 from undertow import simulate
-from undertow.study import families
-from undertow.study.trials import Contender, build
+from undertow.contenders import Contender
 
 CONTEXTS, OWN = LAGS
 KNOWS, ORACLE = "KalmanGreedy", "Oracle"
@@ -140,7 +139,7 @@ def _cell(rows: Sequence[Row], field: str, form: str) -> str:
 
 
 def _share(row: Row) -> Row:
-    return row if row.to_random is None else row._replace(to_random=100 * (1 - row.to_random))
+    return row if row.to_random is None else row._replace(to_random=percent_won(row.to_random))
 
 
 def _regret(problem: Problem, contender: Contender, seed: int = 0) -> float | None:
@@ -150,10 +149,9 @@ def _regret(problem: Problem, contender: Contender, seed: int = 0) -> float | No
 
 
 def _arms(problem: Problem, contender: Contender, seed: int) -> Any:
-    policy = build(
-        contender, problem.path, families.Problem(problem.label, lambda _: problem.path, problem.system, seed)
-    )
-    return None if policy is None else simulate(policy, problem.path, threads=1).arms
+    if not contender.can_play(problem.path, problem.system):
+        return None
+    return simulate(contender.for_path(problem.path, system=problem.system, seed=seed), problem.path, threads=1).arms
 
 
 def _scored(row: Row, problem: Problem, bases: dict[str, float | None], arms: Any, **more: Any) -> Row:

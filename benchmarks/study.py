@@ -17,8 +17,8 @@ import naive
 from benchmarks.report import OUT, Array, Report, Times, in_turn, seconds
 from naive_ares import NaiveARES
 from undertow import LinearGaussianSystem, paper_system
+from undertow.study.chunks import open_folder, run_chunk, run_plan
 from undertow.study.plan import Plan, paper_plan
-from undertow.study.runner import open_folder, run_chunk, run_plan
 
 PAPER = ["Oracle", "ARES", *(f"PIES({s})" for s in range(1, 11)), "UCB", "Sliding-window UCB", "Rexp3", "Random"]
 NAIVE_ROUNDS, RUNS, SCALED_RUNS, REPEATS = 300, 8, 24, 2

@@ -23,6 +23,7 @@ from benchmarks.peers.play import Job
 from benchmarks.peers.protocol import Parameters
 from benchmarks.problems import Problem, tuning_problems
 from benchmarks.report import HERE, OUT
+from undertow.reporting.numbers import share
 
 LAGS = {"contexts": 0, "own rewards": 5}  # what beside features the inputs hold: own rewards come with contexts
 TUNED = HERE / "peers" / "tuned.json"
@@ -64,6 +65,11 @@ def to_random(problem: Problem, arms: Any) -> float:
     means = problem.path.means
     assert means is not None
     return float(problem.path.regret(arms)[-1] / (means.max(axis=1) - means.mean(axis=1)).sum())
+
+
+def percent_won(to_random: float) -> float:
+    """Return the share won, in %, of a regret relative to that of a uniform choice."""
+    return 100 * float(share(-to_random, -1.0, 0.0))
 
 
 def chosen(candidates: Sequence[Parameters], tried: Mapping[int, Sequence[float]]) -> dict[str, Any]:

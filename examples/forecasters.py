@@ -9,7 +9,7 @@ forecasts were bought; the full-information average sees them all.
 from collections.abc import Sequence
 
 from lineup import draw, options, play_table, print_table, repeat
-from undertow.study.datasets import dataset
+from undertow.problems.datasets import dataset
 
 SERIES = {"Bike sharing, 5 forecasters": "bike-sharing", "Victoria, 5 forecasters": "victoria"}
 

@@ -66,7 +66,8 @@ class Network:
         """Return the loss of a minibatch and its gradient."""
         images, labels = batch
         spare: list[Any] = [None, None]
-        loss, *gradients = self.model._backprop(images, labels, None, [images, None, None], spare, spare[:], spare[:])
+        backprop = self.model._backprop  # noqa: SLF001 (scikit-learn has no public gradient)
+        loss, *gradients = backprop(images, labels, None, [images, None, None], spare, spare[:], spare[:])
         return loss, gradients[0] + gradients[1]
 
     def train(self, batches: Sequence[Batch], rate: float) -> tuple[FloatArray, FloatArray]:

@@ -18,17 +18,10 @@ from rich.console import Console
 from rich.progress import track
 
 from undertow import Trajectory, simulate
-from undertow.policies import (
-    ARES,
-    Autopilot,
-    DiscountedUCB,
-    LearnedKalman,
-    LinUCB,
-    LivePolicy,
-    SlidingWindowUCB,
-    StructuralKalman,
-)
-from undertow.study.datasets import Dataset
+from undertow.contenders import build
+from undertow.policies import LivePolicy
+from undertow.problems.datasets import Dataset
+from undertow.reporting.numbers import share
 
 FloatArray = npt.NDArray[np.float64]
 Earned = dict[str, FloatArray]  # by label: reward in every round, (seeds, rounds)
@@ -57,17 +50,17 @@ def line_up(*, arms: int, context_dim: int = 0, feature_dim: int = 0, seed: int 
     LearnedKalman and the two UCB take no features. ARES forecasts from contexts; where there are none it takes the
     features for contexts that come before the decision.
     """
-    contexts: dict[str, Any] = {"arms": arms, "context_dim": context_dim}
-    inputs = contexts | {"feature_dim": feature_dim}
+    sizes: dict[str, Any] = {"arms": arms, "context_dim": context_dim, "feature_dim": feature_dim, "rng": seed}
+    for_ares = sizes if context_dim else sizes | {"context_dim": feature_dim, "context_first": True}
     return {
-        "Autopilot": Autopilot(**inputs, rng=seed),
-        "LearnedKalman": LearnedKalman(**contexts, rng=seed),
-        "StructuralKalman": StructuralKalman(**inputs, rng=seed),
-        "ARES": ARES(**contexts) if context_dim else ARES(arms=arms, context_dim=feature_dim, context_first=True),
-        "LinUCB": LinUCB(**inputs, window=5),
-        "LinUCB + own rewards": LinUCB(**inputs, window=5, reward_lags=5),
-        "Discounted UCB": DiscountedUCB(arms=arms, discount=0.99),
-        "Sliding-window UCB": SlidingWindowUCB(arms=arms, history=1000),
+        "Autopilot": build("autopilot", **sizes),
+        "LearnedKalman": build("learned-kalman", **sizes),
+        "StructuralKalman": build("structural-kalman", **sizes),
+        "ARES": build("ares", **for_ares),
+        "LinUCB": build("linucb", **sizes, window=5),
+        "LinUCB + own rewards": build("linucb", **sizes, window=5, reward_lags=5),
+        "Discounted UCB": build("discounted-ucb", **sizes, discount=0.99),
+        "Sliding-window UCB": build("sliding-window-ucb", **sizes, history=1000),
     }
 
 
@@ -130,7 +123,7 @@ def share_won(earned: Earned, label: str, *, start: int = -1) -> FloatArray:
     One column for each round from `start` on; by default only the last.
     """
     total = {name: np.cumsum(earned[name], axis=1)[:, start:] for name in (label, RANDOM, CLAIRVOYANT)}
-    return 100 * (total[label] - total[RANDOM]) / (total[CLAIRVOYANT] - total[RANDOM])
+    return 100 * share(total[label], total[RANDOM], total[CLAIRVOYANT])
 
 
 def print_table(title: str, earned: Earned) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lineup import draw, options, play_table, print_table, repeat
-from undertow.study.datasets import dataset
+from undertow.problems.datasets import dataset
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,7 @@ entries are seen.
 from collections.abc import Sequence
 
 from lineup import draw, options, play_table, print_table, repeat
-from undertow.study.datasets import dataset
+from undertow.problems.datasets import dataset
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

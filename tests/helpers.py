@@ -1,11 +1,16 @@
 """Systems and data that several tests share."""
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from undertow import LinearGaussianSystem, Trajectory, make, random_system
+from undertow import LinearGaussianSystem, Trajectory, random_system
+from undertow.contenders import build
+from undertow.learners.candidate import WithCandidates
+from undertow.learners.learner import Learner
+from undertow.learners.model import Block
 from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
@@ -46,11 +51,8 @@ def with_gaps(values: Array, share: float, seed: int) -> Array:
 
 def make_policy(name: str, system: LinearGaussianSystem, **parameters: Any) -> LivePolicy:
     """A registered policy that fits a system, whatever it has to be told of it."""
-    entry = registry()[name]
-    if entry.claims.needs_system:
-        return make(name, system, **parameters)
-    fitting = {"context_dim": system.context_dim} if "context_dim" in entry.parameters else {}
-    return make(name, arms=system.arm_count, **fitting, **parameters)
+    sizes = {"arms": system.arm_count, "context_dim": system.context_dim}
+    return build(name, system=system, **(sizes | parameters))
 
 
 def with_features(path: Trajectory, q: int = 2) -> Trajectory:
@@ -59,15 +61,21 @@ def with_features(path: Trajectory, q: int = 2) -> Trajectory:
     return Trajectory(path.contexts, path.rewards, means=path.means, features=features)
 
 
+def dims(policy: LivePolicy) -> tuple[int, int, bool]:
+    """Numbers of context entries and features, and whether the context comes first."""
+    given = {name: getattr(policy, name, 0) for name in ("context_dim", "feature_dim", "context_first")}
+    return given["context_dim"], given["feature_dim"], bool(given["context_first"])
+
+
 def live_round(policy: LivePolicy, path: Trajectory, t: int, *, learn: bool = True, **more: Any) -> Decision:
     """Play round t of a path by hand; `more` is given to `decide`."""
-    m, q = policy._context_dim, policy._feature_dim
-    if m and policy._context_first:
+    m, q, first = dims(policy)
+    if m and first:
         policy.observe(path.contexts[t, :m])
     decision = policy.decide(path.features[t, :q] if q else None, **more)
     if learn:
         policy.learn(decision, paid(path, decision))
-    if m and not policy._context_first:
+    if m and not first:
         policy.observe(path.contexts[t, :m])
     return decision
 
@@ -79,14 +87,43 @@ def paid(path: Trajectory, decision: Decision) -> float:
 
 def everything(policy: LivePolicy) -> tuple[Any, ...]:
     """What a rejected call may not change."""
-    streams = policy._rng.bit_generator.state, policy._explore_rng.bit_generator.state
-    return policy._state.tobytes(), list(policy._pending), policy._due, policy._decisions, policy.names, streams
+    player, columns, streams, turns, pending, _ = policy.parts
+    seen = {name: values.tobytes() for name, values in columns.arrays().items()}
+    drawn = streams.own.bit_generator.state, streams.explore.bit_generator.state
+    return player.state.tobytes(), list(pending.waiting), turns.due, pending.made, policy.names, drawn, seen
 
 
 def regressions(policy: LivePolicy) -> tuple[Array, Array]:
     """V − λI and b of every arm of a ridge policy, in the policy's units."""
-    own = policy.kernels.open(policy._state)
+    own = policy.parts.player.own
     if hasattr(own, "b"):
         return own.V.copy(), own.b.copy()
     L, λ = np.linalg.inv(own.W), policy.parameters["ridge"]
     return L @ L.transpose(0, 2, 1) - λ * np.eye(L.shape[-1]), np.einsum("aij,aj->ai", L, own.u)
+
+
+def learner_of(policy: LivePolicy) -> Learner:
+    """The learner inside a policy, also where candidates stand around it."""
+    timeline = policy.parts.timeline
+    learner = timeline.learner if isinstance(timeline, WithCandidates) else timeline
+    assert isinstance(learner, Learner)
+    return learner
+
+
+def models_of(policy: LivePolicy) -> list[Block]:
+    """What the blocks of a learner's models begin with, as views of its state."""
+    return [own.model for own in learner_of(policy).blocks]
+
+
+def fit_next(policy: LivePolicy, round: float) -> None:
+    """Have every model fitted next in a round; with infinity, unless an alarm is raised, never."""
+    for model in models_of(policy):
+        model.running.next_fit = round
+
+
+def never_fit(policy: LivePolicy) -> None:
+    """Have no further fits, in the state and in those that late rewards go back to."""
+    learner = learner_of(policy)
+    for state in (policy.parts.player.state, *(state for _, state in learner.checkpoints)):
+        for own in learner.open_blocks(state):
+            own.model.running.next_fit, own.model.alarm.tried = math.inf, 10**9  # no alarm either

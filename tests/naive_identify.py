@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
+from undertow.identify.system.vector import Prior, prior_size
+
 Array = npt.NDArray[np.float64]
 WIDTH = 8
 
@@ -122,9 +124,17 @@ def joint(π: Array, d: int, m: int, k: int, table: Array, variance: float) -> t
 # Penalties
 
 
+def spent(prior: Array, m: int) -> Array:
+    """Degrees of freedom that the loadings at each noise variance have used up, (m + 1)."""
+    return prior[prior_size(m) - m - 1 :]
+
+
 def loading_penalty(prior: Array, output: int, d: int, m: int) -> tuple[Array, Array]:
     """Precision of [C_i D_i], diagonal, and its mean."""
-    loading, mean, precision = (prior[1], 0.0, prior[2]) if output < m else prior[3:6]
+    own = Prior(prior, 0)
+    loading, mean, precision = own.arm_loading_precision, own.offset_mean, own.offset_precision
+    if output < m:
+        loading, mean, precision = own.context_loading_precision, 0.0, own.context_offset_precision
     return np.append(np.full(d, loading), precision), np.append(np.zeros(d), mean)
 
 
@@ -136,12 +146,12 @@ def penalty(π: Array, d: int, m: int, k: int, prior: Array) -> float:
         precision, mean = loading_penalty(prior, o, d, m)
         total += float(0.5 * precision @ (np.append(C[o], D[o]) - mean) ** 2)
     for q in range(m + 1):
-        total += 0.5 * ((1 - prior[7 + q]) * math.log(r[q]) + prior[6] / r[q])
+        total += 0.5 * ((1 - spent(prior, m)[q]) * math.log(r[q]) + Prior(prior, 0).noise_scale / r[q])
     return total
 
 
 def objective(π: Array, d: int, m: int, k: int, table: Array, prior: Array) -> float:
-    return penalty(π, d, m, k, prior) - run_filter(π, d, m, k, table, prior[0])[0]
+    return penalty(π, d, m, k, prior) - run_filter(π, d, m, k, table, Prior(prior, 0).start_variance)[0]
 
 
 def numerical_gradient(f: Callable[[Array], float], x: Array, at: npt.NDArray[np.int64], h: float = 1e-5) -> Array:
@@ -179,7 +189,7 @@ def _residuals(model: Matrices, moments: Moments, table: Array, m: int) -> tuple
 def fisher_gradient(π: Array, d: int, m: int, k: int, table: Array, prior: Array) -> Array:
     """Gradient of the penalised objective by Fisher's identity: that of the complete data's, expected."""
     model = unpack(π, d, m, k)
-    _, moments = joint(π, d, m, k, table, prior[0])
+    _, moments = joint(π, d, m, k, table, Prior(prior, 0).start_variance)
     AB = np.column_stack([model.A, model.b])
     AB_slope = AB - moments.next.sum(axis=0) + AB @ moments.same[:-1].sum(axis=0)
     CD = np.column_stack([model.C, model.D])
@@ -191,14 +201,16 @@ def fisher_gradient(π: Array, d: int, m: int, k: int, table: Array, prior: Arra
         CD_slope[o] += precision * (CD[o] - mean)
     counts, squares = _residuals(model, moments, table, m)
     result = pack(Matrices(AB_slope[:, :d], AB_slope[:, d], CD_slope[:, :d], CD_slope[:, d], np.ones(m + k)), m)
-    result[len(π) - m - 1 :] = 0.5 * (counts + 1 - prior[7:] - (squares + prior[6]) / model.r[: m + 1])
+    result[len(π) - m - 1 :] = 0.5 * (
+        counts + 1 - spent(prior, m) - (squares + Prior(prior, 0).noise_scale) / model.r[: m + 1]
+    )
     return result
 
 
 def em(π: Array, d: int, m: int, k: int, table: Array, prior: Array) -> tuple[Matrices, Array]:
     """One step of EM, and the covariance of the state noise that the new dynamics leave over."""
     old = unpack(π, d, m, k)
-    _, moments = joint(π, d, m, k, table, prior[0])
+    _, moments = joint(π, d, m, k, table, Prior(prior, 0).start_variance)
     blocks = information(moments, table, m, k)
     following = moments.next.sum(axis=0)
     AB = following @ np.linalg.inv(blocks[-1] + np.eye(d + 1))
@@ -212,7 +224,7 @@ def em(π: Array, d: int, m: int, k: int, table: Array, prior: Array) -> tuple[M
         CD[o] = np.linalg.solve(blocks[o] / old.r[o] + np.diag(precision), pull)
     new = Matrices(AB[:, :d], AB[:, d], CD[:, :d], CD[:, d], old.r)
     counts, squares = _residuals(new, moments, table, m)
-    r = (squares + prior[6]) / (counts + 1 - prior[7:])
+    r = (squares + Prior(prior, 0).noise_scale) / (counts + 1 - spent(prior, m))
     later = moments.same[1:, :d, :d].sum(axis=0)
     Q = (later - AB @ following.T - following @ AB.T + AB @ blocks[-1] @ AB.T) / (len(table) - 1)
     return new._replace(r=r[np.minimum(np.arange(m + k), m)]), Q
@@ -237,25 +249,21 @@ def renewed(π: Array, d: int, m: int, k: int, blocks: list[Array], prior: Array
     V = inverse_blocks(π, d, m, k, blocks, prior)
     share = max(1 - r[-1], 0.05)
     τ = max(np.trace(blocks[-1][:d, :d]) / max(blocks[-1][d, d], 1), d)
-    spent = np.array([np.sum(1 - loading_penalty(prior, o, d, m)[0] * np.diag(V[o])) for o in range(m + k)])
+    each = np.array([np.sum(1 - loading_penalty(prior, o, d, m)[0] * np.diag(V[o])) for o in range(m + k)])
     counts = np.array([blocks[o][d, d] for o in range(m + k)])
-    by_noise = [[*spent[:m], spent[m:].sum()], [*counts[:m], counts[m:].sum()]]
+    by_noise = [[*each[:m], each[m:].sum()], [*counts[:m], counts[m:].sum()]]
 
     arms = range(m, m + k)
     squares = sum(np.sum(C[o] ** 2) + np.trace(V[o][:d, :d]) for o in arms)  # two more arms are typical: they explain
-    weights = np.array([1 / (V[o][d, d] + 1 / prior[5]) for o in arms])
+    weights = np.array([1 / (V[o][d, d] + 1 / Prior(prior, 0).offset_precision) for o in arms])
     mean = weights @ D[m:] / (1 + weights.sum())
     spread = np.sum((D[m:] - mean) ** 2) + sum(V[o][d, d] for o in arms)  # what is not noise
     used = np.minimum(by_noise[0], 0.5 * np.array(by_noise[1]))
-    new = [
-        τ / d,
-        τ,
-        1,
-        (k + 2) * d / (2 * share * d / τ + squares),
-        mean,
-        (k + 2) / (0.6 * share + spread),
-        0.01,
-        *used,
-    ]
+    new = np.append(np.zeros(prior_size(m) - m - 1), used)
+    own = Prior(new, 0)
+    own.start_variance, own.noise_scale = τ / d, 0.01
+    own.context_loading_precision, own.context_offset_precision = τ, 1.0
+    own.arm_loading_precision = (k + 2) * d / (2 * share * d / τ + squares)
+    own.offset_mean, own.offset_precision = mean, (k + 2) / (0.6 * share + spread)
     dynamics = max(d * np.sum(1 - np.diag(V[-1])) - d * (d - 1) / 2, 0)  # rotations of the state are no parameters
-    return np.array(new), float(spent.sum() + dynamics + m + 1)
+    return new, float(each.sum() + dynamics + m + 1)

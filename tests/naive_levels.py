@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
+from undertow.identify.levels.steps import GROUPS, Hyper
+
 Array = npt.NDArray[np.float64]
 
 
@@ -16,7 +18,7 @@ def groups(k: int, q: int) -> npt.NDArray[np.int64]:
 
 def matrices(hyper: Array, k: int, q: int) -> tuple[Array, Array, Array]:
     """Transition Φ, innovation covariance Q and initial covariance, all diagonal."""
-    φ, V = hyper[:6][groups(k, q)], hyper[6:12][groups(k, q)]
+    φ, V = hyper[groups(k, q)], hyper[GROUPS + groups(k, q)]
     return np.diag(φ), np.diag(V * (1 - φ**2)), np.diag(V)
 
 
@@ -46,7 +48,7 @@ def run(table: Array, hyper: Array, k: int) -> tuple[float, Array, Array, Array]
             z, P = Φ @ z, Φ @ P @ Φ + Q
         if there:
             h = row(int(table[t, 0]), table[t, 2:], k)
-            s = h @ P @ h + hyper[12]
+            s = h @ P @ h + Hyper(hyper, 0).reward_noise
             e = table[t, 1] - h @ z
             K = P @ h / s
             z, P = z + K * e, P - np.outer(K, h @ P)
@@ -60,7 +62,7 @@ def forecast(z: Array, P: Array, hyper: Array, k: int, features: Array) -> Array
     result, part = np.empty((6, k)), groups(k, len(features))
     for a in range(k):
         h = row(a, features, k)
-        result[0, a], result[5, a] = h @ z, h @ P @ h + hyper[12]
+        result[0, a], result[5, a] = h @ z, h @ P @ h + Hyper(hyper, 0).reward_noise
         for i, which in enumerate([(1, 2, 3, 4), (1, 3, 4), (1, 2), (3, 4)]):
             some = h * np.isin(part, which)
             result[1 + i, a] = some @ P @ some
@@ -70,11 +72,11 @@ def forecast(z: Array, P: Array, hyper: Array, k: int, features: Array) -> Array
 def dense_log_likelihood(table: Array, hyper: Array, k: int) -> float:
     """The same likelihood from the covariance of all rewards: Cov(z_j at t, z_j at t') = V φ^|t − t'|."""
     q = table.shape[1] - 2
-    φ, V = hyper[:6][groups(k, q)], hyper[6:12][groups(k, q)]
+    φ, V = hyper[groups(k, q)], hyper[GROUPS + groups(k, q)]
     rounds = np.flatnonzero(seen(table))
     H = np.array([row(int(table[t, 0]), table[t, 2:], k) for t in rounds])
     apart = np.abs(rounds[:, None] - rounds[None, :])
-    covariance = np.diag(np.full(len(rounds), hyper[12]))
+    covariance = np.diag(np.full(len(rounds), Hyper(hyper, 0).reward_noise))
     for j in range(len(φ)):
         covariance += np.outer(H[:, j], H[:, j]) * V[j] * φ[j] ** apart
     return float(multivariate_normal(np.zeros(len(rounds)), covariance).logpdf(table[rounds, 1]))
@@ -98,12 +100,12 @@ def score(table: Array, hyper: Array, k: int) -> Array:
     H = np.zeros((len(there), n * D))
     for i, t in enumerate(there.tolist()):
         H[i, t * D : (t + 1) * D] = row(int(table[t, 0]), table[t, 2:], k)
-    gain = covariance @ H.T @ np.linalg.inv(H @ covariance @ H.T + hyper[12] * np.eye(len(there)))
+    gain = covariance @ H.T @ np.linalg.inv(H @ covariance @ H.T + Hyper(hyper, 0).reward_noise * np.eye(len(there)))
     mean = gain @ table[there, 1]
     second = covariance - gain @ H @ covariance + np.outer(mean, mean)  # E zz' given all rewards
     moments = second.reshape(n, D, n, D)
     φ, V = np.diag(Φ), np.diag(P0)
-    result = np.zeros(13)
+    result = np.zeros(len(hyper))
     for j, group in enumerate(groups(k, q).tolist()):
         entry = moments[:, j, :, j]
         start = entry[0, 0]
@@ -117,8 +119,8 @@ def score(table: Array, hyper: Array, k: int) -> Array:
             by_noise = (squares / noise - (n - 1)) / (2 * noise)
             by_V += V[j] * (1 - φ[j] ** 2) * by_noise
             result[group] += (1 - φ[j] ** 2) * (slope - 2 * φ[j] * V[j] * by_noise)
-        result[6 + group] += by_V
+        result[GROUPS + group] += by_V
     smoothed = second - np.outer(mean, mean)
     residuals = np.sum((table[there, 1] - H @ mean) ** 2 + np.einsum("ij,jk,ik->i", H, smoothed, H))
-    result[12] = (residuals / hyper[12] - len(there)) / 2
+    Hyper(result, 0).reward_noise = (residuals / Hyper(hyper, 0).reward_noise - len(there)) / 2
     return result

@@ -161,7 +161,7 @@ def test_a_late_reward_brings_no_context_for_another_round() -> None:
     player.learn(late, 1.0)
     player.learn(decision, -1.0)
     player.observe([0.5])
-    np.testing.assert_array_equal(adapter._player.forecast().forecast, player.forecast().forecast)
+    np.testing.assert_array_equal(adapter._player.forecast().forecast, player.forecast().forecast)  # noqa: SLF001
 
 
 # coba

@@ -104,10 +104,10 @@ def test_a_late_reward_of_a_retired_arm_is_learned(name: str) -> None:
     decisions = [live_round(policy, PATH, t, learn=t < 29) for t in range(30)]
     policy.retire_arm(decisions[-1].name)
     live_round(policy, PATH, 30)
-    before = policy._state.copy()
+    before = policy.parts.player.state.copy()
     policy.learn(decisions[-1], paid(PATH, decisions[-1]))
     if name != "context-oracle":  # which looks at no rewards
-        assert not np.array_equal(policy._state, before, equal_nan=True)
+        assert not np.array_equal(policy.parts.player.state, before, equal_nan=True)
     assert policy.retired == (decisions[-1].name,)
     assert policy.pending == 0
 
@@ -166,7 +166,7 @@ NEWCOMERS: list[tuple[str, dict[str, Any]]] = [
     ("pies", {"window": 4}),
     ("ares", {"max_window": 4}),
     ("ares", {"max_window": 4, "standardise": True}),
-    ("ares", {"max_window": 4, "noise_bound": 1.0, "as_printed": ("A1", "A2")}),
+    ("ares-as-printed", {"max_window": 4, "as_printed": ("A1", "A2")}),
     ("discounted-linucb", {"reward_lags": 2, "feature_dim": 1}),
     ("sliding-window-linucb", {"reward_lags": 2, "history": 30}),
 ]
@@ -208,8 +208,8 @@ def test_rexp3_gives_a_new_arm_the_mean_log_weight() -> None:
     policy = Rexp3(arms=2, bounds=(-5.0, 5.0), rng=0)
     for t in range(6):
         live_round(policy, PATH, t)
-    before = policy.kernels.open(policy._state).log_weights.copy()
+    before = policy.parts.player.own.log_weights.copy()
     policy.add_arm("2")
-    weights = policy.kernels.open(policy._state).log_weights
+    weights = policy.parts.player.own.log_weights
     np.testing.assert_array_equal(weights, [*before, before.mean()])
     assert len({policy.decide().arm for _ in range(60)}) == 3

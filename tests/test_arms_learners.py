@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import everything, live_round, with_features
+from helpers import Array, dims, everything, fit_next, learner_of, live_round, models_of, never_fit, with_features
 from test_candidates import Constant
-from test_learners import build, keep_models
+from test_learners import build
 from test_learners_live import Gate, answered, beliefs
 from undertow import InvalidInputError, Trajectory, random_system
+from undertow.learners.levels import expected_largest
+from undertow.learners.model import Block
+from undertow.learners.policy import LearningPolicy
 from undertow.policies import UCB, Autopilot, Decision, LearnedKalman, LinUCB, LivePolicy, StructuralKalman
-from undertow.policies.learning import LearningPolicy
-from undertow.policies.levels_member import expected_largest
-from undertow.policies.member import BEGIN, FACTOR, NEXT, SCORES
 
 
 def two_arms(k: int, m: int, q: int) -> Trajectory:
@@ -52,16 +52,22 @@ def begun(
     if half and first:
         policy.observe(path.contexts[rounds])
     elif half:
-        policy.learn(policy.decide(path.features[rounds] if policy._feature_dim else None), 0.5)
+        policy.learn(policy.decide(path.features[rounds] if dims(policy)[1] else None), 0.5)
     return policy
 
 
 def finish(policy: LivePolicy, path: Trajectory, t: int, *, half: bool, **more: Any) -> None:
     """Play the other half of round t."""
-    if half and policy._context_first:
-        policy.learn(policy.decide(path.features[t] if policy._feature_dim else None, **more), 0.5)
+    _, q, first = dims(policy)
+    if half and first:
+        policy.learn(policy.decide(path.features[t] if q else None, **more), 0.5)
     elif half:
         policy.observe(path.contexts[t])
+
+
+def scored(model: Block) -> Array:
+    """What was made of the rewards so far."""
+    return np.concatenate([model.score.numbers, model.innovations])
 
 
 @every_case
@@ -76,13 +82,13 @@ def test_a_learner_keeps_its_forecasts_and_finds_that_a_new_arm_is_better(
     path, wide = two_arms(2, m, q), two_arms(3, m, q)
     policy = begun(learner, path, first, 40, half=half)
     features = path.features[40] if q else None
-    before, scores = policy.forecast(features), [policy._block(i)[SCORES] for i in range(len(policy._members))]
+    before, scores = policy.forecast(features), [scored(model) for model in models_of(policy)]
     policy.add_arm("better")
     after = policy.forecast(features)
     share = 0.1 if learner is LearnedKalman else 0.5
     np.testing.assert_allclose(after.forecast[:2], before.forecast, atol=share * float(path.rewards.std()))
-    for number, score in enumerate(scores):
-        np.testing.assert_array_equal(policy._block(number)[SCORES], score)
+    for model, score in zip(models_of(policy), scores, strict=True):
+        np.testing.assert_array_equal(scored(model), score)
     policy.save(tmp_path / "policy")
     again = undertow.load(tmp_path / "policy")
     for each in (policy, again):
@@ -117,9 +123,10 @@ def test_levels_know_the_same_after_a_new_arm(m: int, q: int, first: bool, half:
     path = two_arms(1, m, q)
     one, two = (begun(StructuralKalman, path, first, 40, half=half, learn=learn) for _ in range(2))
     two.add_arm("new")
-    last = next(iter(one._pending), None)
+    last = next(iter(one.parts.pending.waiting), None)
+    assert (last is None) == learn
     for policy in (one, two):
-        keep_models(policy)
+        never_fit(policy)
         if last is not None:
             policy.learn(last, 1.0)
         finish(policy, path, 40, half=half, available=[0])
@@ -131,9 +138,9 @@ def test_levels_know_the_same_after_a_new_arm(m: int, q: int, first: bool, half:
 def test_a_learner_that_dropped_its_past_does_not_take_it_up_for_a_new_arm() -> None:
     path = two_arms(1, 0, 0)
     policy = begun(StructuralKalman, path, False, 60, half=False)
-    block = policy._block(0)
-    block[BEGIN] = 30
-    policy._members[0].believe(block, policy._log.rows(30, 60), 60)
+    learner = learner_of(policy)
+    models_of(policy)[0].head.begin = 30
+    learner.models[0].believe(learner.block(0), learner.log.rows(30, 60), 60)
     before = policy.forecast().forecast
     policy.add_arm("new")
     np.testing.assert_allclose(policy.forecast().forecast[0], before[0], atol=1e-9)
@@ -151,7 +158,7 @@ def test_an_arm_may_come_after_a_pause() -> None:
 def test_the_factor_of_the_width_is_that_of_all_arms() -> None:
     policy = begun(StructuralKalman, two_arms(2, 0, 0), False, 10, half=False)
     policy.add_arm("new")
-    assert policy._block(0)[FACTOR] == expected_largest(3)
+    assert models_of(policy)[0].head.bonus == expected_largest(3)
 
 
 def test_a_fit_that_lacks_the_new_arm_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +172,7 @@ def test_a_fit_that_lacks_the_new_arm_is_made_again(monkeypatch: pytest.MonkeyPa
     live_round(policy, two_arms(3, 0, 0), 8)
     gate.open.set()
     answered(policy)
-    policy._block(0)[NEXT] = math.inf
+    fit_next(policy, math.inf)
     assert policy.decide().why.since_fit == 1
     assert [(record.round, record.failure) for record in policy.health().fits] == [(8, None)]
 

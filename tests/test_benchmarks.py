@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks import environments, headline, quality, report, tune
+from benchmarks import environments, headline, quality, report, tune, versus
 from benchmarks.peers import play as player
 from benchmarks.peers.protocol import Inputs, TooSlowError
 from benchmarks.problems import SHORT, TEST_SEED, TUNING_SEED, TUNING_SYSTEMS, Problem
@@ -124,7 +124,7 @@ def test_a_peer_that_does_not_install_is_in_the_table(monkeypatch: pytest.Monkey
     monkeypatch.setattr(quality, "run_jobs", fail)
     monkeypatch.setattr(quality, "tuned", lambda *_: {"algorithm": "LinUCB"})
     problem = Problem("psi-1", "run-0", path, None)
-    rows = quality._play_peer("river", [problem], [Path()], [{}], SHORT, lambda done, total: None)
+    rows = quality._play_peer("river", [problem], [Path()], [{}], SHORT, lambda done, total: None)  # noqa: SLF001
     assert [row.error for row in rows] == ["does not install: error: no compiler"] * 2
     assert quality.cells(rows, ["psi-1"], "to_known") == {
         "river, contexts, features": ["fails"],
@@ -208,3 +208,31 @@ def test_the_page_has_no_dead_links() -> None:
     page = ROOT / "benchmarks" / "README.md"
     for target in re.findall(r"\]\(([^)#]+?)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_checkouts_are_measured_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = versus.Checkout(ROOT), versus.Checkout(ROOT)
+    order: list[bool] = []
+
+    def take(side: versus.Checkout, *, factor: float) -> float:
+        order.append(side is old)
+        return factor * (1.0 if side is old else 3.0)
+
+    rows: dict[str, versus.Both] = {}
+    for _ in range(2):
+        versus.add(rows, "a call", versus.in_turn(old, new, 2, take, factor=1e-6))
+    assert order == [False, True, True, False] * 2
+    assert rows == {"a call": ([1e-6] * 4, [3e-6] * 4)}
+    versus.show("Times", rows)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert " ".join(last.split()) == "a call 1 µs 3 µs 3.000 3.000 to 3.000"
+    with pytest.raises(SystemExit, match="expected a checkout with src/undertow"):
+        versus.Checkout(ROOT / "src")
+
+
+def test_a_worker_imports_its_own_checkout() -> None:
+    checkout = versus.Checkout(ROOT)
+    try:
+        assert Path(checkout.ask(measure="where")) == ROOT / "src" / "undertow" / "__init__.py"
+    finally:
+        checkout.end()

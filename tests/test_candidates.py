@@ -3,10 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import Array
+from helpers import Array, everything, fit_next
 from undertow import InvalidInputError, paper_system, simulate
+from undertow.learners.candidate import WithCandidates
 from undertow.policies import Autopilot, CandidateForecast
-from undertow.policies.member import NEXT
 
 
 class Constant:
@@ -56,8 +56,7 @@ def test_a_late_reward_is_scored_by_what_the_candidate_said_of_its_round(context
     for late in (0, 3):
         candidate = Counter(mean=-1.0, deviation=2.0, name="counter")
         policy, decisions = autopilot(candidate, context_first=context_first), []
-        for number in range(4):
-            policy._block(number)[NEXT] = np.inf
+        fit_next(policy, np.inf)
         for t in range(40 + late):
             if context_first and t < 40:
                 policy.observe(path.contexts[t])
@@ -70,7 +69,9 @@ def test_a_late_reward_is_scored_by_what_the_candidate_said_of_its_round(context
         assert [told[0] for told in candidate.told] == list(range(40))
         np.testing.assert_allclose(policy.health().innovations["counter"], 0.5)
         scores.append(policy.models[0].score)
-        assert policy._guests.expected == {}
+        timeline = policy.parts.timeline
+        assert isinstance(timeline, WithCandidates)
+        assert timeline.expected == {}
     assert scores[1] == pytest.approx(scores[0], rel=0.1)  # weighted by when the rewards came
 
 
@@ -112,12 +113,12 @@ def test_a_candidate_that_fails_leaves_the_policy_as_it_was() -> None:
         policy.learn(policy.decide(), float(t))
         policy.observe([t % 3])
     decision = policy.decide()
-    before, candidate.fails = policy._state.copy(), True
+    before, candidate.fails = everything(policy), True
     with pytest.raises(RuntimeError, match="not now"):
         policy.learn(decision, 1.0)
     with pytest.raises(RuntimeError, match="not now"):
         policy.observe([1.0])
-    np.testing.assert_array_equal(policy._state, before)
+    assert everything(policy) == before
     candidate.fails = False
     policy.learn(decision, 1.0)
     policy.observe([1.0])

@@ -1,18 +1,23 @@
 import os
+import random
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
-from helpers import Array, make_policy
+from helpers import Array, fit_next, make_policy
 from undertow import LinearGaussianSystem, random_system
+from undertow.compiled import Common, FloatArray, Layout, Record, compile_loop, inlined
+from undertow.compiled.views import view
 from undertow.contracts import BrokenContractError, check_policy
+from undertow.learners.policy import LearningPolicy
+from undertow.live import Claims, LivePolicy, register
 from undertow.policies import Decision, LinUCB, registry
-from undertow.policies.learning import LearningPolicy
-from undertow.policies.member import NEXT
+from undertow.policies.ares_as_printed import PrintedARES
 
 
 @pytest.mark.parametrize("name", registry())
@@ -36,6 +41,19 @@ def three_arms() -> LinearGaussianSystem:
 @pytest.mark.parametrize("name", registry())
 def test_the_contract_with_three_arms_and_two_context_entries(name: str) -> None:
     check_policy(lambda system, rng: make_policy(name, system, rng=rng), system=three_arms())
+
+
+@pytest.mark.parametrize("rows", [("A1",), ("A2",), ("A1", "A2")], ids="".join)
+@pytest.mark.parametrize("system", [None, three_arms()], ids=["paper", "three arms"])
+def test_ares_as_printed_keeps_every_rule_but_to_choose_well(
+    system: LinearGaussianSystem | None, rows: tuple[str, ...]
+) -> None:
+    """That rule comes after all that any policy has to keep."""
+    with pytest.raises(BrokenContractError, match=r"^better than Random: mean regret \d+ is above that of Random"):
+        check_policy(
+            lambda given, _: PrintedARES(arms=given.arm_count, context_dim=given.context_dim, as_printed=rows),
+            system=system,
+        )
 
 
 @pytest.mark.parametrize(
@@ -96,8 +114,8 @@ def test_claims_are_checked() -> None:
     class Careless(LinUCB):
         """Says that it learns from contexts, and does not look at them."""
 
-        def _set_context(self, context: Any) -> None:
-            self._stage.context[:] = 0.0
+        def observe(self, context: Any) -> None:
+            super().observe(np.zeros(self.context_dim))
 
     with pytest.raises(BrokenContractError, match=r"simulated equals by hand: round \d+: width"):
         check_policy(lambda system, rng: Careless(arms=2, context_dim=1))
@@ -109,7 +127,7 @@ PROGRAM = """
 import sys, numpy as np, undertow
 from helpers import make_policy
 from undertow.policies import registry
-from undertow.policies.learning import LearningPolicy
+from undertow.learners.policy import LearningPolicy
 system = undertow.random_system(3, 2, 3, rng=2, spectral_radius=0.97)
 path = system.sample(150, rng=1)
 tables = {}
@@ -139,8 +157,7 @@ def trained(name: str, folder: Path) -> str:
         decision = learner.decide()
         learner.learn(decision, float(path.rewards[t, decision.arm]))
         learner.observe(path.contexts[t])
-    for number in range(len(learner._members)):
-        learner._block(number)[NEXT] = np.inf
+    fit_next(learner, np.inf)
     file = folder / f"{name}.undertow"
     learner.save(file)
     return str(file)
@@ -174,3 +191,244 @@ def test_one_arm_is_no_test_of_choosing_well() -> None:
     check_policy(
         lambda system, seed: LinUCB(arms=system.arm_count, context_dim=1), system=random_system(2, 1, 1, rng=0)
     )
+
+
+# A small policy that keeps the contract, and typical slips: each is this policy with one thing wrong.
+
+
+class Settings(Record):
+    discount: float
+    rate: float
+
+
+class FadingState(NamedTuple):
+    common: Common
+    settings: Settings
+    counts: Annotated[FloatArray, "k"]
+    sums: Annotated[FloatArray, "k"]
+
+
+@inlined
+def decide(own: FadingState, features: FloatArray, draws: FloatArray) -> int:
+    """Play the largest discounted mean or, at a rate, an arm that is drawn."""
+    best, drawn = look(own, draws)
+    return drawn if draws[0] < own.settings.rate else best
+
+
+@inlined
+def look(own: FadingState, draws: FloatArray) -> tuple[int, int]:
+    forecast, best, drawn = own.common.forecast, -1, -1
+    for a in range(len(forecast)):
+        forecast[a] = own.sums[a] / own.counts[a] if own.counts[a] > 0.0 else 0.0
+        if own.common.closed[a] == 0.0:
+            if best < 0 or forecast[a] > forecast[best]:
+                best = a
+            if drawn < 0 or draws[1 + a] > draws[1 + drawn]:
+                drawn = a
+    return best, drawn
+
+
+@inlined
+def played(own: FadingState, arm: int) -> None:
+    for a in range(len(own.counts)):
+        own.counts[a] *= own.settings.discount
+        own.sums[a] *= own.settings.discount
+
+
+@inlined
+def learn(own: FadingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    weight = own.settings.discount**age
+    own.counts[arm] += weight
+    own.sums[arm] += weight * rewards[arm]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Fading(LivePolicy):
+    claims: ClassVar[Claims] = Claims(deterministic=False, late_rewards_count_alike=True)
+    loop = compile_loop(__name__, Layout(FadingState), decide=decide, learn=learn, played=played)
+
+    discount: float = 0.9
+    rate: float = 0.2
+
+    def _begin(self, own: FadingState) -> None:
+        own.settings.discount, own.settings.rate = self.discount, self.rate
+
+    def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
+        return rng.random((rounds, 1 + self.arm_count))
+
+    def _chance(self, own: FadingState, arm: int) -> float:
+        opened = own.common.closed == 0
+        best = int(np.argmax(np.where(opened, own.common.forecast, -np.inf)))
+        return (1 - self.rate) * (arm == best) + self.rate / int(opened.sum())
+
+
+class ShortState(NamedTuple):
+    common: Common
+    settings: Settings
+    counts: Annotated[FloatArray, "k"]
+    sums: Annotated[FloatArray, "k-1"]
+
+
+class Short(Fading):
+    """An array that is too short by a number."""
+
+    loop = compile_loop(__name__, Layout(ShortState), decide=decide, learn=learn, played=played)
+
+
+class FixedState(NamedTuple):
+    common: Common
+    settings: Settings
+    counts: Annotated[FloatArray, "k"]
+    sums: Annotated[FloatArray, "2"]
+
+
+class Fixed(Fading):
+    """An array that is not counted by arms, and long enough until one is added."""
+
+    loop = compile_loop(__name__, Layout(FixedState), decide=decide, learn=learn, played=played)
+
+
+@inlined
+def learn_in_one(own: FadingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    k, weight = len(own.counts), own.settings.discount**age
+    both = view(own.counts, 0, (2 * k,))
+    both[arm] += weight
+    both[k + arm] += weight * rewards[arm]
+
+
+class Overlapping(Fading):
+    """A view that goes on into the next array, as if it belonged to the first."""
+
+    loop = compile_loop(__name__, Layout(FadingState), decide=decide, learn=learn_in_one, played=played)
+
+
+class Swapped(Fading):
+    """Two settings that are swapped."""
+
+    def _begin(self, own: FadingState) -> None:
+        own.settings.discount, own.settings.rate = self.rate, self.discount
+
+
+class Certain(Fading):
+    """A propensity that is always 1."""
+
+    def _chance(self, own: FadingState, arm: int) -> float:
+        return 1.0
+
+
+class Unaware(Fading):
+    """A propensity that is 1 for what was drawn: `_chance` was forgotten."""
+
+    _chance = LivePolicy._chance  # noqa: SLF001
+
+
+@inlined
+def learn_as_if_new(own: FadingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    own.counts[arm] += 1.0
+    own.sums[arm] += rewards[arm]
+
+
+class Ageless(Fading):
+    """The age of late rewards is ignored."""
+
+    loop = compile_loop(__name__, Layout(FadingState), decide=decide, learn=learn_as_if_new, played=played)
+
+
+@inlined
+def decide_anyhow(own: FadingState, features: FloatArray, draws: FloatArray) -> int:
+    best, drawn = look(own, draws)
+    return drawn if random.random() < own.settings.rate else best
+
+
+class Gambling(Fading):
+    """A draw from elsewhere than the policy's stream."""
+
+    loop = compile_loop(__name__, Layout(FadingState), decide=decide_anyhow, learn=learn, played=played)
+
+
+class Clipping(Fading):
+    """A parameter that the constructor changes."""
+
+    def __post_init__(self) -> None:
+        self.discount = max(self.discount, 0.85)
+        super().__post_init__()
+
+
+class Forgetful(Fading):
+    """What was learned is lost when an arm is added."""
+
+    def _places(self, old_arms: int) -> dict[str, Any]:
+        return {"k": None}
+
+
+@inlined
+def decide_out_of_range(own: FadingState, features: FloatArray, draws: FloatArray) -> int:
+    return len(own.counts)
+
+
+class OutOfRange(Fading):
+    """An arm that does not exist."""
+
+    loop = compile_loop(__name__, Layout(FadingState), decide=decide_out_of_range, learn=learn, played=played)
+
+
+@inlined
+def learn_without_care(own: FadingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    own.sums[arm] += rewards[arm] * (own.settings.rate / (own.settings.rate - own.settings.rate))
+
+
+class Reckless(Fading):
+    """A division by zero, which compiled code does not notice."""
+
+    loop = compile_loop(__name__, Layout(FadingState), decide=decide, learn=learn_without_care, played=played)
+
+
+@pytest.fixture
+def enter(same_registry: None) -> None:
+    register("fading", citation="a test")(Fading)
+
+
+@pytest.mark.usefixtures("enter")
+def test_the_small_policy_keeps_the_contract() -> None:
+    tried = check_policy(lambda system, rng: Fading(arms=system.arm_count, rng=rng))
+    assert "a late reward counts as an early one" in tried
+    assert tried[:3] == [
+        "parameters survive construction",
+        "numbers named after a parameter hold it",
+        "steps stay within their state",
+    ]
+
+
+WITHIN = "steps stay within their state: "
+SLIPS: dict[type[Fading], str] = {
+    Short: WITHIN
+    + r"played \(.*test_contracts.py:\d+\): IndexError: index 1 .* size 1. Compiled, it would read or write",
+    Fixed: WITHIN
+    + r"played, with one more arm, \(.*\): IndexError: index 2 .* size 2. .* what the axes of its arrays count",
+    Overlapping: WITHIN + r"learn_in_one \(.*test_contracts.py:\d+\): ValueError: cannot reshape array of size 2",
+    Swapped: r"numbers named after a parameter hold it: settings.discount is 0.2 where discount=0.81; put it there",
+    Certain: r"propensities are those of the draws: with explore=0.5, arm \d was played 0.\d+ times as often",
+    Unaware: r"propensities are those of the policy itself: in the first round, arm 0 was played 0.\d+ times as often",
+    Ageless: r"a late reward counts as an early one: .* `learn` is told the age of a reward",
+    Gambling: r"same seed, same arms: .* all that is drawn comes from the policy's own stream",
+    Clipping: r"parameters survive construction: discount=0.81\d* became 0.85; keep it",
+    Forgetful: r"a new arm leaves the others alone: .* to \[0. 0.\]; what is counted by k is carried over by itself",
+    OutOfRange: WITHIN + r"IndexError: .* around a step; does `decide` answer with an arm that is open",
+    Reckless: WITHIN + r"learn_without_care \(.*\): ZeroDivisionError: .* it would go on with NaN or infinity",
+}
+
+
+@pytest.mark.usefixtures("enter")
+@pytest.mark.parametrize("policy", SLIPS, ids=lambda policy: policy.__name__)
+def test_a_slip_is_caught(policy: type[Fading]) -> None:
+    with pytest.raises(BrokenContractError, match=SLIPS[policy]):
+        check_policy(lambda system, rng: policy(arms=system.arm_count, rng=rng))
+
+
+def test_a_policy_that_is_not_registered_is_told_so() -> None:
+    class Nameless(LivePolicy):
+        claims: ClassVar[Claims] = Claims()
+        loop = Fading.loop
+
+    with pytest.raises(BrokenContractError, match="Nameless is not registered; write @register"):
+        check_policy(lambda system, rng: Nameless(arms=2))

@@ -9,10 +9,10 @@ from statsmodels.tsa.stattools import acf
 
 from tables import Terminal, log_of, paper_table, table_of, write_csv
 from undertow import InvalidInputError
+from undertow.problems.datasets import dataset
 from undertow.replay import Diagnosis, Table, diagnose
+from undertow.replay.diagnosis_text import answer, describe, rule_words
 from undertow.replay.rules import ALL_PAST, AVERAGE, REWARDS, mean_of_last, try_rules
-from undertow.replay.words import answer, describe, rule_words
-from undertow.study.datasets import dataset
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_papers_system_is_of_this_kind(tmp_path: Path, command: Terminal) ->
     assert done.status == 0, done.err
     text = " ".join(done.out.split())
     assert text.startswith("Yes: arms change places in a way that can be followed.")
-    assert "They do, and not only what past rewards tell as well: past contexts alone explain" in text
+    assert "They do, and add to what past rewards carry: past contexts alone explain" in text
     assert "A negative one means that arms swing" in text
     folder = tmp_path / "diagnose" / "data"
     kept = json.loads((folder / "diagnosis.json").read_text(encoding="utf-8"))
@@ -119,7 +119,7 @@ def test_arms_that_take_turns_are_motion() -> None:
 def test_too_few_rounds_say_nothing() -> None:
     found = diagnose(table_of(noise(3, n=100)))
     assert found.verdict == "unclear"
-    assert answer(found).startswith("It cannot be told from 100 rounds")
+    assert answer(found).startswith("100 rounds are too few to tell")
     assert "Record more rounds" in words(found)
 
 
@@ -279,9 +279,9 @@ def test_mistakes(tmp_path: Path, command: Terminal) -> None:
         diagnose(paper_table(50))
     with pytest.raises(InvalidInputError, match="rewards: all arms pay the same in every row"):
         diagnose(table_of(np.ones((200, 2))))
-    with pytest.raises(InvalidInputError, match="table: a log knows one reward a round"):
+    with pytest.raises(InvalidInputError, match="table: a log has one reward per round"):
         diagnose(log_of(paper_table(200), (0.5, 0.5), 0))
     file = write_csv(tmp_path, log_of(paper_table(200), (0.5, 0.5), 0))
     done = command("diagnose", str(file), "--out", str(tmp_path))
     assert done.status == 2
-    assert "a log knows one reward a round, and this needs every arm's; replay estimates" in done.err
+    assert "a log has one reward per round, and this needs every arm's; replay estimates" in done.err

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from undertow import InvalidInputError, LinearGaussianSystem, paper_system
-from undertow.study import datasets
-from undertow.study.datasets import DATASETS, FORECASTERS, dataset, follow_average, share_won
-from undertow.study.environments import (
+from undertow.problems import datasets
+from undertow.problems.datasets import DATASETS, FORECASTERS, dataset, follow_average
+from undertow.problems.environments import (
     KINDS,
     Kind,
     base_system,
@@ -19,6 +19,7 @@ from undertow.study.environments import (
     with_missing,
     without_contexts,
 )
+from undertow.reporting.numbers import share_won
 
 # Recorded data
 
@@ -47,9 +48,9 @@ def test_recorded_data(name: str, rounds: int, arms: int, features: int, fixed: 
     assert data.source
     assert "whole table" in data.hindsight
     best = np.full(rounds, path.rewards.mean(axis=0).argmax())
-    assert 100 * share_won(data, best) == pytest.approx(fixed, abs=0.06)
-    assert 100 * share_won(data, follow_average(data)) == pytest.approx(averaged, abs=0.06)
-    assert share_won(data, path.rewards.argmax(axis=1)) == pytest.approx(1)
+    assert 100 * share_won(data.trajectory.rewards, best) == pytest.approx(fixed, abs=0.06)
+    assert 100 * share_won(data.trajectory.rewards, follow_average(data)) == pytest.approx(averaged, abs=0.06)
+    assert share_won(data.trajectory.rewards, path.rewards.argmax(axis=1)) == pytest.approx(1)
 
 
 def test_stations_are_standardised_one_by_one() -> None:
@@ -111,7 +112,7 @@ def test_what_is_not_installed_is_named(name: str, package: str, advice: str, mo
 
 def test_data_are_found_without_importing_their_package() -> None:
     program = (
-        "import sys; from undertow.study.datasets import dataset; dataset('bike-sharing'), dataset('victoria');"
+        "import sys; from undertow.problems.datasets import dataset; dataset('bike-sharing'), dataset('victoria');"
         "print([name for name in ('ISLP', 'torch', 'statsmodels', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -122,7 +123,7 @@ def test_mistakes_about_data() -> None:
     with pytest.raises(InvalidInputError, match="name: expected 'chicago' or"):
         dataset("boston")
     with pytest.raises(InvalidInputError, match="arms: expected numbers from 0 to 3, got 4"):
-        share_won(dataset("stocks"), np.full(1858, 4))
+        share_won(dataset("stocks").trajectory.rewards, np.full(1858, 4))
     with pytest.raises(InvalidInputError, match="decay: expected a number between 0 and 1"):
         follow_average(dataset("stocks"), 1.0)
 

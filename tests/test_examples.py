@@ -14,10 +14,23 @@ import lineup
 import pages
 import pricing
 from channels import fading
-from undertow.study.datasets import dataset, follow_average
+from undertow import InvalidInputError
+from undertow.contracts import check_policy
+from undertow.problems.datasets import dataset, follow_average
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = {"channels": 200, "forecasters": 200, "learning_rate": 12, "portfolio": 200, "pricing": 150, "stations": 40}
+
+
+@pytest.mark.usefixtures("same_registry")
+def test_the_skeleton_of_a_policy_keeps_the_contract() -> None:
+    skeleton = importlib.import_module("policy_skeleton")
+    tried = check_policy(lambda system, rng: skeleton.MyPolicy(arms=system.arm_count, rng=rng))
+    assert {"steps stay within their state", "arms can be reordered"} <= set(tried)
+    with pytest.raises(InvalidInputError, match="discount: expected above 0 and at most 1, got 2"):
+        skeleton.MyPolicy(arms=2, discount=2)
+    with pytest.raises(InvalidInputError, match="exploration: expected at least 0, got -1"):
+        skeleton.MyPolicy(arms=2, exploration=-1)
 
 
 def test_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

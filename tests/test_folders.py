@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from tables import Terminal, paper_table, write_csv
+from undertow.experiments.trials import write
 from undertow.replay import diagnose, parse_policies, replay_table
-from undertow.replay.conduct import write_diagnosis, write_replay
-from undertow.study.folders import whole
-from undertow.study.page import write_page
-from undertow.study.trials import write
+from undertow.replay.output import write_diagnosis, write_replay
+from undertow.reporting.folders import whole
+from undertow.reporting.page import write_page
 
 
 @pytest.fixture
@@ -127,4 +127,4 @@ def test_a_full_disk_is_one_line(verb: str, tmp_path: Path, command: Terminal) -
     assert done.status == 1
     last = done.err.splitlines()[-1]
     assert last.startswith(f"undertow: {tmp_path / 'out'}")
-    assert "No space left on device; mend this, and" in last
+    assert "No space left on device; fix this, then" in last

@@ -9,15 +9,15 @@ import pytest
 import naive_policies as naive
 from helpers import Array, make_policy, with_gaps
 from undertow import Trajectory, random_system, simulate
+from undertow.inputs import Inputs
 from undertow.policies import LinUCB, LivePolicy
-from undertow.policies.inputs import Inputs
 
 RIDGE = ["linucb", "lints", "pies", "ares", "discounted-linucb", "sliding-window-linucb"]
 
 
 def inputs(policy: LivePolicy) -> Inputs:
     """What a policy remembers of the past."""
-    own: Inputs = policy.kernels.open(policy._state).inputs
+    own: Inputs = policy.parts.player.own.inputs
     return own
 
 
@@ -28,11 +28,11 @@ def filled(policy: LivePolicy, contexts: Array) -> Array:
         policy.learn(policy.decide(), 0.0)
         policy.observe(context)
         own = inputs(policy)
-        rows.append(own.ring[int(own.head[4])].copy())
+        rows.append(own.ring[int(own.head.newest)].copy())
     result = np.array(rows)
-    if policy._units is not None:
+    if policy.parts.columns.units is not None:
         m = contexts.shape[1]
-        result = result * policy._units.scale[:m] + policy._units.centre[:m]
+        result = result * policy.parts.columns.units.scale[:m] + policy.parts.columns.units.centre[:m]
     return result
 
 
@@ -168,7 +168,7 @@ def test_no_context_is_a_context_of_gaps() -> None:
         for context in ([1.0, 2.0], nothing, [0.5, math.nan], nothing):
             policy.learn(policy.decide(), 1.0)
             policy.observe(context)
-    np.testing.assert_array_equal(one._state, two._state)
+    np.testing.assert_array_equal(one.parts.player.state, two.parts.player.state)
     without = LinUCB(arms=2)
     assert np.isfinite(without.decide().forecast).all()
     without.skip(3)

@@ -14,21 +14,30 @@ import naive_identify as naive
 from helpers import with_gaps
 from undertow import InvalidInputError, LinearGaussianSystem, kalman, paper_system
 from undertow.identify import FittedSystem, fit
-from undertow.identify.descent import fit_model
-from undertow.identify.em import em_step
-from undertow.identify.information import invert_information, limit_radius, precondition, renew_prior, spectral_radius
-from undertow.identify.model import (
-    Model,
-    Units,
+from undertow.identify.system.descent import fit_model
+from undertow.identify.system.em import em_step
+from undertow.identify.system.information import (
+    invert_information,
+    limit_radius,
+    precondition,
+    renew_prior,
+    spectral_radius,
+)
+from undertow.identify.system.score import filter_table, information_size, score, store_size
+from undertow.identify.system.search import Search, fit_one
+from undertow.identify.system.vector import (
+    Prior,
+    Scales,
+    VectorModel,
     cold_model,
     grown_model,
     rescaled,
+    scales_of,
+    split_vector,
     standardised,
     to_system,
-    units_of,
+    vector_size,
 )
-from undertow.identify.score import filter_table, information_size, model_size, score, store_size
-from undertow.identify.search import Search, fit_one
 
 Array = naive.Array
 NAN = math.nan
@@ -70,8 +79,8 @@ def random_table(n: int, m: int, k: int, seed: int) -> Array:
 
 def sampled_table(π: Array, d: int, m: int, k: int, n: int, seed: int, silent: int = 0) -> Array:
     """A path of a model with random plays and a tenth of the contexts missing, after some rounds without anything."""
-    model = Model(d, π, prior_of(m, 1.5))
-    path = to_system(model, Units(np.zeros(m + 1), np.ones(m + 1))).sample(n, rng=seed)
+    model = VectorModel(d, π, prior_of(m, 1.5))
+    path = to_system(model, Scales(np.zeros(m + 1), np.ones(m + 1))).sample(n, rng=seed)
     arms = np.random.default_rng(seed).integers(0, k, n)
     table = np.column_stack([with_gaps(path.contexts, 0.1, seed), arms, path.rewards[np.arange(n), arms]])
     table[:silent] = [NAN] * m + [-1, NAN]
@@ -106,12 +115,14 @@ def after_em(π: Array, d: int, m: int, k: int, table: Array, prior: Array, expa
     return result
 
 
-def improved(π: Array, d: int, m: int, k: int, table: Array, em_steps: int, evaluations: int) -> tuple[Model, Array]:
+def improved(
+    π: Array, d: int, m: int, k: int, table: Array, em_steps: int, evaluations: int
+) -> tuple[VectorModel, Array]:
     """What `fit_model` makes of a model, and the log likelihood, freedom and evaluations that it tells."""
     π, prior = π.copy(), prior_of(m, 1.5)
     room = np.empty(store_size(len(table), m)), np.empty(information_size(m, k)), np.empty(information_size(m, k))
     told = fit_model(π, d, m, k, table, prior, em_steps, evaluations, *room)
-    return Model(d, π, prior, *told[:2]), np.array(told)
+    return VectorModel(d, π, prior, *told[:2]), np.array(told)
 
 
 def blocks_of(information: Array, d: int) -> Array:
@@ -218,10 +229,11 @@ def test_an_orthogonal_change_of_basis_changes_nothing(d: int, m: int, k: int) -
     one, other = scored(π, d, m, k, table, prior), scored(turned, d, m, k, table, prior)
     assert other.log_likelihood == pytest.approx(one.log_likelihood, rel=1e-9)
     assert other.objective == pytest.approx(one.objective, rel=1e-9)
-    units = Units(np.linspace(-1, 2, m + 1), np.linspace(0.5, 3, m + 1))
+    units = Scales(np.linspace(-1, 2, m + 1), np.linspace(0.5, 3, m + 1))
     rewards = one_reward_a_round(table[:, m].astype(int), table[:, m + 1], k)
     likelihoods = [
-        kalman.filter(to_system(Model(d, x, prior), units), table[:, :m], rewards).log_likelihood for x in (π, turned)
+        kalman.filter(to_system(VectorModel(d, x, prior), units), table[:, :m], rewards).log_likelihood
+        for x in (π, turned)
     ]
     assert likelihoods[0] == pytest.approx(likelihoods[1], rel=1e-9)
 
@@ -251,7 +263,7 @@ def test_a_mode_that_nothing_loads_on_changes_nothing() -> None:
 def test_what_lies_beyond_the_order_stays_zero(d: int, m: int, k: int) -> None:
     table = sampled_table(random_model(2, m, k, seed=1), 2, m, k, 200, seed=2)
     for start in (cold_model(d, m, k, np.random.default_rng(0)).vector, random_model(d, m, k, seed=3)):
-        assert len(start) == model_size(m, k)
+        assert len(start) == vector_size(m, k)
         model, _ = improved(start, d, m, k, table, em_steps=3, evaluations=25)
         assert not np.delete(model.vector, naive.active(d, m, k)).any()
         assert np.count_nonzero(model.vector) == len(naive.active(d, m, k))
@@ -275,7 +287,7 @@ def test_a_cold_start_is_stable_and_explains_half(d: int) -> None:
         A = naive.unpack(model.vector, d, 1, 2).A
         assert 0.6 <= np.abs(np.linalg.eigvals(A)).min() <= np.abs(np.linalg.eigvals(A)).max() <= 0.98
         stationary = sum(np.linalg.matrix_power(A, i) @ np.linalg.matrix_power(A, i).T for i in range(800))
-        assert np.trace(stationary) == pytest.approx(model.prior[1], rel=1e-6)
+        assert np.trace(stationary) == pytest.approx(Prior(model.prior, 0).context_loading_precision, rel=1e-6)
 
 
 # Steps
@@ -314,7 +326,8 @@ def test_expanded_em_never_lowers_the_likelihood_but_for_the_penalty(d: int, m: 
     """
     table = sampled_table(random_model(3, m, k, seed), 3, m, k, 600, seed, silent=300)
     π, prior = random_model(d, m, k, seed + 10), prior_of(m, 1.7, weight=TINY)
-    prior[6], prior[7:] = TINY, 1.0  # no penalty on noise; those on A and b have no weight to make small
+    Prior(prior, 0).noise_scale = TINY  # no penalty on noise; those on A and b have no weight to make small
+    naive.spent(prior, m)[:] = 1.0
     before = scored(π, d, m, k, table, prior)
     first = before
     for _ in range(20):
@@ -343,18 +356,18 @@ def test_the_preconditioned_gradient_is_the_step_of_em() -> None:
 @pytest.mark.parametrize("d", range(1, 9))
 def test_spectral_radius_against_numpy(d: int) -> None:
     for seed in range(10):
-        π = np.random.default_rng(seed).standard_normal(model_size(1, 1))
-        A = π[:64].reshape(8, 8)[:d, :d]
+        π = np.random.default_rng(seed).standard_normal(vector_size(1, 1))
+        A = split_vector(π, 1, 1).A[:d, :d]
         assert spectral_radius(π, d) == pytest.approx(np.abs(np.linalg.eigvals(A)).max(), rel=1e-4)
 
 
 def test_spectral_radius_of_peculiar_matrices() -> None:
-    π, nilpotent, defective = np.zeros(model_size(0, 1)), np.zeros((8, 8)), np.zeros((8, 8))
+    π, nilpotent, defective = np.zeros(vector_size(0, 1)), np.zeros((8, 8)), np.zeros((8, 8))
     assert spectral_radius(π, 3) == 0.0
     nilpotent[0, 1] = nilpotent[1, 2] = 5.0
     defective[:2, :2] = [[0.5, 1.0], [0.0, 0.5]]
     for A, d, radius in [(nilpotent, 3, 0.0), (defective, 2, 0.5), (1e100 * np.eye(8), 8, 1e100)]:
-        π[:64] = A.ravel()
+        split_vector(π, 0, 1).A[:] = A
         assert spectral_radius(π, d) == pytest.approx(radius, rel=1e-4)
 
 
@@ -364,8 +377,10 @@ def test_limit_radius() -> None:
     limit_radius(π, 4, 0.95)
     np.testing.assert_array_equal(π, before)
     limit_radius(π, 4, 0.45)
-    np.testing.assert_allclose(π[:64], before[:64] / 2, rtol=1e-4)
-    np.testing.assert_array_equal(π[64:], before[64:])
+    (A, *rest), (A_before, *rest_before) = split_vector(π, 1, 1), split_vector(before, 1, 1)
+    np.testing.assert_allclose(A, A_before / 2, rtol=1e-4)
+    for after, unchanged in zip(rest, rest_before, strict=True):
+        np.testing.assert_array_equal(after, unchanged)
     assert spectral_radius(π, 4) == pytest.approx(0.45, rel=1e-9)
 
 
@@ -430,7 +445,7 @@ def test_fit_model_tells_of_the_model_it_returns(d: int, m: int, k: int) -> None
     assert used == 1
     np.testing.assert_array_equal(settled.vector, after.vector)
     assert settled.log_likelihood == pytest.approx(
-        naive.run_filter(after.vector, d, m, k, table, after.prior[0])[0], rel=1e-9
+        naive.run_filter(after.vector, d, m, k, table, Prior(after.prior, 0).start_variance)[0], rel=1e-9
     )
 
 
@@ -472,7 +487,7 @@ def test_units_of_odd_columns() -> None:
         [0, -1, 0, 0],
         [5.0, NAN, 7.0, NAN],
     ])  # fmt: skip
-    units = units_of(table, 5)
+    units = scales_of(table, 5)
     np.testing.assert_allclose(units.mean, [3, 0, 0, 0.3, 2, 6], atol=1e-15)
     np.testing.assert_allclose(units.scale, [3, 1, 1, 0.3, math.sqrt(2 / 3), 1], atol=1e-15)
     result = standardised(table, units)
@@ -489,31 +504,32 @@ def test_units_of_odd_columns() -> None:
 def test_powers_of_two_do_not_change_a_standardised_table(exponent: int) -> None:
     table = random_table(101, 3, 2, seed=4)
     larger = table * np.array([2.0**exponent, 1.0, 2.0**-exponent, 1.0, 2.0**exponent])
-    one, other = (standardised(x, units_of(x, 3)) for x in (table, larger))
+    one, other = (standardised(x, scales_of(x, 3)) for x in (table, larger))
     np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("d", "m", "k"), SIZES)
 def test_rescaled_is_the_same_system_in_other_units(d: int, m: int, k: int) -> None:
     rng = np.random.default_rng(d)
-    old, new = (Units(rng.standard_normal(m + 1), rng.uniform(0.2, 5, m + 1)) for _ in range(2))
-    model = Model(d, random_model(d, m, k, seed=d), prior_of(m, 1.7))
+    old, new = (Scales(rng.standard_normal(m + 1), rng.uniform(0.2, 5, m + 1)) for _ in range(2))
+    model = VectorModel(d, random_model(d, m, k, seed=d), prior_of(m, 1.7))
     moved = rescaled(model, old, new)
     assert_same_system(to_system(moved, new), to_system(model, old))
     assert_same_system(to_system(rescaled(moved, new, old), old), to_system(model, old))
 
-    only = model.prior * np.isin(np.arange(7 + m + 1), [3, 4, 5])  # the prior of the arms moves along
-    only[7:] = 1.0
-    there = moved.prior * np.isin(np.arange(7 + m + 1), [3, 4, 5])
-    there[7:] = 1.0
-    assert naive.penalty(moved.vector, d, m, k, there) == pytest.approx(naive.penalty(model.vector, d, m, k, only))
+    for prior in (model.prior, moved.prior):  # the prior of the arms moves along
+        own = Prior(prior, 0)
+        own.context_loading_precision = own.context_offset_precision = own.noise_scale = 0.0
+        naive.spent(prior, m)[:] = 1.0
+    before, after = (naive.penalty(x.vector, d, m, k, x.prior) for x in (model, moved))
+    assert after == pytest.approx(before)
 
 
 @pytest.mark.parametrize(("d", "m", "k"), SIZES)
 def test_likelihood_in_other_units_differs_by_the_scales(d: int, m: int, k: int) -> None:
     raw = random_table(30, m, k, seed=d) * np.append(np.full(m, 7.0), [1.0, 0.2])
-    units = units_of(raw, m)
-    model = Model(d, random_model(d, m, k, seed=d), prior_of(m, 1.7))
+    units = scales_of(raw, m)
+    model = VectorModel(d, random_model(d, m, k, seed=d), prior_of(m, 1.7))
     inside = naive.run_filter(model.vector, d, m, k, standardised(raw, units), 1.7)[0]
     rewards = one_reward_a_round(raw[:, m].astype(int), raw[:, m + 1], k)
     outside = kalman.filter(to_system(model, units), raw[:, :m], rewards).log_likelihood

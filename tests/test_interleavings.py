@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 import undertow
-from helpers import everything, full_system
+from helpers import dims, everything, full_system
 from undertow import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.policies import ARES, UCB, Autopilot, Decision, KalmanGreedy, LearnedKalman, LinUCB, LivePolicy, Rexp3
 
@@ -32,8 +32,8 @@ class Interleavings(RuleBasedStateMachine):
     def __init__(self, make: Callable[[], LivePolicy]) -> None:
         super().__init__()
         self.policy, self.twin = make(), make()
-        self.m, self.q = self.policy._context_dim, self.policy._feature_dim
-        self.first = bool(self.m) and self.policy._context_first
+        self.m, self.q, first = dims(self.policy)
+        self.first = bool(self.m) and first
         self.grows = not self.policy.claims.needs_system
         self.delay = getattr(self.policy, "max_delay", math.inf)
         self.due = self.begin = "observe" if self.first else "decide"
@@ -199,9 +199,13 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         policy = self.policy
-        assert (policy.round, policy._due, policy._decisions) == (self.round, self.due, self.decisions)
+        assert (policy.round, policy.parts.turns.due, policy.parts.pending.made) == (
+            self.round,
+            self.due,
+            self.decisions,
+        )
         assert (policy.names, set(policy.retired)) == (tuple(self.names), self.retired)
-        assert list(policy._pending) == sorted(self.waiting)
+        assert list(policy.parts.pending.waiting) == sorted(self.waiting)
         assert policy.pending == len(self.waiting)
         assert everything(policy) == everything(self.twin)
 

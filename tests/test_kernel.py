@@ -8,13 +8,29 @@ import llvmlite.binding
 import pytest
 
 import undertow
-from undertow._kernel import _REVOCABLE, source_stamp
+from undertow.compiled.cache import source_stamp
+from undertow.compiled.kernel import REVOCABLE, inlined, plain
 
 PACKAGE = Path(undertow.__file__).parent
-CALLEE = "from undertow._kernel import kernel\n\n@kernel\ndef inner(x: float) -> float:\n    return x + {}\n"
+CALLEE = "from undertow.compiled.kernel import kernel\n\n@kernel\ndef inner(x: float) -> float:\n    return x + {}\n"
 CALLER = (
-    "from undertow._kernel import kernel\nfrom undertow.callee import inner\n\n"
+    "from undertow.compiled.kernel import kernel\nfrom undertow.callee import inner\n\n"
     "@kernel\ndef outer(x: float) -> float:\n    return 10 * inner(x)\n"
+)
+OUTSIDE = (
+    "from typing import NamedTuple\nfrom undertow.compiled import Common, Layout, compile_loop, inlined\n"
+    "from {package}parts import bonus\n"
+    "class State(NamedTuple):\n    common: Common\n"
+    "@inlined\ndef decide(own, features, draws):\n    own.common.forecast[0] = bonus()\n    return 0\n"
+    "@inlined\ndef learn(own, memory, arm, rewards, age):\n    pass\n"
+    "loop = compile_loop(__name__, Layout(State), decide=decide, learn=learn)\n"
+)
+PARTS = "from undertow.compiled import inlined\n@inlined\ndef bonus():\n    return {}\n"
+DECIDES = (
+    "import numpy as np\n"
+    "state, out = loop.layout.new(k=1, m=0, q=0, p=0), np.zeros((1, 4))\n"
+    "loop.play(state, np.zeros(1), 1, 0, 1, 0, np.zeros(0), 0, out, 0)\n"
+    "print(out[0, 1], sum(loop.play.stats.cache_hits.values()))\n"
 )
 PROGRAM = "from undertow.caller import outer; print(outer(1.0), sum(outer.stats.cache_hits.values()))"
 
@@ -50,6 +66,30 @@ def test_an_edit_of_a_callee_in_another_file_is_noticed(copy: Path) -> None:
     assert run(copy) == "30.0 0"
     cache = copy / "undertow" / "__pycache__" / "kernels"
     assert len(list(cache.glob("undertow.caller-*"))) == 1  # what went stale is gone
+
+
+@pytest.mark.parametrize("package", ["", "mine.deeper."])
+def test_an_edit_of_a_policy_outside_undertow_is_noticed(copy: Path, package: str) -> None:
+    folder = copy.joinpath(*package.split("."))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "policy.py").write_text(OUTSIDE.format(package="." if package else ""))
+    (folder / "parts.py").write_text(PARTS.format(1.5))
+    program = f"from {package}policy import loop\n{DECIDES}"
+    assert run(copy, program) == "1.5 0"
+    assert run(copy, program) == "1.5 1"
+    (folder / "parts.py").write_text(PARTS.format(20.5))
+    assert run(copy, program) == "20.5 0"
+    cache = copy / "undertow" / "__pycache__" / "kernels"
+    assert len(list(cache.glob(f"{package}policy-*"))) == 1
+
+
+def test_a_policy_that_is_in_no_module_is_not_kept(copy: Path) -> None:
+    """Neither what a script or a notebook defines, nor what comes from a text: the next may have the same names."""
+    for bonus in (1.5, 20.5):
+        (copy / "parts.py").write_text(PARTS.format(bonus))
+        assert run(copy, OUTSIDE.format(package="") + DECIDES) == f"{bonus} 0"
+        assert run(copy, f"exec({OUTSIDE.format(package='') + DECIDES!r}, {{}})") == f"{bonus} 0"
+    assert not list((copy / "undertow" / "__pycache__" / "kernels").glob("[!u]*"))
 
 
 def test_an_edit_elsewhere_costs_nothing(copy: Path) -> None:
@@ -114,6 +154,29 @@ def test_compiling_leaves_the_settings_of_the_process_as_they_were(copy: Path) -
         text=True,
         check=True,
     )
-    revocable = llvmlite.binding.llvm_version_info >= _REVOCABLE
+    revocable = llvmlite.binding.llvm_version_info >= REVOCABLE
     expected = [("--disable-lsr=true", False), ("--disable-lsr=false", False)] if revocable else []
     assert result.stdout.splitlines() == [f"{expected} [False, False] True True", "[] [True]"]
+
+
+@inlined
+def shifted(x: float, by: float = 2.0) -> float:
+    return x + by
+
+
+def test_the_python_function_behind_a_compiled_one_calls_no_compiled_one() -> None:
+    """Called from Python, a part that is inlined would end the process."""
+    here, nearby = sys.modules[__name__], shifted
+
+    def by_name(x: float) -> float:
+        return shifted(x)
+
+    def by_closure(x: float) -> float:
+        return nearby(x, 3.0)
+
+    def by_module(x: float) -> float:
+        return float(here.shifted(x, by=4.0))
+
+    for function, expected in ((by_name, 3.0), (by_closure, 4.0), (by_module, 5.0)):
+        assert plain(function)(1.0) == expected
+        assert plain(inlined(function))(1.0) == expected

@@ -13,7 +13,7 @@ import pytest
 import naive_levels
 import naive_policies
 import undertow
-from helpers import Array, with_gaps
+from helpers import Array, dims, learner_of, models_of, never_fit, with_gaps
 from undertow import (
     InvalidInputError,
     LinearGaussianSystem,
@@ -23,34 +23,20 @@ from undertow import (
     random_system,
     simulate,
 )
-from undertow._kernel import plain
+from undertow.compiled.kernel import plain
+from undertow.identify.levels.steps import Hyper
+from undertow.identify.system.vector import Prior, split_vector
+from undertow.learners import ridge
+from undertow.learners.candidate import CandidateModel
+from undertow.learners.judge import handicap
+from undertow.learners.levels import Levels, expected_largest
+from undertow.learners.log import RoundLog
+from undertow.learners.model import Fit, Task
+from undertow.learners.policy import LearningPolicy
+from undertow.learners.ridge import Ridge
+from undertow.learners.shared_system import SharedState, SharedSystem
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
-from undertow.policies.learner_state import handicap
-from undertow.policies.learning import LearningPolicy
-from undertow.policies.levels_member import LevelsMember, expected_largest
-from undertow.policies.log import RoundLog
-from undertow.policies.member import (
-    BEGIN,
-    CONSTANT,
-    FACTOR,
-    GUEST,
-    LEVELS,
-    NEXT,
-    READY,
-    RIDGE,
-    SCORE,
-    SETTINGS,
-    SHARED,
-    TRIED,
-    UNSEEN,
-    Fit,
-    Task,
-)
-from undertow.policies.ridge_member import RidgeMember
-from undertow.policies.ridge_member_steps import ridge_decide, ridge_learn, ridge_observe, ridge_played, ridge_see
-from undertow.policies.shared_member import SharedMember
-from undertow.policies.shared_steps import open_shared_block
-from undertow.study.families import FAMILIES
+from undertow.problems.families import FAMILIES
 
 LEARNERS = [LearnedKalman, StructuralKalman, Autopilot]
 every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda policy: policy.__name__)
@@ -63,10 +49,10 @@ def three_arms() -> LinearGaussianSystem:
 
 def step(policy: LearningPolicy, path: Trajectory, t: int, *, learn: bool = True) -> Decision:
     """Play round t of a path by hand."""
-    m, first = policy._context_dim, policy._context_first
+    m, q, first = dims(policy)
     if m and first:
         policy.observe(path.contexts[t])
-    decision = policy.decide(path.features[t] if policy._feature_dim else None)
+    decision = policy.decide(path.features[t] if q else None)
     if learn:
         policy.learn(decision, float(path.rewards[t, decision.arm]))
     if m and not first:
@@ -79,28 +65,20 @@ def play(policy: LearningPolicy, path: Trajectory, first: int, last: int) -> lis
     return [step(policy, path, t) for t in range(first, last)]
 
 
-def keep_models(policy: LearningPolicy) -> None:
-    """Have no further fits, in the state and in those that late rewards go back to."""
-    for state in (policy._state, *(state for _, state in policy._checkpoints)):
-        for number in range(len(policy._members)):
-            block = policy._block(number, state)
-            block[NEXT], block[TRIED] = math.inf, 10**9  # no alarm either
-
-
 # Steps against plain NumPy
 
 
 class SharedTwin:
     """A learned shared system with plain matrices, in its own units; arms have a law [C; D] ~ N(·, V) each."""
 
-    def __init__(self, member: SharedMember, block: Array) -> None:
-        own, m = member.open(block), member.context_dim
-        d, self.m, self.k = int(own.settings[READY]), m, member.arms
-        self.A, self.b = own.A[:d, :d].copy(), own.b[0, :d].copy()
-        self.C, self.D, self.r = own.C[:, :d].copy(), own.D.copy(), own.noise.copy()
+    def __init__(self, own: SharedState) -> None:
+        d, self.k, self.m = int(own.model.head.order), len(own.V), len(own.mean) - 1
+        system = split_vector(own.vector, self.m, self.k)
+        self.A, self.b = system.A[:d, :d].copy(), system.b[0, :d].copy()
+        self.C, self.D, self.r = system.C[:, :d].copy(), system.D.copy(), own.noise.copy()
         self.z, self.P = own.z[0, :d].copy(), own.P[:d, :d].copy()
         self.V = [own.V[a, : d + 1, : d + 1].copy() for a in range(self.k)]
-        self.mean, self.scale, self.most = own.mean.copy(), own.scale.copy(), float(own.settings[FACTOR])
+        self.mean, self.scale, self.most = own.mean.copy(), own.scale.copy(), own.model.head.bonus
 
     def begin(self) -> None:
         self.z, self.P = self.A @ self.z + self.b, self.A @ self.P @ self.A.T + np.eye(len(self.z))
@@ -135,13 +113,13 @@ class SharedTwin:
         for i in np.flatnonzero(~np.isnan(context)):
             self.condition(int(i), (context[i] - self.mean[i]) / self.scale[i], self.r[i])
 
-    def agrees_with(self, member: SharedMember, block: Array) -> None:
-        own, d = member.open(block), len(self.z)
+    def agrees_with(self, own: SharedState) -> None:
+        system, d = split_vector(own.vector, self.m, self.k), len(self.z)
         np.testing.assert_allclose(own.z[0, :d], self.z, atol=1e-9)
         np.testing.assert_allclose(own.P[:d, :d], self.P, atol=1e-9)
         np.testing.assert_allclose(own.V[:, : d + 1, : d + 1], self.V, atol=1e-9)
-        np.testing.assert_allclose(own.C[:, :d], self.C, atol=1e-9)
-        np.testing.assert_allclose(own.D, self.D, atol=1e-9)
+        np.testing.assert_allclose(system.C[:, :d], self.C, atol=1e-9)
+        np.testing.assert_allclose(system.D, self.D, atol=1e-9)
 
 
 @both_orders
@@ -151,10 +129,9 @@ def test_learned_kalman_steps_are_a_kalman_filter_and_recursive_least_squares(co
     policy = LearnedKalman(arms=3, context_dim=2, context_first=context_first, rng=0)
     for t in range(60):
         step(policy, path, t)
-    keep_models(policy)
-    member = policy._members[0]
-    assert isinstance(member, SharedMember)
-    twin = SharedTwin(member, policy._block(0))
+    never_fit(policy)
+    own = learner_of(policy).blocks[0]
+    twin = SharedTwin(own)
     for t in range(60, 110):
         twin.begin()
         if context_first:
@@ -170,7 +147,7 @@ def test_learned_kalman_steps_are_a_kalman_filter_and_recursive_least_squares(co
         twin.learn(decision.arm, float(path.rewards[t, decision.arm]))
         if not context_first:
             twin.observe(path.contexts[t])
-    twin.agrees_with(member, policy._block(0))
+    twin.agrees_with(own)
 
 
 @both_orders
@@ -181,13 +158,11 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
     policy = StructuralKalman(arms=2, context_dim=1, feature_dim=2, context_first=context_first, rng=0)
     for t in range(60):
         step(policy, path, t)
-    keep_models(policy)
-    member = policy._members[0]
-    assert isinstance(member, LevelsMember)
-    own = member.open(policy._block(0))
-    k, lags, hyper = 2, member.lags, own.hyper.copy()
+    never_fit(policy)
+    own = learner_of(policy).blocks[0]
+    k, lags, hyper = 2, len(own.past), own.hyper.copy()
     Φ, Q, _ = naive_levels.matrices(hyper, k, 2 + lags)
-    z, P, (mean, scale) = own.z.copy(), own.P.copy(), own.sizes[2:]
+    z, P, (mean, scale) = own.z.copy(), own.P.copy(), own.reward
     for t in range(60, 110):
         z, P = Φ @ z, Φ @ P @ Φ + Q
         newest = t if context_first else t - 1
@@ -197,11 +172,11 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
         decision = step(policy, path, t)
         assert decision.why is not None
         np.testing.assert_allclose(decision.forecast, mean + scale * expected[0], atol=1e-9)
-        np.testing.assert_allclose(decision.width, scale * own.settings[FACTOR] * np.sqrt(expected[2]), atol=1e-9)
+        np.testing.assert_allclose(decision.width, scale * own.model.head.bonus * np.sqrt(expected[2]), atol=1e-9)
         np.testing.assert_allclose(decision.why.state_error, scale * np.sqrt(expected[3]), atol=1e-9)
         np.testing.assert_allclose(decision.why.arm_error, scale * np.sqrt(expected[4]), atol=1e-9)
         h = naive_levels.row(decision.arm, u, k)
-        F = h @ P @ h + hyper[12]
+        F = h @ P @ h + Hyper(hyper, 0).reward_noise
         gain = P @ h / F
         e = (path.rewards[t, decision.arm] - mean) / scale - h @ z
         z, P = z + gain * e, P - np.outer(gain, h @ P)
@@ -209,10 +184,10 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
     np.testing.assert_allclose(own.P, P, atol=1e-9)
 
 
-def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, member: RidgeMember) -> Array:
+def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, model: Ridge) -> Array:
     """[1 | last contexts, newest first | features | reward and indicator of each arm by lag] of standardised rows."""
-    lags, window = member.lags, member.memory
-    contexts = naive_policies.filled(rows[: t + member.context_first, :m], window)
+    lags = window = model.memory
+    contexts = naive_policies.filled(rows[: t + model.context_first, :m], window)
     newest = np.vstack([contexts[::-1], np.zeros((window, m))])[:window]
     past = np.zeros((lags, k, 2))
     for lag in range(1, min(lags, t) + 1):
@@ -224,7 +199,7 @@ def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, member: RidgeMembe
 
 @both_orders
 @pytest.mark.parametrize("memory", [0, 5])
-def test_the_ridge_member_solves_a_ridge_regression(context_first: bool, memory: int) -> None:
+def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -> None:
     m, q, k, n = 2, 1, 2, 80
     rng = np.random.default_rng(3)
     rows = np.column_stack(
@@ -238,16 +213,16 @@ def test_the_ridge_member_solves_a_ridge_regression(context_first: bool, memory:
     rows[rows[:, -2] < 0, -1] = math.nan
     rows[20:24, -1] = math.nan  # rewards that never came
     rows[n, -2:] = 1, 12.0
-    member = RidgeMember(k, m, q, context_first, memory=memory)
-    block = member.fit(Task(n, 0, rows[:n].copy(), member.block(0.5), (0,))).block
-    own = member.open(block)
+    model = Ridge(k, m, q, context_first, 0.5, memory=memory)
+    block = model.fit(Task(n, 0, rows[:n].copy(), model.block(), (0,))).block
+    own, plays = model.open(block), np.array([50.0, 2.0])
     centre, scale = np.nanmean(rows[:n], axis=0), np.nanstd(rows[:n], axis=0)
     centre[-2], scale[-2] = 0.0, 1.0
     table = (rows - centre) / scale
 
     def expected(t: int) -> tuple[Array, Array]:
         """Forecast of every arm in round t and its standard error; the noise is that of the forecasts before it."""
-        inputs = [ridge_inputs(table, i, m, q, k, member) for i in range(t + 1)]
+        inputs = [ridge_inputs(table, i, m, q, k, model) for i in range(t + 1)]
         V, b, squares, count = [np.eye(len(inputs[0])) for _ in range(k)], np.zeros((k, len(inputs[0]))), 1.0, 1
         for i in range(t):
             arm, reward, Θ = int(table[i, -2]), table[i, -1], inputs[i]
@@ -263,18 +238,20 @@ def test_the_ridge_member_solves_a_ridge_regression(context_first: bool, memory:
 
     for t in (n, n + 1):
         if context_first:
-            ridge_observe(block, 0, k, m, rows[t, :m])
-        ridge_see(block, 0, k, m, t, rows[t, m : m + q])
-        ridge_decide(block, 0, k, m)
+            ridge.observe(block, 0, t, rows[t, :m], True)
+        ridge.see(block, 0, t, rows[t, m : m + q])
+        ridge.forecast(block, 0, t, plays)
         mean, error = expected(t)
-        np.testing.assert_allclose(own.out[0], mean, rtol=1e-9)
-        np.testing.assert_allclose(own.out[1], 0.5 * error, rtol=1e-9)
-        np.testing.assert_allclose(own.out[3], error, rtol=1e-9)
-        ridge_played(block, 0, k, m, t, int(rows[t, -2]))
+        factor = widening(model.name, t, plays, np.ones(k))
+        assert (factor[1] > 1.5) == (memory == 0)
+        np.testing.assert_allclose(own.model.forecast, mean, rtol=1e-9)
+        np.testing.assert_allclose(own.model.width, 0.5 * error * factor, rtol=1e-9)
+        np.testing.assert_allclose(own.model.arm_error, error, rtol=1e-9)
+        ridge.played(block, 0, t, int(rows[t, -2]))
         if t == n:
-            ridge_learn(block, 0, k, m, t, 1, 12.0)
+            ridge.learn(block, 0, t, 1, 12.0)
         if not context_first:
-            ridge_observe(block, 0, k, m, rows[t, :m])
+            ridge.observe(block, 0, t + 1, rows[t, :m], False)
 
 
 # What may not matter
@@ -319,7 +296,7 @@ def test_powers_of_two_change_nothing(learner: Any, contexts: float, features: f
 def test_powers_of_two_change_nothing_with_many_lags() -> None:
     path = paper_system(2).sample(100, rng=3)
     scaled = Trajectory(2.0**10 * path.contexts, path.rewards)
-    assert LevelsMember(2, 1, 0, False).lags > 6
+    assert Levels(2, 1, 0, False, 1.0).lags > 6
     one, two = (simulate(build(StructuralKalman, path), each, record=["widths"]) for each in (path, scaled))
     np.testing.assert_array_equal(one.arms, two.arms)
     np.testing.assert_array_equal(one.widths, two.widths)
@@ -512,7 +489,7 @@ def test_a_decision_says_why(learner: Any) -> None:
             assert why.lead == math.inf
             assert np.isinf([why.state_error, why.arm_error]).all()
         else:
-            assert why.model in {member.name for member in policy._members}
+            assert why.model in {model.name for model in learner_of(policy).models}
             assert (why.state_error >= 0).all()
             assert (why.arm_error > 0).all()
             assert why.lead >= 0
@@ -533,7 +510,7 @@ def test_errors_of_learned_kalman_are_told_apart() -> None:
     path = three_arms().sample(80, rng=4)
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
     decisions = [step(policy, path, t) for t in range(80)]
-    keep_models(policy)
+    never_fit(policy)
     policy.skip(500)
     before, after = decisions[-1].why, policy.decide().why
     assert before is not None
@@ -551,7 +528,7 @@ def test_health_and_models(learner: Any) -> None:
     path = three_arms().sample(200, rng=4)
     policy = build(learner, path)
     empty = policy.health()
-    names = {member.name for member in policy._members}
+    names = {model.name for model in learner_of(policy).models}
     assert empty.innovations.keys() == empty.alarms.keys() == names
     assert empty.level == {}
     assert all(len(values) == 0 for values in empty.innovations.values())
@@ -638,9 +615,7 @@ def test_arms_that_are_hardly_ever_played_are_widened_as_far_as_they_are_unknown
     policy.warm_start(arms, path.rewards[np.arange(n), arms], contexts=path.contexts)
     decision = policy.decide()
     assert decision.why is not None
-    own = plain(open_shared_block)(policy._state, policy._places[0], k, m)
-    unseen = own.scale[m] ** 2 * (own.z[0] @ own.z[0] / own.prior[3] + 1 / own.prior[5])  # variance before any play
-    share = np.minimum(decision.why.arm_error**2 / unseen, 1.0)
+    share = unseen_share(learner_of(policy).blocks[0])
     assert 0.1 < share[2] < 0.9
     factor = 1 + share * [0, 0, 2 - 1]  # √(ln(2000/3) − 1.5) is more than 2
     np.testing.assert_allclose(decision.width, 2.0 * decision.why.arm_error * factor)  # √ln(2001/√3) is, too
@@ -713,7 +688,7 @@ def test_a_warm_start_leads_to_the_model_that_the_same_rounds_lead_to() -> None:
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
     policy.warm_start(arms, rewards, contexts=path.contexts)
     policy.decide()
-    log = policy._log.rows(0, 120)
+    log = learner_of(policy).log.rows(0, 120)
     np.testing.assert_array_equal(log[:, :2], path.contexts)
     np.testing.assert_array_equal(log[:, 2], arms)
     np.testing.assert_array_equal(log[:, 3], np.where(arms < 0, math.nan, rewards))  # no arm, no reward
@@ -800,21 +775,35 @@ def widening(model: str, t: int, plays: Array, share: Array) -> Array:
     return factors
 
 
+def unseen_share(own: SharedState) -> Array:
+    """Which share of the variance that an arm had before any play is left, of every arm in the present round."""
+    z, prior = own.z[0], Prior(own.prior, 0)
+    unseen = own.scale[-1] ** 2 * (z @ z / prior.arm_loading_precision + 1 / prior.offset_precision)
+    share: Array = np.minimum(own.model.arm_error**2 / unseen, 1.0)
+    return share
+
+
 def test_beside_contexts_other_models_have_to_lead_the_shared_system() -> None:
-    kinds = (SHARED, LEVELS, RIDGE, GUEST, CONSTANT)
-    assert [plain(handicap)(kind, 0, 50.0) for kind in kinds] == [0, 0, 0, 0, 0]
-    assert [plain(handicap)(kind, 2, 50.0) for kind in kinds] == [0, 8, 8, 0, 8]
-    assert [plain(handicap)(kind, 2, 400.0) for kind in kinds] == [0, 8, 8, 0, 2]
+    def asked(m: int, scored: float) -> list[float]:
+        sizes = (3, m, 0, False, 1.0)
+        models = SharedSystem(*sizes), Levels(*sizes), Ridge(*sizes), CandidateModel(*sizes, "own"), Ridge(*sizes, 0)
+        return [plain(handicap)(model.open(model.block()).model.head, scored) for model in models]
+
+    assert asked(0, 50.0) == [0, 0, 0, 0, 0]
+    assert asked(2, 50.0) == [0, 8, 8, 0, 8]
+    assert asked(2, 400.0) == [0, 8, 8, 0, 2]
 
 
 def test_the_leader_is_the_model_with_the_best_score() -> None:
     path = three_arms().sample(250, rng=6)
     policy = Autopilot(arms=3, context_dim=2, rng=0)
+    shared, levels, _, _ = learner_of(policy).blocks
+    names = [model.name for model in learner_of(policy).models]
     leaders, plays = set(), np.zeros(3)
     for t in range(250):
         decision = policy.decide()
         if t >= 6:
-            scores = {member.name: policy._block(number)[SCORE] for number, member in enumerate(policy._members)}
+            scores = {name: own.score.total for name, own in zip(names, models_of(policy), strict=True)}
             for name in ("structural levels", "ridge"):  # there are contexts, so these two have to lead by 8 nats
                 scores[name] -= 8.0
             scores["constant arms"] -= 8.0 * min(1.0, 100 / max(t - 6, 1))  # and these at first: t − 6 were scored
@@ -822,12 +811,16 @@ def test_the_leader_is_the_model_with_the_best_score() -> None:
             assert decision.why is not None
             assert scores[decision.why.model] == first
             assert decision.why.lead == first - second
-            number = list(scores).index(decision.why.model)
-            out = policy._block(number)[SETTINGS : SETTINGS + 12].reshape(4, 3)
-            np.testing.assert_array_equal(decision.forecast, out[0])
-            share = np.minimum((out[3] / (policy._block(number)[UNSEEN] or 1e-9)) ** 2, 1)
-            factor = widening(decision.why.model, t, plays, share)
-            np.testing.assert_allclose(decision.width, out[1] * factor, rtol=1e-12)
+            leader = models_of(policy)[names.index(decision.why.model)]
+            np.testing.assert_array_equal(decision.forecast, leader.forecast)
+            widths = {  # before they are widened
+                "shared system": min(2.0, math.sqrt(max(1.0, math.log((t + 1) / math.sqrt(3))))) * leader.arm_error,
+                "structural levels": expected_largest(3) * levels.reward.scale * np.sqrt(levels.forecast[2]),
+                "ridge": 0.3 * leader.arm_error,
+                "constant arms": leader.arm_error,
+            }
+            factor = widening(decision.why.model, t, plays, unseen_share(shared))
+            np.testing.assert_allclose(decision.width, widths[decision.why.model] * factor, rtol=1e-12)
             assert decision.arm == (decision.forecast + decision.width).argmax()
             assert policy.model is not None
             assert policy.model.name == decision.why.model
@@ -863,37 +856,36 @@ def test_constant_arms_are_told_apart_at_little_cost() -> None:
 def test_scores_are_discounted_log_densities_of_student_t() -> None:
     path = three_arms().sample(60, rng=6)
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
+    score = models_of(policy)[0].score
     for t in range(60):
         decision = policy.decide()
-        before = policy._block(0)[SCORE]
+        before = score.total
         policy.learn(decision, float(path.rewards[t, decision.arm]))
         if t >= 6:
             e = policy.health().innovations["shared system"][-1]
             deviation = (path.rewards[t, decision.arm] - decision.forecast[decision.arm]) / e
             density = -math.log(deviation) - 3 * math.log(1 + e**2 / 3)
-            assert policy._block(0)[SCORE] == pytest.approx(
-                (1 - 3 / (t + 4)) * before + density
-            )  # t + 1 rounds have begun
+            assert score.total == pytest.approx((1 - 3 / (t + 4)) * before + density)  # t + 1 rounds have begun
         policy.observe(path.contexts[t])
 
 
 def test_a_newcomer_starts_level_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     path = three_arms().sample(60, rng=6)
     policy = Autopilot(arms=3, context_dim=2, rng=0)
-    fit = SharedMember.fit
+    fit = SharedSystem.fit
 
-    def late(self: SharedMember, task: Task) -> Any:
+    def late(self: SharedSystem, task: Task) -> Any:
         if task.round < 30:
             raise ValueError("not yet")
         return fit(self, task)
 
-    monkeypatch.setattr(SharedMember, "fit", late)
+    monkeypatch.setattr(SharedSystem, "fit", late)
     with pytest.warns(RuntimeWarning, match="not yet"):
         play(policy, path, 0, 30)
     assert {model.name for model in policy.models} == {"structural levels", "ridge", "constant arms"}
-    policy._block(0)[NEXT] = 30
+    models_of(policy)[0].running.next_fit = 30
     policy.decide()
-    first, *others = (policy._block(number)[SCORE] for number in range(len(policy._members)))
+    first, *others = (model.score.total for model in models_of(policy))
     assert first == min(others)
     assert len(set(others)) == 3
 
@@ -951,7 +943,7 @@ def test_a_log_remembers_the_last_rounds_in_bounded_memory(strides: list[int]) -
         rounds.add(t)
         assert log.end == t + 1
         assert min(20, t + 1) <= log.end - log.begin <= max(40, 64)
-        assert len(log._rows) <= max(40, 64)
+        assert log.room <= max(40, 64)
         rows = log.rows(log.begin, log.end)
         for number, (context, arm, reward) in enumerate(rows.tolist(), start=log.begin):
             assert context == number if number in rounds else math.isnan(context)
@@ -963,7 +955,7 @@ def test_a_log_keeps_at_most_twice_as_much_as_it_has_to() -> None:
     log = RoundLog(context_dim=0, feature_dim=0, keep=100)
     for t in range(2000):
         log.open(t)
-        assert len(log._rows) <= 200
+        assert log.room <= 200
         assert log.end - log.begin >= min(t + 1, 100)
 
 
@@ -1002,10 +994,10 @@ def test_what_cannot_have_been_measured_is_refused(learner: Any, what: str) -> N
     policy = build(learner, path)
     play(policy, path, 0, 30)
     decision = policy.decide()
-    before = policy._state.copy()
+    before = policy.parts.player.state.copy()
     with pytest.raises(InvalidInputError, match=rf"{what}: expected numbers below 1e\+152 in size, got 1e\+160"):
         policy.learn(decision, 1e160) if what == "reward" else policy.observe([0.0, -1e160])
-    np.testing.assert_array_equal(policy._state, before)
+    np.testing.assert_array_equal(policy.parts.player.state, before)
     with pytest.raises(InvalidInputError, match="rewards: expected numbers below"):
         build(learner, path).warm_start([0], [1e160])
 
@@ -1047,20 +1039,20 @@ def test_a_score_that_is_no_number_begins_anew_with_the_next_fit() -> None:
     path = three_arms().sample(60, rng=1)
     policy = build(Autopilot, path)
     play(policy, path, 0, 40)
-    policy._block(1)[SCORE] = math.nan
-    policy._block(1)[NEXT] = 40
+    levels = models_of(policy)[1]
+    levels.score.total, levels.running.next_fit = math.nan, 40
     step(policy, path, 40)
     assert all(math.isfinite(model.score) for model in policy.models)
 
 
 def test_the_seed_decides_over_the_first_fit_of_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    path, seeds, fitted = three_arms().sample(60, rng=1), list[tuple[int, ...]](), SharedMember.fit
+    path, seeds, fitted = three_arms().sample(60, rng=1), list[tuple[int, ...]](), SharedSystem.fit
 
-    def fit(member: SharedMember, task: Task) -> Fit:
+    def fit(model: SharedSystem, task: Task) -> Fit:
         seeds.append(task.seed)
-        return fitted(member, task)
+        return fitted(model, task)
 
-    monkeypatch.setattr(SharedMember, "fit", fit)
+    monkeypatch.setattr(SharedSystem, "fit", fit)
     arms = np.arange(60) % 3
     for rng in (1, 1, 2):
         policy = LearnedKalman(arms=3, context_dim=2, rng=rng)
@@ -1102,4 +1094,4 @@ def test_a_fit_looks_at_all_rounds_so_far() -> None:
     policy = Autopilot(arms=3, context_dim=2, rng=0)
     for t in range(50):
         step(policy, path, t)
-    assert all(policy._block(number)[BEGIN] == 0 for number in range(len(policy._members)))
+    assert all(model.head.fitted > 20 and model.head.begin == 0 for model in models_of(policy))

@@ -12,42 +12,32 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import Array
-from test_learners import (
-    SharedTwin,
-    both_orders,
-    build,
-    every_learner,
-    keep_models,
-    play,
-    step,
-    three_arms,
-    with_features,
-)
+from helpers import Array, fit_next, learner_of, models_of, never_fit
+from test_learners import SharedTwin, both_orders, build, every_learner, play, step, three_arms, with_features
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
-from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman, learning
-from undertow.policies.learning import LearningPolicy
-from undertow.policies.levels_member import LevelsMember
-from undertow.policies.member import ALARMED, ALARMS, BEGIN, BUSY, FITS, LEVEL, NEXT, SCORE, SCORED, SIZE, Fit, Task
-from undertow.policies.ridge_member import RidgeMember
-from undertow.policies.shared_member import SharedMember
+from undertow.identify.system.vector import Prior, split_vector
+from undertow.learners import learner as learner_module
+from undertow.learners.levels import Levels
+from undertow.learners.model import Fit, Task
+from undertow.learners.policy import LearningPolicy
+from undertow.learners.ridge import Ridge
+from undertow.learners.shared_system import SharedSystem
+from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
 
 
 def beliefs(policy: LearningPolicy) -> list[Array]:
     """What every model believes, without its scores."""
-    result = []
-    for number, member in enumerate(policy._members):
-        block = policy._block(number)
-        match member:
-            case SharedMember():
-                shared = member.open(block)
-                result += [shared.z, shared.P, shared.C, shared.D, shared.V]
-            case LevelsMember():
-                levels = member.open(block)
-                result += [levels.z, levels.P, levels.past]
-            case RidgeMember():
-                ridge = member.open(block)
-                result += [ridge.Θ, ridge.u, ridge.W, ridge.sizes]
+    learner, result = learner_of(policy), []
+    for model, own in zip(learner.models, learner.blocks, strict=True):
+        match model:
+            case SharedSystem():
+                system = split_vector(own.vector, model.context_dim, model.arms)
+                result += [own.z, own.P, system.C, system.D, own.V]
+            case Levels():
+                result += [own.z, own.P, own.past]
+            case Ridge():
+                result += [own.Θ, own.u, own.W, own.reward.numbers, own.errors.numbers]
+    assert len(result) >= 3
     return [part.copy() for part in result]
 
 
@@ -58,7 +48,7 @@ def believe_the_same(one: LearningPolicy, two: LearningPolicy) -> None:
 
 def take_turns(policy: LearningPolicy) -> None:
     """Have the arms take turns for ever, so that what is played does not depend on what was learned."""
-    policy._state[policy._head] = math.inf
+    policy.parts.player.own.learner.start = math.inf
 
 
 def trained(learner: Any, path: Trajectory, rounds: int, **parameters: Any) -> Any:
@@ -67,7 +57,7 @@ def trained(learner: Any, path: Trajectory, rounds: int, **parameters: Any) -> A
     take_turns(policy)
     for t in range(rounds):
         step(policy, path, t)
-    keep_models(policy)
+    never_fit(policy)
     return policy
 
 
@@ -102,7 +92,7 @@ def test_late_rewards_in_any_order_end_in_the_same_beliefs(learner: Any, context
             for policy in (prompt, late):
                 policy.observe(path.contexts[t])
     assert late.pending == 0
-    np.testing.assert_array_equal(late._log.rows(0, 160), prompt._log.rows(0, 160))
+    np.testing.assert_array_equal(learner_of(late).log.rows(0, 160), learner_of(prompt).log.rows(0, 160))
     believe_the_same(prompt, late)
     if learner is not Autopilot:  # whose leader is looked at below
         np.testing.assert_allclose(prompt.forecast().forecast, late.forecast().forecast, atol=1e-9)
@@ -159,7 +149,7 @@ def test_a_reward_from_before_the_last_fit_changes_the_forecast(learner: Any, co
     after = policy.forecast().forecast
     assert np.isfinite(after).all()
     assert (before != after).any()
-    assert policy._log.row(45)[-1] == reward(path, waiting[45]) + 3
+    assert learner_of(policy).log.row(45)[-1] == reward(path, waiting[45]) + 3
 
 
 def test_a_reward_from_before_the_last_fit_enters_the_belief_at_its_round() -> None:
@@ -167,14 +157,12 @@ def test_a_reward_from_before_the_last_fit_enters_the_belief_at_its_round() -> N
     path = three_arms().sample(60, rng=1)
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
     decisions = [step(policy, path, t, learn=t != 50) for t in range(60)]
-    policy._block(0)[NEXT] = 60
+    fit_next(policy, 60)
     policy.decide()
     policy.learn(decisions[50], 2.0)
-    member = policy._members[0]
-    assert isinstance(member, SharedMember)
-    own = member.open(policy._block(0))
-    twin = SharedTwin(member, policy._block(0))
-    twin.z, twin.P = np.zeros(len(twin.z)), own.prior[0] * np.eye(len(twin.z))
+    own = learner_of(policy).blocks[0]
+    twin = SharedTwin(own)
+    twin.z, twin.P = np.zeros(len(twin.z)), Prior(own.prior, 0).start_variance * np.eye(len(twin.z))
     for t, decision in enumerate(decisions):
         if t:
             twin.begin()
@@ -182,7 +170,7 @@ def test_a_reward_from_before_the_last_fit_enters_the_belief_at_its_round() -> N
         twin.condition(2 + decision.arm, (value - twin.mean[-1]) / twin.scale[-1], twin.r[-1])
         twin.observe(path.contexts[t])
     twin.begin()
-    twin.agrees_with(member, policy._block(0))
+    twin.agrees_with(own)
 
 
 @pytest.mark.parametrize("learner", [StructuralKalman, Autopilot])
@@ -190,9 +178,12 @@ def test_a_reward_from_before_the_last_fit_leaves_the_contexts_alone(learner: An
     path = three_arms().sample(41, rng=1)
     policy = build(learner, path, context_first=True)
     waiting = [step(policy, path, t, learn=t != 3) for t in range(40)]
-    member = next(member for member in policy._members if isinstance(member, LevelsMember))
-    past = member.open(policy._block(policy._members.index(member))).past
-    newest = path.contexts[39 - np.arange(member.lags)]
+    learner = learner_of(policy)
+    past = next(
+        own for model, own in zip(learner.models, learner.blocks, strict=True) if isinstance(model, Levels)
+    ).past
+    newest = path.contexts[39 - np.arange(len(past))]
+    assert len(past) > 1
     np.testing.assert_array_equal(past, newest)
     policy.learn(waiting[3], 1.0)
     np.testing.assert_array_equal(past, newest)
@@ -203,19 +194,19 @@ def test_late_rewards_leave_every_model_with_a_score_for_every_reward() -> None:
     prompt, late = (trained(Autopilot, path, 60) for _ in range(2))
     waiting = [(step(prompt, path, t), step(late, path, t, learn=t != 120))[1] for t in range(60, 122)]
     late.learn(waiting[60], reward(path, waiting[60]))
-    for number in range(3):
-        one, two = (policy._block(number) for policy in (prompt, late))
-        assert one[SCORED] == two[SCORED] == 116
-        np.testing.assert_allclose(one[SCORE], two[SCORE])
+    for one, two in zip(models_of(prompt), models_of(late), strict=True):
+        assert one.score.count == two.score.count == 116
+        np.testing.assert_allclose(one.score.total, two.score.total)
 
 
 def test_an_early_late_reward_leaves_the_seed_of_the_fits_alone() -> None:
     policy = LearnedKalman(arms=2, rng=0)
     decision = policy.decide()
-    seed = policy._state[policy._head + 2]
+    seed = policy.parts.player.own.learner.seed
+    assert seed > 0
     policy.decide()
     policy.learn(decision, 1.0)
-    assert policy._state[policy._head + 2] == seed
+    assert policy.parts.player.own.learner.seed == seed
 
 
 @every_learner
@@ -225,13 +216,15 @@ def test_a_reward_that_is_too_late_is_refused_and_changes_nothing(learner: Any, 
     path = Trajectory(base.contexts[:, :contexts], base.rewards)
     policy = build(learner, path, max_delay=10)
     waiting = [step(policy, path, t, learn=t not in (48, 49)) for t in range(60)]
-    state, log = policy._state.copy(), policy._log.rows(0, 60).copy()
+    now, rows = policy.parts.player.state, learner_of(policy).log.rows(0, 60)
+    state, log = now.copy(), rows.copy()
     with pytest.raises(UnknownDecisionError, match="its reward comes 11 rounds late, and only max_delay = 10"):
         policy.learn(waiting[48], 1.0)
-    np.testing.assert_array_equal(policy._state, state)
-    np.testing.assert_array_equal(policy._log.rows(0, 60), log)
+    np.testing.assert_array_equal(now, state)
+    np.testing.assert_array_equal(rows, log)
     policy.learn(waiting[49], 1.0)
-    assert (policy._state != state).any()
+    assert (now != state).any()
+    assert rows[49, -1] == 1.0
 
 
 def test_without_delay_only_the_present_round_is_rewarded() -> None:
@@ -268,17 +261,17 @@ def test_a_saved_learner_continues_bit_for_bit(learner: Any, context_first: bool
             for one in others:
                 one.learn(decision.id, reward(path, decision))
     again = others[1]
-    np.testing.assert_array_equal(policy._state, again._state)
+    np.testing.assert_array_equal(policy.parts.player.state, again.parts.player.state)
     assert repr(policy.health().fits) == repr(again.health().fits)
     assert len([record for record in policy.health().fits if record.round > 40]) > 3
-    for (t, state), (u, other) in zip(policy._checkpoints, again._checkpoints, strict=True):
+    for (t, state), (u, other) in zip(learner_of(policy).checkpoints, learner_of(again).checkpoints, strict=True):
         assert t == u
         np.testing.assert_array_equal(state, other)
 
 
 def test_a_saved_learner_drops_the_same_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a new arm begins with depends on how far back the log goes."""
-    monkeypatch.setattr(learning, "LONGEST", 40)
+    monkeypatch.setattr(learner_module, "LONGEST", 40)
     path = three_arms().sample(200, rng=1)
     policy = build(LearnedKalman, path, max_delay=10)
     play(policy, path, 0, 70)
@@ -288,7 +281,7 @@ def test_a_saved_learner_drops_the_same_rounds(monkeypatch: pytest.MonkeyPatch, 
     for t in range(70, 200):
         for one in (policy, again):
             step(one, path, t)
-        assert again._log.begin == policy._log.begin
+        assert learner_of(again).log.begin == learner_of(policy).log.begin
     for one in (policy, again):
         one.add_arm("another")
     np.testing.assert_array_equal(again.decide().width, policy.decide().width)
@@ -313,20 +306,21 @@ def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"extra_log_rows": np.zeros((40, 3))}, "damaged"),
-        ({"extra_log_rows": None}, "damaged .*log_rows"),
-        ({"extra_log_begin": np.empty(0)}, "damaged"),
-        ({"extra_log_room": np.array([1.0])}, "damaged .*log_room"),
-        ({"extra_log_room": np.array([1e9])}, "damaged .*log_room"),
-        ({"extra_checkpoint_rounds": np.zeros(7)}, "damaged"),
-        ({"extra_checkpoint_states": None}, "damaged .*checkpoint_states"),
-        ({"extra_fit_records": np.zeros(3)}, "damaged"),
-        ({"extra_fit_records": None}, "damaged .*fit_records"),
+        ({"log_rows": np.zeros((40, 3))}, "damaged"),
+        ({"log_rows": None}, "damaged .*log_rows"),
+        ({"log_begin": np.empty(0)}, "damaged"),
+        ({"log_room": np.array([1.0])}, "damaged .*log_room"),
+        ({"log_room": np.array([1e9])}, "damaged .*log_room"),
+        ({"checkpoint_rounds": np.zeros(7)}, "damaged"),
+        ({"checkpoint_states": None}, "damaged .*checkpoint_states"),
+        ({"fit_records": np.zeros(3)}, "damaged"),
+        ({"fit_records": None}, "damaged .*fit_records"),
         ({"state": np.zeros(9)}, "damaged .*state: expected"),
         (
-            {"extra_task_0": np.zeros(5), "extra_task_0_rows": np.zeros((9, 4)), "extra_task_0_block": np.zeros(9)},
-            "task",
+            {"task_0": np.zeros(5), "task_0_rows": np.zeros((9, 4)), "task_0_block": np.zeros(9)},
+            "task_0: rounds 0 to 0 do not fit",
         ),
+        ({"task_0": np.zeros(5), "task_0_rows": np.zeros((0, 4)), "task_0_block": np.zeros(9)}, "state: expected"),
     ],
 )
 def test_a_damaged_file_is_refused(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -341,19 +335,19 @@ def test_a_damaged_file_is_refused(arrays: dict[str, Any], message: str, tmp_pat
 )
 def test_a_file_whose_parts_do_not_fit_is_refused(part: str, tmp_path: Path) -> None:
     policy, file = saved(tmp_path)
-    state = policy._state.copy()
+    state, learner = policy.parts.player.state.copy(), learner_of(policy)
     match part:
         case "log too short":
-            spoil(file, extra_log_rows=np.zeros((10, 4)))
+            spoil(file, log_rows=np.zeros((10, 4)))
         case "log elsewhere":
-            spoil(file, extra_log_begin=np.array([5.0]))
+            spoil(file, log_begin=np.array([5.0]))
         case "checkpoint too short":
-            spoil(file, extra_checkpoint_states=np.zeros((len(policy._checkpoints), 3)))
+            spoil(file, checkpoint_states=np.zeros((len(learner.checkpoints), 3)))
         case "number of arms":
-            state[0] = 100
+            policy.loop.layout.open(state).common.sizes.k = 100
             spoil(file, state=state)
         case "size of a block":
-            state[policy._places[0] + SIZE] = 0
+            learner.open_blocks(state)[0].model.head.length = 0
             spoil(file, state=state)
     with pytest.raises(InvalidInputError, match="damaged"):
         undertow.load(file)
@@ -366,17 +360,17 @@ class Gate:
     """Stands in for a fit: waits until it is opened, and counts."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) -> None:
-        self.open, self.tasks, self.fit, self.failure = threading.Event(), list[Task](), SharedMember.fit, failure
+        self.open, self.tasks, self.fit, self.failure = threading.Event(), list[Task](), SharedSystem.fit, failure
         gate = self
 
-        def wait(member: SharedMember, task: Task) -> Fit:
+        def wait(model: SharedSystem, task: Task) -> Fit:
             gate.tasks.append(task)
             assert gate.open.wait(60)
             if gate.failure is not None:
                 raise gate.failure
-            return gate.fit(member, task)
+            return gate.fit(model, task)
 
-        monkeypatch.setattr(SharedMember, "fit", wait)
+        monkeypatch.setattr(SharedSystem, "fit", wait)
 
     def begun(self) -> list[int]:
         """Wait until the thread has taken up a fit; return the rounds of those it has."""
@@ -390,9 +384,21 @@ class Gate:
 def answered(policy: LearningPolicy) -> None:
     """Wait for the fits that are under way."""
     end = time.monotonic() + 60
-    while not all(answer for _, answer in policy._under_way.values()):
+    while not all(answer for _, answer in learner_of(policy).fits.under_way.values()):
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def take_in(policy: LearningPolicy) -> None:
+    """Take in the fits that are ready, as every decision does first."""
+    policy.parts.timeline.prepare(policy.round)
+
+
+def fit_of(answer: list[Fit | Exception]) -> Fit:
+    """The fit that a thread has made."""
+    (fit,) = answer
+    assert isinstance(fit, Fit)
+    return fit
 
 
 @both_orders
@@ -408,7 +414,7 @@ def test_a_decision_never_waits_for_a_fit(context_first: bool, monkeypatch: pyte
     assert decisions[-1].why.model == "start-up"
     gate.open.set()
     answered(policy)
-    policy._block(0)[NEXT] = math.inf
+    fit_next(policy, math.inf)
     if context_first:
         policy.observe(path.contexts[30])
     decision = policy.decide()
@@ -416,8 +422,9 @@ def test_a_decision_never_waits_for_a_fit(context_first: bool, monkeypatch: pyte
     assert decision.why.since_fit == 24
     assert policy.health().under_way == ()
 
-    member = policy._members[0]
-    twin = SharedTwin(member, gate.fit(member, gate.tasks[0]).block)
+    model, own = learner_of(policy).models[0], learner_of(policy).blocks[0]
+    assert isinstance(model, SharedSystem)
+    twin = SharedTwin(model.open(gate.fit(model, gate.tasks[0]).block))
     for t in range(6, 30):  # what came in between
         twin.begin()
         if context_first:
@@ -428,7 +435,7 @@ def test_a_decision_never_waits_for_a_fit(context_first: bool, monkeypatch: pyte
     twin.begin()
     if context_first:
         twin.observe(path.contexts[30])
-    twin.agrees_with(member, policy._block(0))
+    twin.agrees_with(own)
     np.testing.assert_allclose(decision.forecast, twin.forecast(30)[0], atol=1e-9)
 
 
@@ -442,7 +449,7 @@ def test_background_fits_that_keep_up_are_the_same_as_inline_ones() -> None:
         step(policy, path, t)
         answered(policy)
         step(inline, path, t)
-    policy._before_decision()
+    take_in(policy)
     ours, theirs = policy.health().fits, inline.health().fits
     assert [(r.model, r.round, r.order) for r in ours] == [(r.model, r.round, r.order) for r in theirs]
     np.testing.assert_allclose([r.log_likelihood for r in ours], [r.log_likelihood for r in theirs], rtol=1e-9)
@@ -452,19 +459,19 @@ def test_background_fits_that_keep_up_are_the_same_as_inline_ones() -> None:
 def test_a_background_fit_that_fails_is_reported_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     path = three_arms().sample(60, rng=1)
     policy, twin = (build(LearnedKalman, path, refit=refit) for refit in ("background", "inline"))
-    policy.refit = "inline"
+    learner_of(policy).refit = "inline"
     for t in range(40):
         step(policy, path, t)
         step(twin, path, t)
-    twin._block(0)[NEXT] = math.inf
-    policy.refit = "background"
-    policy._block(0)[NEXT] = 40
+    fit_next(twin, math.inf)
+    learner_of(policy).refit = "background"
+    fit_next(policy, 40)
     gate = Gate(monkeypatch, ValueError("no such luck"))
     for t in range(40, 50):
         assert step(policy, path, t).arm == step(twin, path, t).arm
     gate.open.set()
     answered(policy)
-    policy._block(0)[NEXT] = math.inf
+    fit_next(policy, math.inf)
     with pytest.warns(RuntimeWarning) as warned:
         step(policy, path, 50)
     assert len(warned) == 1
@@ -485,25 +492,25 @@ def test_a_fit_under_way_hears_of_a_reward_from_before_it(learner: Any, context_
     path = three_arms().sample(60, rng=1)
     policy = build(learner, path, context_first=context_first)
     late = [step(policy, path, t, learn=t != 38) for t in range(40)][38]
-    policy.refit = "background"
-    for number in range(len(policy._members)):
-        policy._block(number)[NEXT] = 40
+    learner_of(policy).refit = "background"
+    fit_next(policy, 40)
     step(policy, path, 40)
     answered(policy)
-    made = {number: answer[0].block for number, (_, answer) in policy._under_way.items()}
-    assert len(made) == len(policy._members)
+    learner, fits = learner_of(policy), learner_of(policy).fits
+    made = {number: fit_of(answer).block for number, (_, answer) in fits.under_way.items()}
+    assert len(made) == len(learner.models)
     policy.learn(late, 50.0)
-    policy._before_decision()
-    assert policy._under_way.keys() == made.keys()
+    take_in(policy)
+    assert fits.under_way.keys() == made.keys()
     answered(policy)
-    for number, (_, answer) in policy._under_way.items():
-        member, block = policy._members[number], made[number].copy()
-        member.believe(block, policy._log.rows(int(block[BEGIN]), 40), 40)
-        np.testing.assert_array_equal(answer[0].block, block)
+    for number, (_, answer) in fits.under_way.items():
+        model, block = learner.models[number], made[number].copy()
+        model.believe(block, learner.log.rows(int(model.open(block).model.head.begin), 40), 40)
+        np.testing.assert_array_equal(fit_of(answer).block, block)
         assert np.nanmax(np.abs(block - made[number])) > 0.01
     for t in range(41, 45):
         step(policy, path, t)
-    assert not policy._under_way
+    assert not fits.under_way
 
 
 def test_a_fit_that_fails_upon_an_alarm_is_not_made_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,7 +518,7 @@ def test_a_fit_that_fails_upon_an_alarm_is_not_made_again_at_once(monkeypatch: p
     louder = Trajectory(path.contexts, np.vstack([path.rewards[:60], 30 * path.rewards[60:]]))
     policy = build(LearnedKalman, louder)
     play(policy, louder, 0, 60)
-    policy._block(0)[NEXT] = math.inf
+    fit_next(policy, math.inf)
     Gate(monkeypatch, ValueError("no such luck")).open.set()
     with pytest.warns(RuntimeWarning, match="failed"):
         play(policy, louder, 60, 120)
@@ -527,14 +534,14 @@ def test_whatever_fails_on_the_thread_is_reported(monkeypatch: pytest.MonkeyPatc
     path = three_arms().sample(30, rng=1)
     policy = build(LearnedKalman, path, refit="background")
     with monkeypatch.context() as patch:
-        patch.setattr(SharedMember, "catch_up", fail)
+        patch.setattr(SharedSystem, "catch_up", fail)
         play(policy, path, 0, 7)
         answered(policy)
         with pytest.warns(RuntimeWarning, match="no room"):
             step(policy, path, 7)
     play(policy, path, 8, 12)
     answered(policy)
-    policy._before_decision()
+    take_in(policy)
     assert policy.model is not None
 
 
@@ -549,30 +556,42 @@ def test_a_forked_process_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) ->
     play(policy, path, 7, 9)
     gate.open.set()
     answered(policy)
-    policy._before_decision()
+    take_in(policy)
     assert len(gate.tasks) == 2
     assert policy.model is not None
 
 
 def test_a_thread_ends_with_its_policy() -> None:
+    """Also the one that was making fits when a new arm came: these fits are made again with the arm."""
+
+    def threads() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "undertow-fits"} - before
+
+    before = set[threading.Thread]()
+    before = threads()
     path = three_arms().sample(8, rng=1)
     policy = build(LearnedKalman, path, refit="background")
     play(policy, path, 0, 8)
-    thread = policy._worker.thread
+    (first,) = threads()
     policy.add_arm("another")
-    assert policy._worker.thread is thread
+    gc.collect()
+    first.join(60)
+    assert not first.is_alive()
+    policy.decide()
+    (second,) = threads()
     answered(policy)
+    assert second.is_alive()
     del policy
     gc.collect()
-    thread.join(60)
-    assert not thread.is_alive()
+    second.join(60)
+    assert not second.is_alive()
 
 
 def test_a_late_reward_leaves_the_count_of_alarms() -> None:
     path = three_arms().sample(30, rng=1)
     policy = build(LearnedKalman, path)
     decisions = [step(policy, path, t, learn=t != 20) for t in range(30)]
-    policy._block(0)[ALARMS] = 3
+    models_of(policy)[0].running.alarms = 3
     policy.learn(decisions[20], 1.0)
     assert policy.health().alarms == {"shared system": 3}
 
@@ -585,21 +604,21 @@ def test_one_very_late_reward_is_forgotten_in_time() -> None:
     for t in range(1, 11):
         step(policy, path, t)
     policy.learn(first, 1.0)
-    assert policy._latest == 10
+    assert learner_of(policy).latest == 10
     for t in range(11, 30):
         step(policy, path, t)
-    assert policy._latest == 0
+    assert learner_of(policy).latest == 0
 
 
 def test_checkpoints_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     path = three_arms().sample(400, rng=1)
     sizes = {}
     for room in (1e9, 5e4):
-        monkeypatch.setattr(learning, "_MOST_BYTES", room)
+        monkeypatch.setattr("undertow.learners.learner._MOST_BYTES", room)
         policy = trained(StructuralKalman, path, 40, max_delay=300)
         play(policy, path, 40, 400)
-        sizes[room] = sum(state.nbytes for _, state in policy._checkpoints)
-    assert sizes[5e4] <= 5e4 + 2 * policy._state.nbytes < sizes[1e9]
+        sizes[room] = sum(state.nbytes for _, state in learner_of(policy).checkpoints)
+    assert sizes[5e4] <= 5e4 + 2 * policy.parts.player.state.nbytes < sizes[1e9]
 
 
 def test_an_inline_fit_that_fails_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -629,7 +648,7 @@ def test_a_fit_under_way_survives_a_save(tmp_path: Path, monkeypatch: pytest.Mon
     gate.open.set()
     for one in (policy, again):
         answered(one)
-        one._block(0)[NEXT] = math.inf
+        fit_next(one, math.inf)
     assert len(gate.tasks) == 2
     assert gate.tasks[0].seed == gate.tasks[1].seed
     for t in range(11, 30):
@@ -645,7 +664,8 @@ def test_a_late_reward_does_not_start_a_second_fit(monkeypatch: pytest.MonkeyPat
     policy = build(LearnedKalman, path, refit="background")
     decisions = [step(policy, path, t, learn=t != 4) for t in range(8)]
     policy.learn(decisions[4], 1.0)
-    busy, fits = policy._block(0)[[BUSY, FITS]]
+    running = models_of(policy)[0].running
+    busy, fits = running.busy, running.fits
     step(policy, path, 8)
     gate.open.set()
     answered(policy)
@@ -660,13 +680,13 @@ def test_a_late_reward_after_a_failure_does_not_stop_the_fits(monkeypatch: pytes
     decisions = [step(policy, path, t, learn=t != 75) for t in range(80)]
     gate.open.set()
     answered(policy)
-    policy._block(0)[NEXT] = 85
+    fit_next(policy, 85)
     with pytest.warns(RuntimeWarning, match="no such luck"):
         step(policy, path, 80)
-    assert policy._block(0)[BUSY] == 0
+    assert models_of(policy)[0].running.busy == 0
     policy.learn(decisions[75], 1.0)
     assert policy.health().under_way == ()
-    assert policy._block(0)[BUSY] == 0
+    assert models_of(policy)[0].running.busy == 0
 
 
 def test_a_model_that_catches_up_is_not_scored_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,16 +695,18 @@ def test_a_model_that_catches_up_is_not_scored_again(monkeypatch: pytest.MonkeyP
     for t in range(30):
         step(policy, path, t)
     gate = Gate(monkeypatch)
-    policy.refit = "background"
-    policy._block(0)[NEXT] = 30
+    learner_of(policy).refit = "background"
+    fit_next(policy, 30)
     for t in range(30, 40):
         step(policy, path, t)
     gate.open.set()
     answered(policy)
-    policy._block(0)[NEXT] = math.inf
-    before = policy._block(0)[[SCORE, SCORED]].copy()
-    policy.decide()
-    np.testing.assert_array_equal(policy._block(0)[[SCORE, SCORED]], before)
+    fit_next(policy, math.inf)
+    score = models_of(policy)[0].score
+    before = list(score)
+    assert score.count == 34
+    assert policy.decide().why.since_fit == 10
+    assert list(score) == before
 
 
 def test_autopilot_makes_its_fits_in_the_background() -> None:
@@ -694,7 +716,7 @@ def test_autopilot_makes_its_fits_in_the_background() -> None:
         decision = step(policy, path, t)
         assert np.isfinite(decision.forecast).all()
         answered(policy)
-    assert {record.model for record in policy.health().fits} == {member.name for member in policy._members}
+    assert {record.model for record in policy.health().fits} == {model.name for model in learner_of(policy).models}
     assert all(record.failure is None for record in policy.health().fits)
     assert policy.model is not None
 
@@ -707,9 +729,9 @@ def test_a_model_that_was_fitted_during_a_pause_catches_up_with_it(monkeypatch: 
     policy.skip(20)
     gate.open.set()
     answered(policy)
-    policy._block(0)[NEXT] = math.inf
+    fit_next(policy, math.inf)
     policy.decide()
-    assert policy._block(0)[SCORED] == 4  # rounds 6 to 9 had rewards; the pause had none
+    assert models_of(policy)[0].score.count == 4  # rounds 6 to 9 had rewards; the pause had none
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -729,10 +751,12 @@ def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: py
                 policy.learn(decision, reward(path, decision))
             policy.observe(path.contexts[t])
     gate.open.set()
-    for policy, decision, slice_ in zip(policies, missing, (32, 1000), strict=True):
-        monkeypatch.setattr("undertow.policies.background._SLICE", slice_)
+    for policy in policies:
         answered(policy)
-        policy._block(0)[NEXT] = math.inf
+        fit_next(policy, math.inf)
+    gate.open.clear()  # for the fit that follows upon an alarm
+    for policy, decision, slice_ in zip(policies, missing, (32, 1000), strict=True):
+        monkeypatch.setattr("undertow.learners.fits._SLICE", slice_)
         if late and slice_ == 1000:  # it has the reward before it begins
             policy.learn(decision, reward(path, decision))
         for t in range(106, 116):
@@ -743,6 +767,7 @@ def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: py
             if late and slice_ == 32 and t == 107:
                 policy.learn(decision, reward(path, decision))
     believe_the_same(*policies)
+    gate.open.set()
 
 
 def test_runs_of_a_simulation_make_their_fits_inline() -> None:
@@ -759,32 +784,34 @@ def test_runs_of_a_simulation_make_their_fits_inline() -> None:
 
 @every_learner
 def test_memory_is_bounded(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "LONGEST", 300)
+    monkeypatch.setattr(learner_module, "LONGEST", 300)
     base = three_arms().sample(400, rng=1)
     path = Trajectory(base.contexts, base.rewards)
     policy = build(learner, path, max_delay=200, max_pending=50)
-    size, keep = len(policy._state), 500
+    learner, state, keep = learner_of(policy), policy.parts.player.state, 500
+    log = learner.log
     for t in range(400):
         step(policy, path, t, learn=t % 5 > 0)
         if t % 100 == 99:
             policy.skip(400 if t < 300 else 3000)
-        assert len(policy._state) == size
-        assert len(policy._log._rows) <= 2 * keep
-        assert policy._log.end - policy._log.begin >= min(policy.round, keep)
-        assert len(policy._checkpoints) <= 200 // 64 + 3
+        assert policy.parts.player.state is state
+        assert log.room <= 2 * keep
+        assert log.end - log.begin >= min(policy.round, keep)
+        assert len(learner.checkpoints) <= 200 // 64 + 3
         assert policy.pending <= 50
     assert policy.round == 400 + 3 * 400 + 3000
     assert len(policy.health().fits) <= 50
 
 
 def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "LONGEST", 100)
+    monkeypatch.setattr(learner_module, "LONGEST", 100)
     path = three_arms().sample(500, rng=1)
     arms = np.arange(500) % 3
     policy = LearnedKalman(arms=3, context_dim=2, max_delay=20, rng=0)
     policy.warm_start(arms, path.rewards[np.arange(500), arms], contexts=path.contexts)
-    assert policy._log.end - policy._log.begin == 120
-    np.testing.assert_array_equal(policy._log.rows(400, 500)[:, :2], path.contexts[400:])
+    log = learner_of(policy).log
+    assert log.end - log.begin == 120
+    np.testing.assert_array_equal(log.rows(400, 500)[:, :2], path.contexts[400:])
     assert policy.decide().round == 500
 
 
@@ -805,9 +832,9 @@ def test_an_abrupt_change_raises_the_alarm_and_the_past_is_dropped() -> None:
     for t in range(400, 700):
         step(policy, path, t)
     assert policy.health().alarms["shared system"] >= 1
-    assert 300 < policy._block(0)[BEGIN] < 480
+    assert 300 < models_of(policy)[0].head.begin < 480
     assert any(400 < record.round < 480 for record in policy.health().fits)
-    assert policy._block(0)[ALARMED] == 0
+    assert models_of(policy)[0].alarm.raised == 0
     assert 0.3 < policy.health().level["shared system"] < 2
 
 
@@ -817,7 +844,7 @@ def test_a_stationary_system_is_never_dropped(seed: int) -> None:
     policy = LearnedKalman(arms=2, context_dim=1, rng=seed)
     for t in range(1500):
         step(policy, path, t)
-    assert policy._block(0)[BEGIN] == 0
+    assert models_of(policy)[0].head.begin == 0
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -829,18 +856,19 @@ def test_single_outliers_do_not_make_it_forget(seed: int) -> None:
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
     for t in range(300):
         step(policy, path, t)
-    assert policy._block(0)[BEGIN] == 0
+    assert models_of(policy)[0].head.begin == 0
 
 
 def test_an_alarm_long_after_the_last_reward_does_not_stop_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "LONGEST", 100)
+    monkeypatch.setattr(learner_module, "LONGEST", 100)
     path = three_arms().sample(60, rng=1)
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
     for t in range(60):
         step(policy, path, t)
     policy.skip(200, np.full((200, 2), 50.0))
-    assert policy._block(0)[LEVEL] > 2
-    attend, calls = policy._attend, []
+    assert models_of(policy)[0].alarm.level > 2
+    learner = learner_of(policy)
+    attend, calls = learner.attend, []
 
     def counted() -> None:
         calls.append(1)
@@ -848,8 +876,9 @@ def test_an_alarm_long_after_the_last_reward_does_not_stop_the_policy(monkeypatc
             raise RuntimeError("asked a hundred times")
         attend()
 
-    monkeypatch.setattr(policy, "_attend", counted)
+    monkeypatch.setattr(learner, "attend", counted)
     assert np.isfinite(policy.decide().forecast).all()
+    assert calls
 
 
 def test_health_can_be_written_down() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import naive_levels as naive
 from undertow.errors import InvalidInputError
-from undertow.identify.levels import (
+from undertow.identify.levels.fit import (
     filter_levels,
     fit_levels,
     levels_optimise,
@@ -16,8 +16,10 @@ from undertow.identify.levels import (
     optimise_levels,
     typical_levels,
 )
-from undertow.identify.levels_score import levels_likelihood, levels_workspace
-from undertow.identify.levels_steps import (
+from undertow.identify.levels.score import levels_likelihood, levels_workspace
+from undertow.identify.levels.steps import (
+    GROUPS,
+    Hyper,
     levels_condition,
     levels_forecast,
     levels_predict,
@@ -118,7 +120,7 @@ def test_score_agrees_with_differences(hyper: Array) -> None:
         ends = []
         for by in (-1e-5, 1e-5):
             moved = hyper.copy()
-            moved[i] = math.tanh(math.atanh(hyper[i]) + by) if i < 6 else hyper[i] * math.exp(by)
+            moved[i] = math.tanh(math.atanh(hyper[i]) + by) if i < GROUPS else hyper[i] * math.exp(by)
             ends.append(likelihood(table, moved, k)[0])
         assert score[i] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-6, abs=1e-6)
 
@@ -132,9 +134,10 @@ def test_score_does_not_depend_on_how_many_beliefs_are_kept(hyper: Array) -> Non
     expected = naive.run(table, hyper, k)[0]
     assert whole == pytest.approx(expected, rel=1e-10)
     up, down = hyper.copy(), hyper.copy()
-    up[12], down[12] = hyper[12] * math.exp(1e-5), hyper[12] * math.exp(-1e-5)
+    Hyper(up, 0).reward_noise *= math.exp(1e-5)
+    Hyper(down, 0).reward_noise *= math.exp(-1e-5)
     slope = (likelihood(table, up, k)[0] - likelihood(table, down, k)[0]) / 2e-5
-    assert score[12] == pytest.approx(slope, rel=1e-5)
+    assert Hyper(score, 0).reward_noise == pytest.approx(slope, rel=1e-5)
 
 
 def test_belief_stays_symmetric_and_positive_for_long() -> None:
@@ -154,8 +157,9 @@ def simulate(n: int, k: int, hyper: Array, features: Array, seed: int) -> tuple[
     Φ, Q, V = naive.matrices(hyper, k, q)
     z = np.sqrt(np.diag(V)) * rng.standard_normal(len(V))
     arms, rewards = rng.integers(0, k, n), np.empty(n)
+    deviation = math.sqrt(Hyper(hyper, 0).reward_noise)
     for t in range(n):
-        rewards[t] = naive.row(int(arms[t]), features[t], k) @ z + math.sqrt(hyper[12]) * rng.standard_normal()
+        rewards[t] = naive.row(int(arms[t]), features[t], k) @ z + deviation * rng.standard_normal()
         z = np.diag(Φ) * z + np.sqrt(np.diag(Q)) * rng.standard_normal(len(z))
     return arms, rewards
 
@@ -192,7 +196,7 @@ def test_optimiser_reaches_a_stationary_point_and_never_gets_worse() -> None:
     assert found == pytest.approx(log_likelihood, rel=1e-12)
     free = prior[1] > 0
     with np.errstate(divide="ignore"):
-        c = np.concatenate([np.arctanh(hyper[:6]), np.log(hyper[6:])])
+        c = np.concatenate([np.arctanh(hyper[:GROUPS]), np.log(hyper[GROUPS:])])
     penalty = (c[free] - prior[0, free]) / prior[1, free]
     assert objective == pytest.approx(found - 0.5 * penalty @ penalty, rel=1e-12)
     np.testing.assert_allclose(score[free] - penalty / prior[1, free], 0, atol=0.5)
@@ -282,7 +286,7 @@ def test_bad_input_is_named() -> None:
         fit_levels([0, 1, 200_000], [1.0, 2.0, 3.0])
     with pytest.raises(InvalidInputError, match=r"rewards: expected numbers below 1e\+152 in size"):
         fit_levels([0, 1], [1.0, 1e160])
-    with pytest.raises(InvalidInputError, match=r"arms: expected one whole number a round"):
+    with pytest.raises(InvalidInputError, match=r"arms: expected one whole number per round"):
         fit_levels([[0], [1, 2]], [1.0, 2.0])
 
 
@@ -290,9 +294,9 @@ def test_bad_input_is_named() -> None:
 def test_the_objective_is_that_of_the_hyper_parameters_it_returns(value: float) -> None:
     """Constant rewards, whose variances run into their bounds."""
     fit = fit_levels(np.arange(300) % 2, np.full(300, value))
-    prior, h = levels_prior(), fit._hyper
+    prior, h = levels_prior(), fit._hyper  # noqa: SLF001 (standardised, which nobody else needs)
     free = prior[1] > 0
-    c = np.concatenate([np.arctanh(np.clip(h[:6], -1 + 1e-15, 1 - 1e-15)), np.log(h[6:])])
+    c = np.concatenate([np.arctanh(np.clip(h[:GROUPS], -1 + 1e-15, 1 - 1e-15)), np.log(h[GROUPS:])])
     penalty = 0.5 * np.sum(((c - prior[0])[free] / prior[1, free]) ** 2)
     assert fit.objective == pytest.approx(fit.log_likelihood - penalty, rel=1e-9)
     mean, error = fit.forecast()

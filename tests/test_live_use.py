@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import naive_policies as naive
-from helpers import LIVE, Array, everything, full_system, live_round, make_policy, paid, regressions
+from helpers import LIVE, Array, everything, fit_next, full_system, live_round, make_policy, paid, regressions
 from test_learners_live import Gate, answered
 from undertow import KalmanFilter, LinearGaussianSystem, Trajectory, UnknownDecisionError, simulate
 from undertow.policies import (
@@ -28,7 +28,6 @@ from undertow.policies import (
     StructuralKalman,
     registry,
 )
-from undertow.policies.member import NEXT
 
 SYSTEM = full_system(3, 2, 3, seed=1)
 PATH = SYSTEM.sample(200, rng=1)
@@ -204,7 +203,7 @@ def test_eight_threads_decide_and_learn(standardise: bool) -> None:
     assert sorted(decision.id for decision, _, _ in rows) == list(range(480))
     assert (policy.round, policy.pending) == (480, 0)
     V, b = np.zeros((3, 3, 3)), np.zeros((3, 3))
-    centre, scale = (np.zeros(3), np.ones(3)) if policy._units is None else policy._units
+    centre, scale = (np.zeros(3), np.ones(3)) if policy.parts.columns.units is None else policy.parts.columns.units
     for decision, features, reward in rows:
         Θ = np.append(1.0, (features - centre[:2]) / scale[:2])
         V[decision.arm] += np.outer(Θ, Θ)
@@ -265,8 +264,8 @@ def test_a_copy_is_of_one_moment() -> None:
 
     in_threads(work, 2)
     for each in copies:
-        own = each.kernels.open(each._state)
-        assert own.chosen.sum() == each.round == each._decisions
+        own = each.parts.player.own
+        assert own.chosen.sum() == each.round == each.parts.pending.made
         assert own.counts.sum() == each.round - each.pending
         assert each.pending <= 1
 
@@ -304,7 +303,7 @@ def test_a_copy_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (policy, *twins):
         assert each.health().under_way == ("shared system",)
         answered(each)
-        each._block(0)[NEXT] = np.inf
+        fit_next(each, np.inf)
     assert len(gate.tasks) == 3
     for t in range(10, 20):
         assert len({live_round(each, PATH, t).to_json() for each in (policy, *twins)}) == 1
@@ -318,7 +317,7 @@ def test_a_copy_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_million_decisions_of_which_a_fifth_is_never_rewarded() -> None:
     """The state keeps its size; after the first 10^5 rounds the process grows by less than 4 MB."""
     policy, process = UCB(arms=3, max_pending=1000), psutil.Process()
-    size, start = policy._state.size, 0
+    size, start = policy.parts.player.state.size, 0
     for t in range(10**6):
         decision = policy.decide()
         if t % 5:
@@ -327,6 +326,6 @@ def test_a_million_decisions_of_which_a_fifth_is_never_rewarded() -> None:
             start = process.memory_info().rss
     assert 999 <= policy.pending <= 1000
     assert policy.round == 10**6
-    assert policy._state.size == size
+    assert policy.parts.player.state.size == size
     assert process.memory_info().rss - start < 4e6
     assert np.isfinite(policy.decide().forecast).all()

@@ -44,6 +44,7 @@ from undertow.policies import (
     SlidingWindowUCB,
     registry,
 )
+from undertow.policies.ares_as_printed import PrintedARES
 
 RIDGE_AND_KALMAN = ["ares", "linucb", "kalman-greedy", "context-oracle"]
 
@@ -292,10 +293,10 @@ def test_a_reward_too_late_for_the_filter_is_refused() -> None:
     for _ in range(5):
         policy.decide()
         policy.observe([1.0])
-    before = policy._state.copy()
+    before = policy.parts.player.state.copy()
     with pytest.raises(UnknownDecisionError, match="its reward comes 5 rounds late, and only max_delay = 3"):
         policy.learn(decision, 1.0)
-    np.testing.assert_array_equal(policy._state, before)
+    np.testing.assert_array_equal(policy.parts.player.state, before)
 
 
 def test_forecast_changes_nothing_and_says_what_decide_will() -> None:
@@ -416,9 +417,9 @@ def test_thompson_draws_have_the_posterior_law() -> None:
     draws = outlook.forecast + outlook.width * rng.standard_normal((10**6, 3))
     share = np.bincount(draws.argmax(axis=1), minlength=3) / 10**6
     counts = np.zeros(3)
-    state = training._state.copy()
+    state = training.parts.player.state.copy()
     for _ in range(4000):
-        training._state[:], training._due = state, "decide"
+        training.parts.player.state[:], training.parts.turns.due = state, "decide"
         counts[training.decide().arm] += 1
     error = np.sqrt(share * (1 - share) / 4000)
     assert (np.abs(counts / 4000 - share) < 4 * error).all()
@@ -458,7 +459,7 @@ def test_rexp3_against_plain_numpy() -> None:
     size = 3 * math.log(3)
     Δ = math.ceil(size ** (1 / 3) * 100 ** (2 / 3))
     γ = min(1.0, math.sqrt(size / ((math.e - 1) * Δ)))
-    u = policy._draw(policy.for_run(0)._rng, 400)[:, 0]
+    u = policy.for_run(0).parts.streams.own.random(400)
     weights = np.ones(3)
     for t in range(400):
         if t % Δ == 0:
@@ -612,7 +613,7 @@ def test_a_system_of_which_nothing_is_seen() -> None:
 
 def test_registry_lists_everything() -> None:
     entries = registry()
-    assert len(entries) == 19
+    assert len(entries) == 20
     for name, entry in entries.items():
         assert entry.policy.registered_name == name
         assert entry.citation
@@ -635,7 +636,7 @@ def test_help_describes_every_parameter(name: str) -> None:
 
 def test_make_names_what_is_wrong() -> None:
     with pytest.raises(
-        InvalidInputError, match="name: no policy is called 'aries'; known are ares, autopilot, context-oracle"
+        InvalidInputError, match="name: no policy is called 'aries'; known are ares, ares-as-printed, autopilot"
     ):
         undertow.make("aries", arms=2)
     with pytest.raises(
@@ -649,14 +650,14 @@ def test_make_names_what_is_wrong() -> None:
 
 
 def test_saved_policy_keeps_everything(tmp_path: Path) -> None:
-    policy = ARES(arms=["x", "y"], context_dim=1, as_printed={"A4"}, noise_bound=2.0, rng=7)
+    policy = PrintedARES(arms=["x", "y"], context_dim=1, as_printed={"A4"}, noise_bound=2.0, rng=7)
     decision = policy.decide()
     policy.save(tmp_path / "policy")
     again = undertow.load(tmp_path / "policy")
     assert again.parameters | {"rng": 7} == policy.parameters
     again.learn(Decision.from_json(decision.to_json()), 1.5)  # a reward from another process, after a restart
     policy.learn(decision, 1.5)
-    np.testing.assert_array_equal(again._state, policy._state)
+    np.testing.assert_array_equal(again.parts.player.state, policy.parts.player.state)
     assert [file.name for file in tmp_path.iterdir()] == ["policy"]
 
 
@@ -673,7 +674,7 @@ def test_late_rewards_after_a_restart(tmp_path: Path) -> None:
     for decision in reversed(waiting):
         for one in (policy, again):
             one.learn(decision, path.rewards[decision.round, decision.arm])
-    np.testing.assert_array_equal(again._state, policy._state)
+    np.testing.assert_array_equal(again.parts.player.state, policy.parts.player.state)
     np.testing.assert_array_equal(again.decide().forecast, policy.decide().forecast)
 
 
@@ -711,11 +712,11 @@ def rewrite(path: Path, change: Any, **arrays: Any) -> None:
 def test_files_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "policy"
     for change, arrays, message in (
-        (lambda h: h.update(version=99), {}, "expected undertow.policy version 3, got 'undertow.policy' version 99"),
+        (lambda h: h.update(version=99), {}, "expected undertow.policy version 4, got 'undertow.policy' version 99"),
         (lambda h: h.update(policy="mine"), {}, "holds a policy called 'mine', which is not registered here"),
         (lambda h: h["parameters"].update(arms=3), {}, r"damaged \(state: expected"),
         (lambda h: h["parameters"].update(odd=3), {}, r"damaged \(odd: ucb has no such parameter"),
-        (lambda h: h.pop("seed"), {}, r"damaged \(KeyError: 'seed'"),
+        (lambda h: h.pop("random"), {}, r"damaged \(KeyError: 'random'"),
         (lambda h: None, {"state": np.zeros(3)}, r"damaged \(state: expected"),
     ):
         UCB(arms=2).save(path)

@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from helpers import LIVE, Array, full_system, live_round, make_policy
 from undertow import InvalidInputError, Trajectory, simulate
+from undertow.live.propensity import chance_of_largest
 from undertow.policies import (
     ARES,
     UCB,
@@ -26,7 +27,6 @@ from undertow.policies import (
     StructuralKalman,
     registry,
 )
-from undertow.policies.chances import chance_of_largest
 
 SYSTEM = full_system(3, 2, 3, seed=1)
 PATH = SYSTEM.sample(3000, rng=1)
@@ -88,7 +88,8 @@ def test_the_probabilities_of_all_arms_add_up_to_one(name: str, rounds: int) -> 
         found: dict[int, float] = {}
         for seed in range(80):
             twin = copy.deepcopy(policy)
-            twin._rng, twin._explore_rng = (np.random.default_rng([seed, stream]) for stream in range(2))
+            streams = twin.parts.streams
+            streams.own, streams.explore = (np.random.default_rng([seed, stream]) for stream in range(2))
             decision = twin.decide(available=open_arms)
             assert found.setdefault(decision.arm, decision.propensity) == decision.propensity
         assert sorted(found) == open_arms

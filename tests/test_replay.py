@@ -10,10 +10,10 @@ import pytest
 from tables import Terminal, paper_table, table_of, write_csv
 from undertow import InvalidInputError, Trajectory, make, simulate
 from undertow.replay import parse_policies, read_table, replay_log, replay_table
-from undertow.replay.conduct import plain
-from undertow.replay.digits import decimals, spelled
-from undertow.replay.entrants import DEFAULTS, build, entrants
-from undertow.study.plan import policy_specs
+from undertow.replay.contenders import DEFAULTS, build, who_plays
+from undertow.reporting.folders import plain
+from undertow.reporting.numbers import decimals, spelled
+from undertow.study.plan import contenders_of
 
 CHEAP = "linucb(window=2), Discounted UCB, Random"
 
@@ -87,12 +87,12 @@ def test_comparisons_are_paired() -> None:
 
 def test_who_plays() -> None:
     bare = table_of(np.random.default_rng(0).standard_normal((30, 3)))
-    playing, notes = entrants(bare)
+    playing, notes = who_plays(bare)
     assert [spec.label for spec in playing] == [spec.label for spec in DEFAULTS if spec.label != "ARES"]
     assert notes == ["ARES is left out: context_dim: expected at least 1, since ARES forecasts from contexts, got 0"]
-    assert [spec.label for spec in entrants(paper_table(30))[0]] == [spec.label for spec in DEFAULTS]
+    assert [spec.label for spec in who_plays(paper_table(30))[0]] == [spec.label for spec in DEFAULTS]
     many = table_of(np.random.default_rng(0).standard_normal((30, 50)), np.ones((30, 1)))
-    assert any("LinUCB + own rewards is left out: with 50 arms" in note for note in entrants(many)[1])
+    assert any("LinUCB + own rewards is left out: with 50 arms" in note for note in who_plays(many)[1])
     ours = build(parse_policies("autopilot")[0], paper_table(30), seed=0)
     assert ours.parameters["context_dim"] == 1
     assert build(parse_policies("linucb(standardise=false)")[0], bare, seed=0).parameters["standardise"] is False
@@ -108,14 +108,17 @@ def test_policies_are_parsed() -> None:
     ]
     assert specs[1].parameters == {"window": 5, "reward_lags": 2}
     assert parse_policies("") == []
-    planned = policy_specs({"policies": [{"policy": "linucb", "label": "L{window}", "grid": {"window": [1, 2]}}]})
+    planned = contenders_of({"policies": [{"policy": "linucb", "label": "L{window}", "grid": {"window": [1, 2]}}]})
     assert [spec.label for spec in planned] == ["L1", "L2"]
 
 
 @pytest.mark.parametrize(
     ("policies", "message"),
     [
-        ("luck", "policies: no policy is called 'luck'; there are Autopilot, .* and by name ares, autopilot"),
+        (
+            "luck",
+            "policies: no policy is called 'luck'; there are Autopilot, .* and by name ares, ares-as-printed",
+        ),
         ("linucb(window 5)", "policies: expected parameters as in linucb"),
         (
             "linucb(window=5",
@@ -286,4 +289,4 @@ def test_names_of_arms_are_shown_as_they_are(verb: str, command: Terminal, tmp_p
 
 def test_a_label_of_the_report_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="policies: 'always 0' is what a row of the report is called"):
-        entrants(paper_table(), policy_specs({"policies": [{"policy": "random", "label": "always 0"}]}))
+        who_plays(paper_table(), contenders_of({"policies": [{"policy": "random", "label": "always 0"}]}))

@@ -242,7 +242,7 @@ def test_small_samples_are_warned_of() -> None:
 
 
 def test_a_table_with_every_reward_is_not_a_log() -> None:
-    with pytest.raises(InvalidInputError, match="table: this is a log, which knows one reward a round; use replay_log"):
+    with pytest.raises(InvalidInputError, match="table: this is a log, with one reward per round; use replay_log"):
         replay_table(log_of(paper_table(50), SKEWED, 0))
     with pytest.raises(InvalidInputError, match="learn_from: expected 'accepted' or 'matched', got 'all'"):
         replay_log(log_of(paper_table(50), SKEWED, 0), learn_from="all")  # type: ignore[arg-type]

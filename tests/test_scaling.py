@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import Array, everything, live_round, make_policy, paid, regressions, with_features, with_gaps
+from helpers import Array, dims, everything, live_round, make_policy, paid, regressions, with_features, with_gaps
 from undertow import InvalidInputError, Trajectory, random_system, simulate
+from undertow.live import RidgePolicy
 from undertow.policies import ARES, Decision, LinUCB, LivePolicy, registry
-from undertow.policies.contextual import RidgePolicy
 
 RIDGE = [name for name, entry in registry().items() if issubclass(entry.policy, RidgePolicy)]
 SYSTEM = random_system(3, 2, 3, rng=2, spectral_radius=0.97)
@@ -43,8 +43,8 @@ class RawRows:
     """The rows that a policy has learned, as they were given, and the regression on them in any units."""
 
     def __init__(self, policy: LivePolicy, path: Trajectory) -> None:
-        self.path, self.m, self.q = path, policy._context_dim, policy._feature_dim
-        self.k, self.first, self.given = policy.arm_count, policy._context_first, policy.parameters
+        self.path, (self.m, self.q, self.first) = path, dims(policy)
+        self.k, self.given = policy.arm_count, policy.parameters
         self.window: int = self.given["max_window" if "max_window" in self.given else "window"]
         self.lags = self.given.get("reward_lags", 0)
         self.played: list[int] = []
@@ -89,9 +89,9 @@ def test_what_was_learned_is_known_in_the_present_units(name: str, more: dict[st
         for number in [t - 20] * (t >= 20 and (t - 20) % 3 == 0) + [t] * (t % 3 > 0):
             rows.known[number] = float(path.rewards[number, rows.played[number]])
             policy.learn(number, rows.known[number])
-        units.append(policy._units)
+        units.append(policy.parts.columns.units)
     assert len({id(each) for each in units[1:]}) == 4
-    centre, scale = policy._units  # type: ignore[misc]
+    centre, scale = policy.parts.columns.units  # type: ignore[misc]
     assert np.abs(scale).max() > 1e3 * np.abs(scale).min()
     (V, b), decision = regressions(policy), live_round(policy, path, 70, learn=False)
     rows.decided(decision)
@@ -101,7 +101,7 @@ def test_what_was_learned_is_known_in_the_present_units(name: str, more: dict[st
         M, c, M2 = rows.regression(arm, 70, centre, scale)
         np.testing.assert_allclose(V[arm], M, atol=1e-8 * np.abs(M).max())
         np.testing.assert_allclose(b[arm], c, atol=1e-8 * np.abs(c).max())
-        if name == "ares":
+        if name.startswith("ares"):
             check_ares(policy, arm, M, λ)
             continue
         inverse = np.linalg.inv(M + λ * np.eye(len(Θ)))
@@ -111,7 +111,7 @@ def test_what_was_learned_is_known_in_the_present_units(name: str, more: dict[st
 
 
 def check_ares(policy: LivePolicy, arm: int, M: Array, λ: float) -> None:
-    own = policy.kernels.open(policy._state)
+    own = policy.parts.player.own
     for s in range(5):
         p = 2 * s + 1
         V = M[:p, :p] + λ * np.eye(p)
@@ -152,7 +152,7 @@ def test_units_may_change_where_blocks_of_a_simulation_meet(context_first: bool)
     assert run.forecasts is not None
     forecasts = [live_round(two, path, t).forecast for t in range(1100)]
     np.testing.assert_array_equal(run.forecasts, forecasts)
-    assert two._pause == 2048
+    assert two.parts.columns.pause == 2048
 
 
 @every_case
@@ -185,7 +185,7 @@ def regrets(name: str, scale: float, shift: float, *, standardise: bool) -> tupl
     """Final regret of 20 runs, seed 0, at scale 1, and the arms."""
     assert PATHS.means is not None
     contexts, rewards, means = (scale * (part + shift) for part in (PATHS.contexts, PATHS.rewards, PATHS.means))
-    window = {"max_window": 4} if name == "ares" else {"window": 4}
+    window = {"max_window": 4} if name.startswith("ares") else {"window": 4}
     run = simulate(
         make_policy(name, SYSTEM, rng=0, standardise=standardise, **window), Trajectory(contexts, rewards, means=means)
     )
@@ -220,14 +220,12 @@ def test_a_shift_changes_no_choice(name: str) -> None:
 
 
 def test_it_is_off_by_default() -> None:
-    assert len(RIDGE) == 6
+    assert len(RIDGE) == 7
     for name in RIDGE:
         assert registry()[name].parameters["standardise"] is False
-        assert make_policy(name, SYSTEM)._units is None
+        assert make_policy(name, SYSTEM).parts.columns.units is None
     with pytest.raises(InvalidInputError, match="standardise: expected True or False, got 1"):
         LinUCB(arms=2, standardise=1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match='standardise: expected False with as_printed "A1" or "A2"'):
-        ARES(arms=2, context_dim=1, standardise=True, as_printed={"A1"})
 
 
 # What goes on around a change of units
@@ -240,12 +238,12 @@ def test_forecast_says_what_decide_will_and_changes_nothing(context_first: bool)
     for t in range(40):
         if context_first:
             policy.observe(path.contexts[t])
-        before = everything(policy), policy._units, policy._moments.rows.tobytes()
+        before = everything(policy)
         outlook = policy.forecast(path.features[t])
-        assert (everything(policy), policy._units, policy._moments.rows.tobytes()) == before
+        assert (everything(policy)) == before
         with pytest.raises(InvalidInputError, match="features: expected shape"):
             policy.decide([1.0, 2.0])
-        assert (everything(policy), policy._units, policy._moments.rows.tobytes()) == before
+        assert (everything(policy)) == before
         decision = policy.decide(path.features[t])
         np.testing.assert_array_equal(outlook.forecast, decision.forecast)
         np.testing.assert_array_equal(outlook.width, decision.width)
@@ -260,10 +258,10 @@ def test_bounds_stay_in_units_of_reward() -> None:
     policy = ARES(arms=3, context_dim=2, standardise=True, minimise=True, **bounds)
     for t in range(40):
         live_round(policy, path, t)
-        assert policy._units is not None
-        unit = abs(policy._units.scale[-1])
+        assert policy.parts.columns.units is not None
+        unit = abs(policy.parts.columns.units.scale[-1])
         assert policy.noise_bound_in_use == pytest.approx(3.0)
-        assert policy.kernels.open(policy._state).settings[6] * unit == pytest.approx(7.0)
+        assert policy.parts.player.own.settings.B_β * unit == pytest.approx(7.0)
     assert unit > 10
 
 

@@ -158,7 +158,7 @@ def test_a_seed_shared_with_the_paths_makes_no_choice_depend_on_them() -> None:
     arms = simulate(Random(arms=2, rng=0), paths).arms[:, 0]
     agree = (arms == (paths.contexts[:, 0, 0] > 0)).mean()
     assert abs(agree - 0.5) < 4 * 0.5 / np.sqrt(2000)
-    streams = [Random(arms=2, rng=0).for_run(i)._rng.random(4).tolist() for i in range(3)]
+    streams = [Random(arms=2, rng=0).for_run(i).parts.streams.own.random(4).tolist() for i in range(3)]
     assert not any(child(seed_sequence(0), i).random(4).tolist() in streams for i in range(3))
 
 

@@ -17,10 +17,11 @@ import pytest
 import undertow
 from undertow import InvalidInputError, paper_system, random_system, theory
 from undertow.cli import common
-from undertow.study.claims import _Evidence, check_claims
-from undertow.study.conduct import conduct
-from undertow.study.plan import Plan, PolicySpec, SystemSpec, paper_plan, read_plan
-from undertow.study.runner import open_folder, run_plan
+from undertow.contenders import Contender
+from undertow.study.chunks import Tables, open_folder, run_plan
+from undertow.study.claims import check_claims
+from undertow.study.plan import Plan, SystemSpec, paper_plan, read_plan
+from undertow.study.run import run_study
 from undertow.study.summary import comparisons, headline
 
 TABLES = ("regret.parquet", "detail.parquet")
@@ -32,9 +33,9 @@ def small_plan(**changes: Any) -> Plan:
         name="small",
         systems=[SystemSpec(f"psi = {psi}", paper_system(psi)) for psi in (1, 2)],
         policies=[
-            PolicySpec("Oracle", "context-oracle", {}),
-            PolicySpec("ARES", "ares", {"noise_bound": "system"}, detail=True),
-            PolicySpec("Random", "random", {}),
+            Contender("Oracle", "context-oracle"),
+            Contender("ARES", "ares", {"noise_bound": "system"}, detail=True),
+            Contender("Random", "random"),
         ],
         rounds=300,
         runs=12,
@@ -101,7 +102,7 @@ def test_a_plan_in_toml(tmp_path: Path) -> None:
         "rexp3",
     ]
     assert plan.checkpoint_rounds == [50, 100, 150, 200]
-    outcome = conduct(plan, tmp_path / "out")
+    outcome = run_study(plan, tmp_path / "out")
     assert outcome.report.exists()
     assert outcome.claims == []
     assert set(outcome.headline["system"]) == {"system 1", "system 2", "mine"}
@@ -281,7 +282,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     The peak is that of the program alone; `getrusage` would count what the process that started it had used.
     """
     program = (
-        "import sys\nfrom test_study import small_plan\nfrom undertow.study.runner import open_folder, run_plan\n"
+        "import sys\nfrom test_study import small_plan\nfrom undertow.study.chunks import open_folder, run_plan\n"
         "plan = small_plan(rounds=10**6, runs=2, policies=['ARES', 'Random'])\n"
         "run_plan(plan, open_folder(plan, sys.argv[1]), threads=2)\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
@@ -381,7 +382,7 @@ def test_json_for_machines(tmp_path: Path) -> None:
     assert len(events[-1]["claims"]) == 8
     listed = [json.loads(line) for line in command("policies", "--json").stdout.splitlines()]
     assert {"name", "parameters", "claims", "citation"} == listed[0].keys()
-    assert len(listed) == 19
+    assert len(listed) == 20
 
 
 @pytest.mark.parametrize(
@@ -415,7 +416,7 @@ def test_help_texts() -> None:
     for word in ("trials", "learners", "live", "replay"):
         assert "cluster" not in _help(word)
     for word in ("replay", "diagnose"):
-        assert f"they go to {word}/<the file's name>/ below it" in _help(word)
+        assert f"they go to its subfolder {word}/<file name>/" in _help(word)
     listing = command("policies").stdout
     assert "ares" in listing
     assert "arXiv 2406.10418" in listing
@@ -476,7 +477,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)  # the chunks at hand are finished first, kernels compiled if need be
     assert process.returncode == 130
-    assert "the same command continues" in errors
+    assert "run the same command again to resume" in errors
     assert "Traceback" not in errors
 
 
@@ -499,11 +500,28 @@ def test_a_local_cluster_gives_the_same_tables_even_when_a_worker_dies(tmp_path:
     assert contents(alone) == contents(shared)
 
 
-def test_too_few_rounds_are_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    evidence = object.__new__(_Evidence)
-    monkeypatch.setattr(_Evidence, "errors_by_window", lambda _: iter([(1, 0, [np.array([np.nan])] * 3)]))
-    with np.errstate(invalid="ignore"), pytest.warns(RuntimeWarning, match="empty slice"):
-        assert evidence.smallest_window() == (False, "too few rounds: no forecast was compared with its reward")
+def tables_of(plan: Plan, regret: dict[str, list[float]], error: float = 1.0) -> Tables:
+    """Tables in which every system has the same final regrets, by policy, and every forecast the same error."""
+    keys = [(system.label, policy, run) for system in plan.systems for policy in regret for run in range(3)]
+    final = [(*key, plan.rounds, regret[key[1]][key[2]]) for key in keys]
+    detail = [(*key, plan.rounds, arm, 1.0, 1.0, error, 0) for key in keys for arm in (0, 1)]
+    names = ["system", "policy", "run", "round"]
+    return Tables(
+        pl.DataFrame(final, schema=[*names, "regret"], orient="row"),
+        pl.DataFrame(detail, schema=[*names, "arm", "width", "window", "error", "plays"], orient="row"),
+        0.0,
+    )
+
+
+def test_too_few_rounds_are_no_evidence() -> None:
+    plan = paper_plan()
+    tables = tables_of(plan, {contender.label: [1.0, 1.0, 1.0] for contender in plan.policies}, error=np.nan)
+    late = tables.detail.with_columns(round=pl.lit(1))  # widths are compared with those of the first rounds
+    tables = tables._replace(detail=pl.concat([tables.detail, late.cast(tables.detail.schema)]))
+    with pytest.warns(RuntimeWarning, match="empty slice"):
+        claim = check_claims(plan, tables)[-1]
+    assert claim.holds is False
+    assert claim.measured == "too few rounds: no forecast was compared with its reward"
 
 
 @pytest.mark.parametrize(
@@ -533,12 +551,8 @@ def test_odd_plans_are_refused(line: str, message: str, tmp_path: Path) -> None:
         read_plan(tmp_path / "plan.toml")
 
 
-def test_runs_in_which_the_baseline_has_no_regret_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_in_which_the_baseline_has_no_regret_are_left_out() -> None:
     plan = paper_plan().select(["Oracle", "Random"])
-    final = {}
-    for system in plan.systems:
-        final[system.label, "Oracle"] = np.array([0.0, 2.0, 4.0])
-        final[system.label, "Random"] = np.array([1.0, 4.0, 12.0])
-    monkeypatch.setattr("undertow.study.summary.final_regret", lambda *_: final)
-    rows = headline(plan, None).to_dicts()  # type: ignore[arg-type]
+    tables = tables_of(plan, {"Oracle": [0.0, 2.0, 4.0], "Random": [1.0, 4.0, 12.0]})
+    rows = headline(plan, tables).to_dicts()
     assert {(row["policy"], row["relative"]) for row in rows} == {("Oracle", 1.0), ("Random", 2.5)}

@@ -53,7 +53,7 @@ NAN, INF = math.nan, math.inf
         ("reward_noise", [1.0, 1.0, 1.0], "reward_noise: expected shape (2,), got (3,)"),
         ("reward_noise", NAN, "reward_noise: expected finite numbers"),
         ("context_map", np.ones((2, 2)), "context_map: expected shape (m, 3), got (2, 2)"),
-        ("context_noise", None, "context_noise: expected a 2 × 2 covariance beside context_map"),
+        ("context_noise", None, "context_noise: expected a 2 × 2 covariance to go with context_map"),
         ("context_noise", np.eye(3), "context_noise: expected shape (2, 2), got (3, 3)"),
         ("context_noise", np.diag([1.0, 0.0]), "context_noise: expected a positive definite matrix"),
         ("context_noise", [[1, 2], [0, 1]], "context_noise: expected a symmetric matrix"),
@@ -307,7 +307,7 @@ def test_singular_noise_moves_only_what_it_should() -> None:
         ({"rng": "seed"}, "rng: expected a whole number, got 'seed'"),
         ({"rng": -1}, "rng: expected at least 0, got -1"),
         (
-            {"rng": np.random.Generator(np.random.RandomState(0)._bit_generator)},
+            {"rng": np.random.Generator(np.random.RandomState(0)._bit_generator)},  # noqa: SLF001
             "rng: expected a Generator that knows its seed",
         ),
         ({"states": "no"}, "states: expected True or False, got 'no'"),

@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 from undertow import InvalidInputError, make, paper_system, simulate
-from undertow.study.datasets import dataset, share_won
-from undertow.study.families import FAMILIES, select_families
-from undertow.study.trials import CONTENDERS, FLOOR, RIVALS, run_trials, show, summarise, write
+from undertow.experiments.trials import CONTENDERS, FLOOR, OTHERS, run_trials, show, summarise, write
+from undertow.problems.datasets import dataset
+from undertow.problems.families import FAMILIES, select_families
+from undertow.reporting.numbers import share_won
 
 OLD = ["KalmanGreedy", "Oracle", "PIES(10)", "LinUCB + own rewards", "Discounted UCB"]
 
@@ -56,7 +57,7 @@ def test_the_share_won_is_that_of_the_data_set() -> None:
     data = dataset("victoria")
     run = simulate(make("discounted-ucb", arms=5, discount=0.99), data.trajectory)
     shares = dict(zip(whole["policy"], whole["share"], strict=True))
-    assert shares["Discounted UCB"] == pytest.approx(share_won(data, run.arms))
+    assert shares["Discounted UCB"] == pytest.approx(share_won(data.trajectory.rewards, run.arms))
     assert shares["average of all rewards (sees all)"] == pytest.approx(0.807, abs=5e-4)
 
 
@@ -83,7 +84,7 @@ def test_several_seeds_of_a_policy_on_one_problem() -> None:
 
 
 def test_summary() -> None:
-    """By hand: two problems, two rivals, a floor that bites."""
+    """By hand: two problems, two others, a floor that bites."""
     rows = [
         ("stable", "seed 0", "KalmanGreedy", 10.0, 1000.0),
         ("stable", "seed 1", "KalmanGreedy", 40.0, 1000.0),
@@ -129,7 +130,7 @@ def test_problems_on_which_knowledge_has_no_regret() -> None:
 
 def test_what_is_written_and_shown(table: pl.DataFrame, tmp_path: Path) -> None:
     summary = summarise(table)
-    assert set(summary["best"]) <= set(RIVALS)
+    assert set(summary["best"]) <= set(OTHERS)
     folder = write(tmp_path / "deep" / "trials", table, summary)
     assert pl.read_csv(folder / "trials.csv").height == table.height
     kept = json.loads((folder / "summary.json").read_text())
@@ -145,7 +146,7 @@ def test_families_by_name() -> None:
     assert select_families(["data-stocks", "stable"]) == ["stable", "data-stocks"]
     assert len(select_families(["misspecified"])) == 9
     assert {FAMILIES[name].size for name in select_families(["paper"])} == {100}
-    assert {contender.label for contender in CONTENDERS} >= {*RIVALS, *OLD}
+    assert {contender.label for contender in CONTENDERS} >= {*OTHERS, *OLD}
 
 
 def test_families_of_the_papers_system_share_their_paths() -> None:

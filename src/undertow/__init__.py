@@ -20,17 +20,62 @@ from undertow.trajectory import Trajectory
 if TYPE_CHECKING:
     from undertow import contracts, identify, kalman, policies, theory, window
     from undertow.kalman import KalmanFilter
-    from undertow.policies import load, make
+    from undertow.policies import (
+        ARES,
+        IDEA,
+        PIES,
+        UCB,
+        Autopilot,
+        ContextOracle,
+        Decision,
+        DiscountedLinUCB,
+        DiscountedUCB,
+        FullInformationOracle,
+        KalmanGreedy,
+        KalmanUCB,
+        LearnedKalman,
+        LinTS,
+        LinUCB,
+        PrintedARES,
+        Random,
+        Rexp3,
+        SlidingWindowLinUCB,
+        SlidingWindowUCB,
+        StructuralKalman,
+        load,
+        make,
+    )
     from undertow.simulation import Run, simulate
 
 __all__ = [
+    "ARES",
+    "IDEA",
+    "PIES",
+    "UCB",
+    "Autopilot",
+    "ContextOracle",
+    "Decision",
+    "DiscountedLinUCB",
+    "DiscountedUCB",
+    "FullInformationOracle",
     "InvalidInputError",
     "KalmanFilter",
+    "KalmanGreedy",
+    "KalmanUCB",
+    "LearnedKalman",
+    "LinTS",
+    "LinUCB",
     "LinearGaussianSystem",
     "NoStationaryLawError",
     "NoSteadyStateError",
     "OutOfTurnError",
+    "PrintedARES",
+    "Random",
+    "Rexp3",
     "Run",
+    "SlidingWindowLinUCB",
+    "SlidingWindowUCB",
+    "StructuralKalman",
     "Trajectory",
     "UndertowError",
     "UnknownDecisionError",
@@ -50,20 +95,14 @@ __version__ = "0.1.0"
 
 # Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
 _MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
-_HOMES = {
-    "KalmanFilter": "kalman",
-    "load": "policies",
-    "make": "policies",
-    "Run": "simulation",
-    "simulate": "simulation",
-}
+_HOMES = {"KalmanFilter": "kalman", "Run": "simulation", "simulate": "simulation"}  # others are policies
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"undertow.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"undertow.{_HOMES[name]}"), name)
+    if name in __all__:
+        value = getattr(importlib.import_module(f"undertow.{_HOMES.get(name, 'policies')}"), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'undertow' has no attribute {name!r}")

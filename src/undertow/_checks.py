@@ -1,9 +1,10 @@
 """Checks of arguments: each returns the checked value or raises an error that names the argument and the remedy."""
 
+import contextlib
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from undertow.errors import InvalidInputError
 C = TypeVar("C", bound=str)
 FloatArray = npt.NDArray[np.float64]
 
-# Branches of a seed beside its plain children, which are the runs of a system: the same seed given to a system, to its
+# Branches of a seed next to its plain children, which are the runs of a system: the same seed given to a system, to its
 # paths and to a policy makes none of them depend on another.
 POLICY_BRANCH, SYSTEM_BRANCH = 2**32 - 1, 2**32 - 2
 
@@ -23,6 +24,16 @@ _POSITIVITY = 1e-12
 _FEW = 32  # numbers up to which Python is faster than NumPy
 LARGEST = 1e152  # what is measured and larger than this was not measured; its square is still a number
 _FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the machine
+
+
+@contextlib.contextmanager
+def needing(what: str, extra: str) -> Iterator[None]:
+    """Say which extra to install where an import fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        remedy = f"{what} needs {error.name}; pip install 'undertow[{extra}]'"
+        raise ModuleNotFoundError(remedy, name=error.name) from error
 
 
 def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
@@ -45,7 +56,7 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
 
 
 def numbers(name: str, value: npt.ArrayLike) -> FloatArray:
-    """Return real numbers of any shape, to learn which it is before `array` checks it and them."""
+    """Return real numbers of any shape, for callers that need the shape before `array` checks both."""
     return _real(name, value, "")
 
 
@@ -63,21 +74,21 @@ def _real(name: str, value: npt.ArrayLike, wanted: str) -> FloatArray:
 
 
 def entries(name: str, value: Any) -> list[Any]:
-    """Return the entries of a list, or of anything else that can be gone through; a text is no list."""
+    """Return the entries of a list or another iterable; a text is refused."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
         raise InvalidInputError(f"{name}: expected a list, got {value!r:.80}")
     return list(value)
 
 
 def row(name: str, value: npt.ArrayLike, shape: tuple[int], *, missing: bool = False) -> FloatArray:
-    """Do as `array` for a few numbers, but return what is such an array already as it is: to be read, not kept."""
+    """Do as `array` for a few numbers, without a copy where none is needed: for reading only."""
     if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and _plain_numbers(value):
         return value
     return measured(name, value, shape, missing=missing)
 
 
 def measured(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
-    """Do as `array` for what somebody measured, and refuse what is too large to be true."""
+    """Do as `array` for measured values, and refuse implausibly large ones."""
     result = array(name, value, shape, missing=missing)
     if not _plain_numbers(result) and np.nanmax(np.abs(result), initial=0.0) >= LARGEST:
         raise InvalidInputError(
@@ -88,7 +99,7 @@ def measured(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, m
 
 
 def _plain_numbers(values: FloatArray) -> bool:
-    """Tell quickly, of a few numbers, that all are finite and not too large to be true; False says nothing."""
+    """Return quickly whether a few numbers are all finite and plausible; False means unknown."""
     return values.size <= _FEW and all(map(LARGEST.__gt__, map(abs, values.ravel().tolist())))
 
 
@@ -134,7 +145,7 @@ def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = F
 
 
 def _is_definite(matrix: FloatArray) -> bool:
-    """Tell whether a matrix is positive definite beyond rounding, whatever the units of its rows."""
+    """Return whether a matrix is positive definite beyond rounding, whatever the units of its rows."""
     variances = np.diag(matrix)
     if not (variances > 0).all():
         return False

@@ -1,4 +1,4 @@
-"""The few exceptions that a user of undertow can meet.
+"""The exceptions that undertow raises.
 
 Every one of them derives from `UndertowError`, names the argument at fault and says what to do instead.
 """
@@ -18,7 +18,7 @@ class UndertowError(Exception):
 
 
 class InvalidInputError(UndertowError, ValueError):
-    """An argument or a file is not what it has to be; the message names it and says what is wanted."""
+    """An argument or a file is invalid; the message names it and says what is expected."""
 
 
 class NoStationaryLawError(UndertowError):

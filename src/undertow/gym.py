@@ -4,8 +4,8 @@
 
     env = gymnasium.make("undertow/LinearGaussianBandit-v0", system=1.0, rounds=1000)
 
-An episode plays a path that `LinearGaussianSystem.sample` draws, so what a policy gains here and what it gains in
-`undertow.simulate` are the same numbers.
+An episode plays a path that `LinearGaussianSystem.sample` draws, so a policy earns the same here as in
+`undertow.simulate`.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,8 @@ from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.system import LinearGaussianSystem, paper_system, random_system
 from undertow.trajectory import Trajectory
 
-try:
+with _checks.needing("undertow.gym", "gym"):
     import gymnasium
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"undertow.gym needs {error.name}; pip install 'undertow[gym]'", name=error.name
-    ) from error
 
 __all__ = ["ID", "LinearGaussianBandit"]
 

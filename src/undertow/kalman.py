@@ -34,14 +34,14 @@ __all__ = [
 
 
 class Belief(NamedTuple):
-    """What is known of the state: z ~ N(mean, covariance)."""
+    """The belief about the state: z ~ N(mean, covariance)."""
 
     mean: FloatArray
     covariance: FloatArray
 
 
 class Forecast(NamedTuple):
-    """Expected reward of every arm, (k,), and the joint covariance (k, k) of what is not known of ⟨c_a, z⟩.
+    """Expected reward of every arm, (k,), and the joint covariance (k, k) of the error in ⟨c_a, z⟩.
 
     The reward itself also carries its noise: add `system.reward_noise` to the diagonal for its covariance.
     """
@@ -133,7 +133,7 @@ def filter(
     Parameters
     ----------
     contexts
-        One row a round, (n, m), NaN where an entry is missing; None where no context was seen.
+        One row per round, (n, m), NaN where an entry is missing; None where no context was seen.
     rewards
         Rewards of all arms, (n, k), NaN where one was not seen (`Trajectory.played` makes such an array for the arms
         that a learner played); None where no reward was.
@@ -246,7 +246,7 @@ class KalmanFilter:
         return Belief(self._mean.copy(), self._covariance.copy())
 
     def forecast(self) -> Forecast:
-        """Return the expected reward of every arm with the joint covariance of what is unknown of them."""
+        """Return the expected reward of every arm, and the joint covariance of its error."""
         c = self.system.arms
         return Forecast(c @ self._mean + self.system.reward_offset, c @ self._covariance @ c.T)
 
@@ -290,6 +290,5 @@ def _rewards(rewards: Mapping[int, float] | npt.ArrayLike | None, system: Linear
     if isinstance(rewards, Mapping):
         arms = _checks.indices("rewards", list(rewards), (len(rewards),), below=len(x))
         x[arms] = _checks.array("rewards", list(rewards.values()), (len(rewards),))
-    elif rewards is not None:
-        return _checks.array("rewards", rewards, x.shape, missing=True)
-    return _checks.array("rewards", x, x.shape, missing=True)
+        rewards = None
+    return _checks.array("rewards", x if rewards is None else rewards, x.shape, missing=True)

@@ -1,6 +1,6 @@
 """The compiled steps of the Kalman filter, in place on float64 arrays (Eq. Kalman_Filter of the paper).
 
-Policies and simulations call these functions; `undertow.kalman` wraps them for people.
+Policies and simulations call these functions; `undertow.kalman` is the interface for users.
 """
 
 import math
@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow._kernel import kernel
+from undertow.compiled.kernel import kernel
 from undertow.symbols import Symbols
 
 __all__ = ["condition_scalar", "condition_step", "filter_series", "predict_step", "smooth_series"]

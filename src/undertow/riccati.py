@@ -107,7 +107,7 @@ def unobserved_modes(Γ: FloatArray, H: FloatArray) -> FloatArray:
 
 
 def seen_directions(Γ: FloatArray, H: FloatArray) -> FloatArray:
-    """Return an orthonormal basis, in columns, of what of the state ever reaches Hz; the rest leaves no trace in it.
+    """Return an orthonormal basis, in columns, of the part of the state that reaches Hz; the rest leaves no trace.
 
     It spans the rows of H, HΓ, HΓ², …, made orthonormal as they come, since powers of Γ would drown one another.
     """

@@ -4,7 +4,7 @@ With the inputs written newest first, Θ = [1, θ_{t−1}, θ_{t−2}, …], a s
 so V(s) = λI + ΣΘΘ' is the leading block of V(s_N) and one factor serves every window. Kept are W = L⁻¹, where V = LL',
 and u = Wb, where b = ΣXΘ. With y = WΘ, sums over the first m s + 1 entries give for window s
 
-    forecast Ĝ'Θ = Σ u_i y_i,   Θ'V⁻¹Θ = Σ y_i²,   tr V⁻¹ = Σ ‖W_i‖²,   log det V grows by log(1 + Σ y_i²) a round.
+    forecast Ĝ'Θ = Σ u_i y_i,   Θ'V⁻¹Θ = Σ y_i²,   tr V⁻¹ = Σ ‖W_i‖²,   log det V grows by log(1 + Σ y_i²) per round.
 """
 
 import math
@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import kernel
+from undertow.compiled.kernel import inlined, kernel
 
 __all__ = ["NestedForecast", "NestedRidge"]
+
+_HALF_NORMAL = math.sqrt(math.pi / 2)  # standard deviation of a centred normal variable over its mean modulus
 
 
 class NestedForecast(NamedTuple):
@@ -28,7 +30,7 @@ class NestedForecast(NamedTuple):
 
 
 class NestedRidge:
-    """Ridge regressions on the first 1, 1 + m, 1 + 2m, … inputs, learned together in O((m s_N + 1)²) a row.
+    """Ridge regressions on the first 1, 1 + m, 1 + 2m, … inputs, learned together in O((m s_N + 1)²) per row.
 
     Parameters
     ----------
@@ -140,3 +142,22 @@ def ridge_update(W: FloatArray, u: FloatArray, y: FloatArray, X: float, r: Float
             r[j] += y_i * w
             norm += new * new
         row_norms[i] = norm
+
+
+@inlined
+def noise_width(logδ: float, λ: float, B_G: float, B_R: float, log_det: float, trace: float) -> float:
+    """Return e = √(2B_R² (log 1/δ + ½ log det V/λ)) + λ B_G √tr V⁻¹ (Eq. e_def)."""
+    return B_R * math.sqrt(2.0 * logδ + log_det) + λ * B_G * math.sqrt(trace)
+
+
+@inlined
+def estimated_noise_bound(ζ: FloatArray, learned: FloatArray, α: float) -> float:
+    """B_R from residuals: the largest over arms of √(π/2) min_s ζ, freed of its start at 0 (docs/paper.md, A17)."""
+    bound = 0.0
+    for a in range(len(learned)):
+        if learned[a] > 0.0:
+            smallest = ζ[a, 0]
+            for s in range(1, ζ.shape[1]):
+                smallest = min(smallest, ζ[a, s])
+            bound = max(bound, _HALF_NORMAL * smallest / (1.0 - α ** learned[a]))
+    return bound

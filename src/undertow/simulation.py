@@ -3,7 +3,7 @@
 import copy
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,15 +13,11 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
-from undertow.policies.base import LivePolicy
-from undertow.policies.decision import Policy
-from undertow.policies.play import DECIDE, LEARN, OBSERVE
-from undertow.policies.units import Units
+from undertow.live import Decision, LivePolicy, Policy
 from undertow.trajectory import Trajectory
 
-__all__ = ["Run", "simulate"]
+__all__ = ["Run", "play_by_hand", "simulate"]
 
-_BLOCK = 1024  # rounds played between two returns from compiled code; no result depends on it
 _TABLES = ("forecasts", "widths", "windows")
 
 
@@ -71,7 +67,7 @@ def simulate(
     trajectory
         Contexts, rewards and, for policies that take them, features.
     record
-        What to keep beside arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
+        What to keep in addition to arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
     context_first
         Whether a round's context comes before the decision; by default as the policy was built.
     runs
@@ -108,9 +104,9 @@ def simulate(
         if ours:
             assert isinstance(policy, LivePolicy)
             player = policy.for_run(numbers[row], context_first=context_first)
-            _play_compiled(player, path, arms[row], records[row])
+            player.play(path, arms[row], records[row])
         else:
-            _play_by_hand(policy, numbers[row], path, context_first, arms[row], records[row])
+            _record_by_hand(policy, numbers[row], path, context_first, arms[row], records[row])
 
     if ours and threads > 1 and count > 1:
         play(0)  # compiles, if that has to be done, once
@@ -131,90 +127,31 @@ def simulate(
     return Run(arms, rewards, regret, **recorded)
 
 
-def _play_compiled(
-    policy: LivePolicy,
-    path: Trajectory,
-    arms: npt.NDArray[np.int64],
-    records: FloatArray,
-) -> None:
-    m, q = policy._context_dim, policy._feature_dim
-    columns = (path.contexts[:, :m], path.features[:, :q], path.rewards)
-    shift = OBSERVE if policy._context_first else DECIDE
-    first = (LEARN - shift) % 3  # the step in which the first reward is learned
-    kept = int(len(records) > 0)
-    for start in range(0, path.rounds, _BLOCK):
-        block = slice(start, min(start + _BLOCK, path.rounds))
-        length = block.stop - block.start
-        raw = np.hstack([column[block] for column in columns])
-        data = np.hstack([raw, policy._all_draws(length)])
-        out = np.zeros((length, 1 + 3 * path.arm_count))
-        flat, step = data.ravel(), 0
-        policy._begin_columns(context=raw[:, :m], features=raw[:, m : m + q])
-        data[:, : raw.shape[1]] = _reckoned(policy._units, raw, m + q)
-        while step < 3 * length:
-            begun = step
-            pause = 3 * (policy._pause - start) + (DECIDE - shift) % 3  # the units change before that decision
-            stop = 3 * length if start or step or policy._units is None else first
-            step = policy.kernels.play(
-                policy._state,
-                flat,
-                data.shape[1],
-                step,
-                int(min(pause, stop)),
-                shift,
-                policy._memory,
-                0,
-                out,
-                kept,
-            )
-            policy._note_played(data, out[:, 0], begun, step)
-            _take_note(policy, raw, out, kept, begun, step, shift)
-            if step == pause:
-                policy._rescale_if_due()
-                data[step // 3 :, : raw.shape[1]] = _reckoned(policy._units, raw[step // 3 :], m + q)
-            elif step == stop < 3 * length:
-                policy._begin_columns(reward=raw[:1, m + q + int(out[0, 0]), None])
-                data[:, : raw.shape[1]] = _reckoned(policy._units, raw, m + q)
-            elif step < 3 * length:
-                policy._attend()
-        arms[block] = out[:, 0]
-        if kept:
-            records[block] = out[:, 1:].reshape(length, len(_TABLES), -1)
-    if kept and not policy._has_windows():
-        records[:, _TABLES.index("windows")] = math.nan
+def play_by_hand(
+    player: Policy,
+    contexts: FloatArray,
+    features: FloatArray,
+    pays: Callable[[int, int], float | None],
+    *,
+    context_first: bool | None,
+) -> Iterator[Decision]:
+    """Play round by round through a policy's methods, and yield its decisions.
+
+    Contexts, (n, m), and features, (n, q), are shown where they have columns; `pays(t, arm)` is the reward, or None
+    where none comes.
+    """
+    for t in range(len(contexts)):
+        if contexts.shape[1] and context_first:
+            player.observe(contexts[t])
+        decision = player.decide(features[t]) if features.shape[1] else player.decide()
+        if (reward := pays(t, decision.arm)) is not None:
+            player.learn(decision, reward)
+        if contexts.shape[1] and not context_first:
+            player.observe(contexts[t])
+        yield decision
 
 
-def _calls(call: int, step: int, shift: int) -> int:
-    """Return how many of the first steps are of one kind."""
-    return (step + 2 - (call - shift) % 3) // 3
-
-
-def _reckoned(units: Units | None, raw: FloatArray, rewards: int) -> FloatArray:
-    """Return contexts, features and, from column `rewards` on, rewards in the units of a policy."""
-    if units is None:
-        return raw
-    return np.hstack([units.inward(raw[:, :rewards], 0), units.rewards(raw[:, rewards:])])
-
-
-def _take_note(
-    policy: LivePolicy, raw: FloatArray, out: FloatArray, kept: int, begun: int, step: int, shift: int
-) -> None:
-    """Tell a policy what it has seen, in its own units, and bring its forecasts into those of the rewards."""
-    units = policy._units
-    if units is None:
-        return
-    k, m, q = policy.arm_count, policy._context_dim, policy._feature_dim
-    decided, learned, observed = (
-        range(_calls(call, begun, shift), _calls(call, step, shift)) for call in (DECIDE, LEARN, OBSERVE)
-    )
-    paid = raw[learned, m + q + out[learned, 0].astype(np.int64)]
-    policy._note_seen(context=raw[observed, :m], features=raw[decided, m : m + q], reward=paid[:, None])
-    rows, forecasts, widths = slice(decided.start, decided.stop), slice(1, 1 + k), slice(1 + k, 1 + 2 * k)
-    if kept:
-        out[rows, forecasts], out[rows, widths] = units.outward(out[rows, forecasts], out[rows, widths])
-
-
-def _play_by_hand(
+def _record_by_hand(
     policy: Policy,
     number: int,
     path: Trajectory,
@@ -228,15 +165,10 @@ def _play_by_hand(
     else:
         for_run = getattr(policy, "for_run", None)
         player = for_run(number) if for_run else copy.deepcopy(policy)
-    sees = path.context_dim > 0 and getattr(policy, "context_dim", path.context_dim) > 0
-    takes = path.features.shape[1] > 0 and getattr(policy, "feature_dim", 0) > 0
-    for t in range(path.rounds):
-        if sees and context_first:
-            player.observe(path.contexts[t])
-        decision = player.decide(path.features[t]) if takes else player.decide()
-        player.learn(decision, float(path.rewards[t, decision.arm]))
-        if sees and not context_first:
-            player.observe(path.contexts[t])
+    contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
+    features = path.features[:, : getattr(policy, "feature_dim", 0)]
+    played = play_by_hand(player, contexts, features, path.rewards.item, context_first=context_first)
+    for t, decision in enumerate(played):
         arms[t] = decision.arm
         if len(records):
             window = np.full(path.arm_count, math.nan) if decision.window is None else decision.window
@@ -244,7 +176,7 @@ def _play_by_hand(
 
 
 def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
-    """Refuse a policy that was used, or that expects something else than the trajectory has."""
+    """Refuse a policy that was used, or whose sizes differ from the trajectory's."""
     if not isinstance(trajectory, Trajectory):
         raise InvalidInputError(f"trajectory: expected a Trajectory, got {trajectory!r:.80}; see Trajectory(…)")
     if isinstance(policy, type) or not isinstance(policy, Policy):

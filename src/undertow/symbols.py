@@ -1,10 +1,10 @@
 """The dictionary between words and symbols: a system's arrays under the names that the equations use.
 
-Interfaces speak in words (`system.dynamics`); a function that implements an equation unpacks `system.symbols` and reads
+Interfaces use words (`system.dynamics`); a function that implements an equation unpacks `system.symbols` and reads
 like the equation. docs/notation.md holds the whole table.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from undertow._checks import FloatArray
 
@@ -14,12 +14,12 @@ __all__ = ["Symbols"]
 class Symbols(NamedTuple):
     """z' = Γz + μ + N(0, Q),  θ = Cz + θ₀ + N(0, R),  X_a = ⟨c_a, z⟩ + x₀_a + N(0, σ²_a)."""
 
-    Γ: FloatArray
-    μ: FloatArray
-    Q: FloatArray
-    C: FloatArray
-    θ0: FloatArray
-    R: FloatArray
-    c: FloatArray
-    x0: FloatArray
-    σ2: FloatArray
+    Γ: Annotated[FloatArray, "d d"]
+    μ: Annotated[FloatArray, "d"]
+    Q: Annotated[FloatArray, "d d"]
+    C: Annotated[FloatArray, "m d"]
+    θ0: Annotated[FloatArray, "m"]
+    R: Annotated[FloatArray, "m m"]
+    c: Annotated[FloatArray, "k d"]
+    x0: Annotated[FloatArray, "k"]
+    σ2: Annotated[FloatArray, "k"]

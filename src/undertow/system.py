@@ -22,7 +22,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.riccati import SteadyState
 from undertow.symbols import Symbols
-from undertow.trajectory import Start, Trajectory, sample_paths
+from undertow.trajectory import Trajectory, sample_paths
 
 __all__ = ["LinearGaussianSystem", "paper_system", "random_system"]
 
@@ -39,7 +39,7 @@ class LinearGaussianSystem:
     dynamics
         Γ, (d, d).
     arms
-        The vectors c_a, one row an arm, (k, d).
+        The vectors c_a, one row per arm, (k, d).
     state_noise
         Q, the covariance of the state's noise, positive semi-definite, (d, d).
     reward_noise
@@ -51,8 +51,8 @@ class LinearGaussianSystem:
     drift
         μ, the mean of the state's noise, (d,); zero by default.
     initial_mean, initial_covariance
-        Law of the first state, (d,) and (d, d). By default the stationary law; where there is none, the mean is zero by
-        default and the covariance has to be given.
+        Law of the first state, (d,) and (d, d). By default the stationary law; if there is none, the mean defaults to
+        zero and the covariance is required.
     context_offset, reward_offset
         θ₀, (m,), and x₀, (k,), added to every context and reward; zero by default.
 
@@ -107,7 +107,7 @@ class LinearGaussianSystem:
         C = _checks.array("context_map", _rows("context_map", context_map, d), ("m", d))
         m = len(C)
         if m and context_noise is None:
-            raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance beside context_map, got None")
+            raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance to go with context_map, got None")
         R = _checks.covariance("context_noise", _rows("context_noise", context_noise, 0), m, definite=True)
         σ2 = _checks.numbers("reward_noise", reward_noise)
         σ2 = _checks.array("reward_noise", np.full(k, σ2) if σ2.ndim == 0 else σ2, (k,))
@@ -162,7 +162,7 @@ class LinearGaussianSystem:
         rewards = {"c": self.arms, "x0": self.reward_offset, "σ2": self.reward_noise}
         return Symbols(Γ=self.dynamics, μ=self.drift, Q=self.state_noise, **contexts, **rewards)
 
-    # Facts
+    # Properties
 
     @functools.cached_property
     def spectral_radius(self) -> float:
@@ -245,8 +245,9 @@ class LinearGaussianSystem:
         >>> bool((alone.rewards[0] == paths.rewards[2]).all())
         True
         """
-        start = Start(self.initial_mean, self.initial_covariance, burn_in)
-        return sample_paths(self.symbols, start, rounds, rng=rng, runs=runs, states=states, threads=threads)
+        law = (self.initial_mean, self.initial_covariance)
+        given: dict[str, Any] = {"burn_in": burn_in, "rng": rng, "runs": runs, "states": states, "threads": threads}
+        return sample_paths(self.symbols, *law, rounds, **given)
 
     # To and from files
 
@@ -282,7 +283,7 @@ class LinearGaussianSystem:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "LinearGaussianSystem":
-        """Read a system from a JSON file that `save` wrote or a person did."""
+        """Read a system from a JSON file, written by `save` or by hand."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not JSON
@@ -298,8 +299,8 @@ class LinearGaussianSystem:
 def paper_system(psi: float) -> LinearGaussianSystem:
     """Return the system of the paper's evaluation (Eq. LGDS_Good): d = 5, m = 1, k = 2.
 
-    Larger ψ couples neighbouring entries of the state less, so the context, which measures the first entry, tells less
-    of the arms, which pay the fourth and the fifth. The paper takes ψ = 1, 2, 3, 4.
+    Larger ψ couples neighbouring entries of the state less, so the context, which measures the first entry, says less
+    about the arms, which pay the fourth and the fifth. The paper takes ψ = 1, 2, 3, 4.
 
     Examples
     --------
@@ -389,6 +390,6 @@ def _initial_law(
 
 
 def _rows(name: str, value: npt.ArrayLike | None, columns: int) -> FloatArray:
-    """Return what was given, or no rows where that is nothing."""
+    """Return the given rows, or none where they are None."""
     given = np.empty(0) if value is None else _checks.numbers(name, value)
     return given if given.size else np.empty((0, columns))

@@ -5,14 +5,14 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import kernel
+from undertow.compiled.kernel import kernel
 from undertow.errors import InvalidInputError
 from undertow.riccati import square_root
 from undertow.symbols import Symbols
@@ -29,15 +29,15 @@ class Trajectory:
     Parameters
     ----------
     contexts
-        One row a round, (n, m) or (runs, n, m); NaN where an entry is missing; None where there are no contexts.
+        One row per round, (n, m) or (runs, n, m); NaN where an entry is missing; None where there are no contexts.
     rewards
         The noisy reward of every arm, (n, k) or (runs, n, k).
     means
         The rewards without their noise, like `rewards`; None where they are not known, as in recorded data.
     features
-        What is known before each round's decision and not moved by the state, (n, q), or (runs, n, q); None for none.
+        Known before each round's decision and not moved by the state, (n, q) or (runs, n, q); None for none.
     states
-        The hidden states, (n, d) or (runs, n, d), where they were asked for.
+        The hidden states, (n, d) or (runs, n, d), if they were kept.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Trajectory:
         _checks.restore_frozen(self, entries)
 
     @classmethod
-    def _trusted(cls, *parts: FloatArray | None) -> "Trajectory":
+    def trusted(cls, *parts: FloatArray | None) -> "Trajectory":
         """Wrap arrays of our own making, in the order of the fields, without a copy or a check."""
         trajectory = object.__new__(cls)
         for field, part in zip(fields(cls), parts, strict=True):
@@ -112,13 +112,13 @@ class Trajectory:
         return int(self.contexts.shape[-1])
 
     def run(self, number: int) -> "Trajectory":
-        """Return one of several runs as a path of its own."""
+        """Return one of several runs as a single path."""
         if self.runs is None:
             raise InvalidInputError("run: this trajectory is a single path; sample it with runs=… to have several")
         if not 0 <= _checks.integer("run", number, least=0) < self.runs:
             raise InvalidInputError(f"run: expected a number from 0 to {self.runs - 1}, got {number}")
         parts = (self.contexts, self.rewards, self.means, self.features, self.states)
-        return Trajectory._trusted(*(None if part is None else part[number] for part in parts))
+        return Trajectory.trusted(*(None if part is None else part[number] for part in parts))
 
     def played(self, arms: npt.ArrayLike) -> FloatArray:
         """Return the rewards that a learner playing `arms` saw: NaN for every arm that it did not play."""
@@ -126,7 +126,7 @@ class Trajectory:
         return np.where(played, self.rewards, np.nan)
 
     def regret(self, arms: npt.ArrayLike, *, minimise: bool = False) -> FloatArray:
-        """Return the cumulative regret Σ max_a⟨c_a, z_t⟩ − ⟨c_{a_t}, z_t⟩ of playing `arms`, one entry a round.
+        """Return the cumulative regret Σ max_a⟨c_a, z_t⟩ − ⟨c_{a_t}, z_t⟩ of playing `arms`, one entry per round.
 
         The means are compared, not the noisy rewards of the paper's definition: same expectation, less noise. Where
         rewards are costs (`minimise`), it is Σ ⟨c_{a_t}, z_t⟩ − min_a⟨c_a, z_t⟩.
@@ -147,31 +147,25 @@ class Trajectory:
         return _checks.indices("arms", arms, self.rewards.shape[:-1], below=self.arm_count)
 
 
-class Start(NamedTuple):
-    """How a path begins: the law of its first state and the rounds that pass before the first recorded one."""
-
-    mean: FloatArray
-    covariance: FloatArray
-    burn_in: int
-
-
 def sample_paths(
     symbols: Symbols,
-    start: Start,
+    mean: FloatArray,
+    covariance: FloatArray,
     rounds: int,
     *,
+    burn_in: int,
     rng: int | np.random.SeedSequence | np.random.Generator | None,
     runs: int | Sequence[int] | None,
     states: bool,
     threads: int | None,
 ) -> Trajectory:
-    """Sample paths of a system; `LinearGaussianSystem.sample` documents the arguments.
+    """Sample paths from a law of the first state; `LinearGaussianSystem.sample` documents the other arguments.
 
     Run i draws from child i of the seed sequence: first the d numbers of z₁, then for each round m numbers for the
     context, k for the rewards and d for the step to the next state.
     """
     rounds = _checks.integer("rounds", rounds, least=1)
-    burn_in = _checks.integer("burn_in", start.burn_in, least=0)
+    burn_in = _checks.integer("burn_in", burn_in, least=0)
     threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
     numbers = _run_numbers(runs)
     seeds, states = _checks.seed_sequence(rng), _checks.flag("states", states)
@@ -181,11 +175,11 @@ def sample_paths(
     rewards = np.empty((len(numbers), rounds, k))
     means = np.empty((len(numbers), rounds, k))
     kept = np.empty((len(numbers), rounds if states else 0, d))
-    Q_root, R_root, Σ0_root = (square_root(Σ) for Σ in (symbols.Q, symbols.R, start.covariance))
+    Q_root, R_root, Σ0_root = (square_root(Σ) for Σ in (symbols.Q, symbols.R, covariance))
 
     def sample_run(row: int) -> None:
         draw = _checks.child(seeds, numbers[row])
-        z = start.mean + Σ0_root @ draw.standard_normal(d)
+        z = mean + Σ0_root @ draw.standard_normal(d)
         normals = np.empty((min(_BLOCK, burn_in + rounds), m + k + d))
         for first in range(-burn_in, rounds, len(normals)):
             block = normals[: rounds - first]
@@ -200,12 +194,12 @@ def sample_paths(
     with ThreadPoolExecutor(min(threads, len(numbers))) as pool:
         list(pool.map(sample_run, range(len(numbers))))
     features = np.empty((len(numbers), rounds, 0))
-    paths = Trajectory._trusted(contexts, rewards, means, features, kept if states else None)
+    paths = Trajectory.trusted(contexts, rewards, means, features, kept if states else None)
     return paths.run(0) if runs is None else paths
 
 
 def _require_memory(numbers: int) -> None:
-    """Refuse what this machine could not hold, before it is tried."""
+    """Refuse paths that do not fit into this machine's memory."""
     held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     if held is not None and 8 * numbers > held:
         raise InvalidInputError(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import kernel
+from undertow.compiled.kernel import kernel
 from undertow.errors import InvalidInputError
 from undertow.kalman import Belief, condition, predict
 from undertow.system import LinearGaussianSystem
@@ -28,12 +28,12 @@ __all__ = [
 
 
 class BestWindow(NamedTuple):
-    """The best linear forecast from a window and how far it is off.
+    """The best linear forecast from a window, and its error.
 
     Attributes
     ----------
     weights
-        One row an arm, (k, m s + 1), in the order of Θ.
+        One row per arm, (k, m s + 1), in the order of Θ.
     error_variance
         Variance of reward minus forecast, (k,), reward noise included.
     """
@@ -155,7 +155,7 @@ def window_errors(system: LinearGaussianSystem, max_window: int) -> FloatArray:
 
 
 class ContextRing:
-    """The last contexts, newest first, in one contiguous piece; O(m) a round.
+    """The last contexts, newest first, in one contiguous piece; O(m) per round.
 
     Every row is written twice, `max_window` rows apart, so that the newest rows can always be read without a seam.
     Rows that were never seen are zero; entries that were missing are NaN.

@@ -1,4 +1,4 @@
-"""A learner for coba: `coba.Experiment` runs undertow's policies beside coba's own.
+"""A learner for coba: `coba.Experiment` runs undertow's policies next to coba's own.
 
 A prediction is a round. What coba calls a context is known before the prediction: it may hold a policy's contexts,
 noisy measurements of the hidden state, as well as its features, which that state does not move.
@@ -8,16 +8,13 @@ import copy
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from undertow import _checks
 from undertow.adapters.translation import Arms, Columns
 from undertow.errors import InvalidInputError, UnknownDecisionError
-from undertow.policies.base import LivePolicy
+from undertow.live import LivePolicy
 
-try:
+with _checks.needing("this adapter", "coba"):
     from coba.primitives import Learner, is_batch
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"this adapter needs {error.name}; pip install 'undertow[coba]'", name=error.name
-    ) from error
 
 __all__ = ["CobaLearner"]
 
@@ -26,7 +23,7 @@ class CobaLearner(Learner):
     """A policy as a learner of coba.
 
     Predictions say with which probability the action was chosen. Rewards may come late, as they do when coba works in
-    batches. `score` is left out: a policy cannot tell how likely an action would have been without a round of its own.
+    batches. `score` is left out: a policy knows how likely an action is only in a round of its own.
 
     Parameters
     ----------

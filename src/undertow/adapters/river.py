@@ -8,18 +8,14 @@ import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
+from undertow import _checks
 from undertow.adapters.translation import Arms, Columns
 from undertow.errors import InvalidInputError, UnknownDecisionError
-from undertow.policies.base import LivePolicy
-from undertow.policies.decision import Decision
+from undertow.live import Decision, LivePolicy
 
-try:
+with _checks.needing("this adapter", "river"):
     import gymnasium
     from river import bandit
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"this adapter needs {error.name}; pip install 'undertow[river]'", name=error.name
-    ) from error
 
 __all__ = ["ContextualRiverPolicy", "ObservedReward", "RewardsWithContexts", "RiverPolicy"]
 
@@ -27,7 +23,7 @@ __all__ = ["ContextualRiverPolicy", "ObservedReward", "RewardsWithContexts", "Ri
 class RiverPolicy(bandit.base.Policy):
     """A policy that is pulled without a context, as `river.bandit.evaluate` does.
 
-    A clone is what `policy` was when it was handed over, and so every episode of `evaluate` begins.
+    A clone is the policy as it was given, and so every episode of `evaluate` begins.
 
     Parameters
     ----------
@@ -148,7 +144,7 @@ class ObservedReward(float):
 class RewardsWithContexts(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose rewards carry its observations, for policies that see contexts.
 
-    `river.bandit.evaluate` hands a policy the reward and drops the observation. With this wrapper around the
+    `river.bandit.evaluate` gives a policy the reward and drops the observation. With this wrapper around the
     environment, `RiverPolicy` finds the observation in the reward, which otherwise is the same number.
 
     Examples

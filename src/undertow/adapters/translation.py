@@ -7,8 +7,7 @@ from typing import Any
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
-from undertow.policies.base import LivePolicy
-from undertow.policies.decision import Decision
+from undertow.live import Decision, LivePolicy
 
 __all__ = ["Arms", "Columns"]
 
@@ -56,17 +55,10 @@ class Arms:
 class Columns:
     """Which entries of another package's context are a policy's contexts, and which its features.
 
-    Entries are keys of a dictionary or positions of a sequence. A sequence, or a number that stands alone, is taken
-    whole where nothing is said and the policy takes only one of the two.
-
-    Parameters
-    ----------
-    policy
-        One that sees contexts before it decides, or none.
-    contexts, features
-        The entries, in the policy's order; None for all.
-    absent
-        What an entry is that a dictionary does not have; None where it has to have it.
+    Entries are keys of a dictionary or positions of a sequence, in the policy's order; None for all. A sequence, or a
+    number that stands alone, is taken whole where nothing is said and the policy takes only one of the two. `absent` is
+    the value of an entry that a dictionary lacks; None if every entry is required. The policy sees contexts before it
+    decides, or none.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the commands share: the application, options, progress, and how a mistake ends."""
+"""What the commands share: the application, options, progress, and error messages."""
 
 import json
 import math
@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -35,19 +36,21 @@ __all__ = [
 ]
 
 app = typer.Typer(
-    help="Choosing well while the rewards drift: studies of bandits on hidden linear Gaussian systems.",
+    help="Contextual bandits whose rewards drift: studies, experiments, and replays of your own tables.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Out = Annotated[Path, typer.Option(help="Folder for results; each plan gets a folder of its own below it.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads that share the work.", show_default="all cores")]
-Workers = Annotated[int, typer.Option(min=1, help="Threads, or workers of a local cluster.", show_default="all cores")]
+Out = Annotated[Path, typer.Option(help="Folder for results; each plan gets its own subfolder.")]
+Threads = Annotated[int, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Number of threads, or of workers of a local cluster.", show_default="all cores")
+]
 Cluster = Annotated[
     str | None, typer.Option(help="Run on dask.distributed: 'local', or the address of a scheduler (tcp://…).")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines for machines instead of text.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines instead of text.")]
 CORES = os.cpu_count() or 1
 
 
@@ -60,14 +63,14 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Hold what is said before any command."""
+    """Options that come before any command."""
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's ends with status 2 and one line of advice."""
+    """Run the command line; invalid input ends with status 2 and one line of advice."""
     try:
         app()
     except UndertowError as error:
@@ -75,15 +78,30 @@ def main() -> None:
         raise SystemExit(2) from None
     except OSError as error:
         resumes = len(sys.argv) > 1 and sys.argv[1] in ("study", "compare")
-        remedy = "mend this, and the same command continues where it stopped" if resumes else "mend this, and try again"
+        remedy = "fix this, then run the same command again" + (" to resume" if resumes else "")
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"undertow: {place}{error.strerror or error}; {remedy}", file=sys.stderr)
         raise SystemExit(1) from None
 
 
+Watch = tuple[Callable[[int, int], None], Callable[[str], None]]
+
+
 @contextmanager
-def watching(as_json: bool, what: str = "chunks") -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
-    """Yield how to tell of progress: a live bar on a terminal, plain lines elsewhere, JSON lines for machines."""
+def watching(as_json: bool, what: str, interrupted: str = "nothing was written") -> Iterator[Watch]:
+    """Yield how to report progress and notes; Ctrl-C ends the command with status 130, saying what is left."""
+    with _shown(as_json, what) as watch:
+        try:
+            yield watch
+        except KeyboardInterrupt:
+            print(f"\nundertow: interrupted; {interrupted}", file=sys.stderr)
+            raise SystemExit(130) from None
+
+
+@contextmanager
+def _shown(as_json: bool, what: str) -> Iterator[Watch]:
+    """Show progress as a live bar on a terminal, plain lines elsewhere, JSON lines for machines."""
+    clock = _Clock()
     if as_json:
         yield (
             lambda done, total: print(json.dumps({"event": "progress", "done": done, "total": total}), flush=True),
@@ -92,22 +110,15 @@ def watching(as_json: bool, what: str = "chunks") -> Iterator[tuple[Callable[[in
     elif sys.stderr.isatty():
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-        )
-        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        left = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        right = TextColumn("{task.fields[rate]}"), TimeRemainingColumn()
+        with Progress(*left, *right, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None, rate="")
-            clock = _Clock()
-
-            def progress(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total, rate=clock.rate(done))
-
-            yield progress, lambda message: bar.console.print(message, highlight=False)
+            yield (
+                lambda done, total: bar.update(task, completed=done, total=total, rate=clock.rate(done)),
+                lambda message: bar.console.print(message, highlight=False),
+            )
     else:
-        clock = _Clock()
 
         def line(done: int, total: int) -> None:
             if done in (0, total) or done * 10 // total > (done - 1) * 10 // total:
@@ -116,28 +127,27 @@ def watching(as_json: bool, what: str = "chunks") -> Iterator[tuple[Callable[[in
         yield line, lambda message: print(message, file=sys.stderr, flush=True)
 
 
+@dataclass
 class _Clock:
-    """The rate at which chunks or problems are finished, not counting those that were there before."""
+    """The rate at which tasks are finished, not counting those of an earlier run."""
 
-    def __init__(self) -> None:
-        self.start, self.before = time.monotonic(), None
-
-    before: int | None
+    start: float = field(default_factory=time.monotonic)
+    before: int | None = None
 
     def rate(self, done: int) -> str:
         if self.before is None:
             self.before = done
         fresh = done - self.before
-        return f"({fresh / (time.monotonic() - self.start):.1f} a second)" if fresh else ""
+        return f"({fresh / (time.monotonic() - self.start):.1f} per second)" if fresh else ""
 
 
 def console() -> Console:
-    """Return where tables are printed: as wide as the terminal, and wide enough where there is none."""
+    """Return a console as wide as the terminal, and wide enough if there is none."""
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def numbers(name: str, text: str) -> list[float]:
-    """Return the numbers of an option, which are separated by commas."""
+    """Return the comma-separated numbers of an option."""
     try:
         values = [float(word) for word in words(text)]
     except ValueError as error:
@@ -150,5 +160,5 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of an option, which are separated by commas."""
+    """Return the comma-separated words of an option."""
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,9 +1,12 @@
-"""`undertow replay` and `undertow diagnose`: policies on a user's own table."""
+"""`undertow replay` and `diagnose`: policies on your own table."""
 
+import functools
+import inspect
 import json
 import shlex
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,100 +20,107 @@ from undertow.errors import InvalidInputError
 if TYPE_CHECKING:
     import polars as pl
 
-    from undertow.replay.full import Replay
-    from undertow.replay.logged import LogReplay
-    from undertow.replay.table import Table
+    from undertow.replay import LogReplay, Replay, Table
 
-_COLUMNS, _LOG, _PLAY = "Which column is what", "Columns of a log", "How it is played"
+_COLUMNS, _LOG, _PLAY = "Columns", "Columns of a log", "Replay"
 
 
-def _columns(help_text: str, default: str) -> Any:
-    return typer.Option(
-        help=f"{help_text}, separated by commas; * matches.", show_default=default, rich_help_panel=_COLUMNS
-    )
+def _option(help_text: str, panel: str = _COLUMNS, default: str | bool = True, **more: Any) -> Any:
+    return typer.Option(help=help_text, rich_help_panel=panel, show_default=default, **more)
 
 
-def _column(help_text: str, default: str, panel: str = _COLUMNS) -> Any:
-    return typer.Option(help=help_text, show_default=default, rich_help_panel=panel)
+def _columns(what: str, default: str) -> Any:
+    return _option(f"{what}, separated by commas; * is a wildcard.", default=default)
 
 
 def _out(place: str) -> Any:
-    return typer.Option(help=f"Folder for results; they go to {place}/<the file's name>/ below it.")
+    return typer.Option(help=f"Folder for results; they go to its subfolder {place}/<file name>/.")
 
 
-File = Annotated[
-    Path, typer.Argument(help="A table, CSV with a line of names or Parquet: one row a round, in time's order.")
-]
-Rewards = Annotated[str, _columns("Reward columns, one per arm", "reward_*")]
-Contexts = Annotated[str, _columns("Measurements; empty cells are missing", "context_*")]
-Features = Annotated[str, _columns("What is known before the decision", "feature_*")]
-Time = Annotated[str | None, _column("Timestamps, which have to increase.", "time, timestamp, datetime or date")]
-Phases = Annotated[
-    str,
-    typer.Option(
-        help="Phases of the time as features: hour, weekday, month, separated by commas.",
-        show_default="none",
-        rich_help_panel=_COLUMNS,
-    ),
-]
-Arm = Annotated[str | None, _column("The arm that was played.", "arm", _LOG)]
-Reward = Annotated[str | None, _column("What it paid.", "reward", _LOG)]
-Propensity = Annotated[
-    str | None, _column("The probability it was chosen with, or the word uniform.", "propensity", _LOG)
-]
-Separator = Annotated[str, typer.Option(help="What stands between the cells of a CSV file.", rich_help_panel=_COLUMNS)]
-Minimise = Annotated[
-    bool, typer.Option("--minimise", help="Rewards are costs: less is better.", rich_help_panel=_COLUMNS)
-]
-ContextFirst = Annotated[
-    bool,
-    typer.Option(
-        "--context-first", help="A row's contexts are known before its decision, not after.", rich_help_panel=_PLAY
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is random.", rich_help_panel=_PLAY)]
-Block = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Rounds that the bootstrap draws together.", show_default="by the data", rich_help_panel=_PLAY
-    ),
-]
+_FIRST = "Contexts of a row are known before its decision, not after."
+_BLOCK = "Block length of the bootstrap, in rounds."
+ContextFirst = Annotated[bool, typer.Option("--context-first", help=_FIRST, rich_help_panel=_PLAY)]
+Seed = Annotated[int, _option("Random seed.", _PLAY, min=0)]
+Block = Annotated[int | None, _option(_BLOCK, _PLAY, "chosen from the data", min=1)]
+
+
+def _read(
+    file: Annotated[
+        Path, typer.Argument(help="A table, CSV with a header or Parquet: one row per round, in order of time.")
+    ],
+    rewards: Annotated[str, _columns("Reward columns, one per arm", "reward_*")] = "",
+    contexts: Annotated[str, _columns("Context columns; empty cells are missing values", "context_*")] = "",
+    features: Annotated[str, _columns("Feature columns, known before the decision", "feature_*")] = "",
+    time: Annotated[
+        str | None, _option("Column of increasing timestamps.", default="time, timestamp, datetime or date")
+    ] = None,
+    phases: Annotated[
+        str, _option("Calendar features made from the time: hour, weekday, month, separated by commas.", default="none")
+    ] = "",
+    minimise: Annotated[
+        bool, typer.Option("--minimise", help="Rewards are costs, to be minimised.", rich_help_panel=_COLUMNS)
+    ] = False,
+    separator: Annotated[str, _option("Column separator of a CSV file.")] = ",",
+    arm: Annotated[str | None, _option("Column of the arm that was played.", _LOG, "arm")] = None,
+    reward: Annotated[str | None, _option("Column of its reward.", _LOG, "reward")] = None,
+    propensity: Annotated[
+        str | None, _option("Column of the probability of choosing it, or the word uniform.", _LOG, "propensity")
+    ] = None,
+) -> "Table":
+    """Read the table that the options describe."""
+    from undertow.replay import read_table
+
+    lists = {"rewards": rewards, "contexts": contexts, "features": features, "phases": phases}
+    columns: dict[str, Any] = {name: words(text) for name, text in lists.items()}
+    columns |= {"time": time, "arm": arm, "reward": reward, "propensity": propensity}
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
+    return read_table(file, **columns, minimise=minimise, separator=separator)
+
+
+def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `_read`, except some, and the file with a reader of its table as first arguments.
+
+    The table is read when the command asks for it, so that mistakes in its own options come first.
+    """
+    options = {name: option for name, option in inspect.signature(_read).parameters.items() if name not in without}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            columns = {name: given.pop(name) for name in options}
+            command(columns["file"], functools.partial(_read, **columns), **given)
+
+        own = list(inspect.signature(command).parameters.values())[2:]
+        parameters = [*options.values(), *own]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
 
 
 @app.command()
+@_on_a_table()
 def replay(
-    file: File,
-    rewards: Rewards = "",
-    contexts: Contexts = "",
-    features: Features = "",
-    time: Time = None,
-    phases: Phases = "",
-    minimise: Minimise = False,
-    separator: Separator = ",",
-    arm: Arm = None,
-    reward: Reward = None,
-    propensity: Propensity = None,
+    file: Path,
+    read: Callable[[], "Table"],
     policies: Annotated[
         str,
-        typer.Option(
-            help="Policies, separated by commas, as in 'autopilot, linucb(window=5)'; undertow policies lists them.",
-            show_default="nine of them",
-            rich_help_panel=_PLAY,
+        _option(
+            "Policies, separated by commas, such as 'autopilot, linucb(window=5)'; 'undertow policies' lists all.",
+            _PLAY,
+            "a set of nine",
         ),
     ] = "",
-    plan: Annotated[
-        Path | None, typer.Option(help="A TOML file whose \\[\\[policies]] play.", rich_help_panel=_PLAY)
-    ] = None,
-    runs: Annotated[
-        int, typer.Option(min=1, help="Runs of every policy that draws random numbers.", rich_help_panel=_PLAY)
-    ] = 3,
+    plan: Annotated[Path | None, _option("A TOML file with the policies, as \\[\\[policies]].", _PLAY)] = None,
+    runs: Annotated[int, _option("Runs per randomised policy.", _PLAY, min=1)] = 3,
     context_first: ContextFirst = False,
     learn_from: Annotated[
         str | None,
-        typer.Option(
-            help="Of a log: policies learn from accepted rounds (unconfounded) or from all matched ones (more).",
-            show_default="accepted",
-            rich_help_panel=_PLAY,
+        _option(
+            "For logs: learn from accepted rounds (unconfounded) or from all matched ones (more data).",
+            _PLAY,
+            "accepted",
         ),
     ] = None,
     block: Block = None,
@@ -119,56 +129,44 @@ def replay(
     out: Annotated[Path, _out("replay")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Let policies play your own table, and report what each would have earned.
+    """Replay your own table with policies, and report what each would have earned.
 
-    The table knows the reward of every arm (columns reward_*), or is a log with arm, reward and propensity.
+    The table has the reward of every arm (columns reward_*), or is a log with arm, reward and propensity.
     """
-    from undertow.replay.conduct import plain, write_replay
-    from undertow.replay.entrants import parse_policies
-    from undertow.replay.full import replay_table
-    from undertow.replay.logged import replay_log
-    from undertow.study.folders import require_writable
-    from undertow.study.plan import policy_specs, read_toml
+    from undertow.replay import parse_policies, replay_log, replay_table
+    from undertow.replay.output import write_replay
+    from undertow.reporting.folders import plain, require_writable
+    from undertow.study.plan import contenders_of, read_toml
 
     if policies and plan:
         raise InvalidInputError("plan: give policies or a plan, not both")
-    chosen = policy_specs(read_toml(plan)) if plan else parse_policies(policies)
-    table = _read(file, rewards, contexts, features, time, phases, minimise, separator, arm, reward, propensity)
+    chosen = contenders_of(read_toml(plan)) if plan else parse_policies(policies)
+    table = read()
     if table.log is None and learn_from is not None:
         raise InvalidInputError(
-            "learn_from: this is for logs only, and the table knows every arm's reward; leave out --learn-from"
+            "learn_from: this is for logs only, and the table has every arm's reward; leave out --learn-from"
         )
     require_writable(out)
     settings: dict[str, Any] = {"runs": runs, "seed": seed, "context_first": context_first}
     result: Replay | LogReplay
-    try:
-        with watching(as_json, "runs") as (progress, say):
-            for line in [f"{table.rounds} rounds", *table.columns.describe()]:
-                say(f"{file}: {line}")
-            more = settings | {"block": block, "threads": threads, "progress": progress}
-            if table.log is None:
-                result = replay_table(table, chosen, **more)
-            else:
-                settings["learn_from"] = learn_from or "accepted"
-                result = replay_log(table, chosen, **more, learn_from=settings["learn_from"])
-            say("drawing figures")
-            written = write_replay(result, out, command=_command(), settings=settings)
-    except KeyboardInterrupt:
-        print("\nundertow: interrupted; nothing was written", file=sys.stderr)
-        raise SystemExit(130) from None
+    with watching(as_json, "runs") as (progress, say):
+        for line in [f"{table.rounds} rounds", *table.columns.describe()]:
+            say(f"{file}: {line}")
+        more = settings | {"block": block, "threads": threads, "progress": progress}
+        if table.log is None:
+            result = replay_table(table, chosen, **more)
+        else:
+            settings["learn_from"] = learn_from or "accepted"
+            result = replay_log(table, chosen, **more, learn_from=settings["learn_from"])
+        say("drawing figures")
+        written = write_replay(result, out, command=_command(), settings=settings)
     warnings = list(getattr(result, "warnings", ()))
     if as_json:
         done = {"event": "done", "folder": str(written.folder), "report": str(written.report), "block": result.block}
-        print(
-            json.dumps(
-                plain(done | {"summary": result.summary.to_dicts(), "notes": result.notes, "warnings": warnings})
-            )
-        )
+        done |= {"summary": result.summary.to_dicts(), "notes": result.notes, "warnings": warnings}
+        print(json.dumps(plain(done)))
         return
-    if table.log is None:
-        console().print(_grid("What each policy won", result.summary, _WON))
-    else:
-        console().print(_grid("Estimated mean reward a round", result.summary, _ESTIMATED))
+    console().print(_grid(result.summary))
     for note in result.notes:
         print(f"note: {note}")
     for warning in warnings:
@@ -179,28 +177,23 @@ def replay(
 
 
 @app.command()
+@_on_a_table("arm", "reward", "propensity")
 def diagnose(
-    file: File,
-    rewards: Rewards = "",
-    contexts: Contexts = "",
-    features: Features = "",
-    time: Time = None,
-    phases: Phases = "",
-    minimise: Minimise = False,
-    separator: Separator = ",",
+    file: Path,
+    read: Callable[[], "Table"],
     context_first: ContextFirst = False,
     block: Block = None,
     seed: Seed = 0,
     out: Annotated[Path, _out("diagnose")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Say in plain words whether there is anything to win on your own table, before you trust any policy on it."""
-    from undertow.replay.conduct import plain, write_diagnosis
+    """Find out whether there is anything to win on your own table, before you trust any policy on it."""
     from undertow.replay.diagnosis import diagnose as measure
-    from undertow.replay.words import answer, arm_lines, closing, describe
-    from undertow.study.folders import require_writable
+    from undertow.replay.diagnosis_text import answer, arm_lines, closing, describe
+    from undertow.replay.output import write_diagnosis
+    from undertow.reporting.folders import plain, require_writable
 
-    table = _read(file, rewards, contexts, features, time, phases, minimise, separator, None, None, None)
+    table = read()
     if not as_json:
         for line in [f"{table.rounds} rounds", *table.columns.describe()]:
             print(f"{file}: {line}", file=sys.stderr)
@@ -229,36 +222,6 @@ def diagnose(
     print(f"report: {written.report}")
 
 
-def _read(
-    file: Path,
-    rewards: str,
-    contexts: str,
-    features: str,
-    time: str | None,
-    phases: str,
-    minimise: bool,
-    separator: str,
-    arm: str | None,
-    reward: str | None,
-    propensity: str | None,
-) -> "Table":
-    from undertow.replay.table import read_table
-
-    return read_table(
-        file,
-        rewards=words(rewards),
-        contexts=words(contexts),
-        features=words(features),
-        time=time,
-        phases=words(phases),
-        minimise=minimise,
-        separator={"tab": "\t", "\\t": "\t"}.get(separator, separator),
-        arm=arm,
-        reward=reward,
-        propensity=propensity,
-    )
-
-
 def _command() -> str:
     return shlex.join(["undertow", *sys.argv[1:]])
 
@@ -267,14 +230,12 @@ def _paragraph(text: str) -> str:
     return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ")
 
 
-_WON = {
+_MEASURES = {
     "reward": "mean reward",
     "regret_fixed": "regret: fixed arm",
     "regret_clairvoyant": "regret: clairvoyant",
     "share": "share won, %",
     "beyond_fixed": "beyond fixed, %",
-}
-_ESTIMATED = {
     "rejection": "rejection",
     "ips": "IPS",
     "snips": "SNIPS",
@@ -283,25 +244,23 @@ _ESTIMATED = {
 }
 
 
-def _grid(title: str, summary: "pl.DataFrame", measures: dict[str, str]) -> Grid:
-    """Return a summary as a table to print, policies first, with as many digits as the intervals leave."""
-    from undertow.replay.digits import decimals, spelled
+def _grid(summary: "pl.DataFrame") -> Grid:
+    """Return a summary as a table to print, policies first, with as many digits as the intervals support."""
+    from undertow.reporting.numbers import cells
 
-    rows = summary.to_dicts()
-    factors = {measure: 100 if name.endswith("%") else 1 for measure, name in measures.items()}
-    digits = {measure: decimals(rows, measure, factor) for measure, factor in factors.items()}
-    grid = Grid(title=escape(title))
+    logged = "effective" in summary.columns
+    measures = {name: title for name, title in _MEASURES.items() if name in summary.columns}
+    grid = Grid(title="Estimated mean reward per round" if logged else "What each policy won")
     grid.add_column("policy")
-    for name in [*measures.values(), *(["effective rounds"] if "effective" in summary.columns else [])]:
-        grid.add_column(name, justify="right")
-    kind = "policy"
-    for row in rows:
+    for title in [*measures.values(), *(["effective rounds"] if logged else [])]:
+        grid.add_column(title, justify="right")
+    rows, kind = summary.to_dicts(), "policy"
+    for row, spells in zip(rows, cells(rows, measures), strict=True):
         if row["kind"] != kind:
             grid.add_section()
             kind = row["kind"]
-        spells = [spelled(row, measure, digits[measure], factor) for measure, factor in factors.items()]
-        cells = [f"{value} ({spread})" if spread else value for value, spread in spells]
-        if "effective" in row:
-            cells.append(f"{row['effective']:,.0f}{' !' if row['warning'] else ''}")
-        grid.add_row(escape(row["policy"]), *cells)
+        shown = [f"{value} ({spread})" if spread else value for value, spread in spells]
+        if logged:
+            shown.append(f"{row['effective']:,.0f}{' !' if row['warning'] else ''}")
+        grid.add_row(escape(row["policy"]), *shown)
     return grid

@@ -1,16 +1,16 @@
-"""The policies, one short file each, and their registry."""
+"""The policies, one short file each."""
 
+from undertow.learners.candidate import Candidate, CandidateForecast
+from undertow.learners.report import FitRecord, Health, ModelInUse
+from undertow.live import Claims, Decision, Entry, LivePolicy, Outlook, Policy, Why, make, register, registry
+from undertow.live.files import load
 from undertow.policies.ares import ARES
+from undertow.policies.ares_as_printed import PrintedARES
 from undertow.policies.autopilot import Autopilot
-from undertow.policies.base import LivePolicy
-from undertow.policies.candidate import Candidate, CandidateForecast
-from undertow.policies.catalogue import Entry, make, register, registry
-from undertow.policies.decision import Claims, Decision, Outlook, Policy
-from undertow.policies.files import load
 from undertow.policies.forgetting import DiscountedLinUCB, SlidingWindowLinUCB
-from undertow.policies.known import IDEA, ContextOracle, FullInformationOracle, KalmanGreedy, KalmanUCB
 from undertow.policies.learned import LearnedKalman
 from undertow.policies.linear import PIES, LinTS, LinUCB
+from undertow.policies.oracles import IDEA, ContextOracle, FullInformationOracle, KalmanGreedy, KalmanUCB
 from undertow.policies.randomised import Random, Rexp3
 from undertow.policies.structural import StructuralKalman
 from undertow.policies.ucb import UCB, DiscountedUCB, SlidingWindowUCB
@@ -29,20 +29,25 @@ __all__ = [
     "DiscountedLinUCB",
     "DiscountedUCB",
     "Entry",
+    "FitRecord",
     "FullInformationOracle",
+    "Health",
     "KalmanGreedy",
     "KalmanUCB",
     "LearnedKalman",
     "LinTS",
     "LinUCB",
     "LivePolicy",
+    "ModelInUse",
     "Outlook",
     "Policy",
+    "PrintedARES",
     "Random",
     "Rexp3",
     "SlidingWindowLinUCB",
     "SlidingWindowUCB",
     "StructuralKalman",
+    "Why",
     "load",
     "make",
     "register",

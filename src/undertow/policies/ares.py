@@ -1,50 +1,151 @@
 """ARES: ridge regression on a window of contexts, with a window chosen for every arm (the paper's algorithm)."""
 
 import math
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import inlined
-from undertow._view import view
+from undertow.compiled import Common, Layout, Record, compile_loop, inlined
 from undertow.errors import InvalidInputError
-from undertow.policies.ares_printed import printed_forecasts, printed_forms, printed_weights
-from undertow.policies.catalogue import register
-from undertow.policies.contextual import RidgePolicy
-from undertow.policies.decision import Claims
-from undertow.policies.inputs import Inputs, build_inputs, inputs_length, new_inputs, open_inputs, push_context
-from undertow.policies.play import compile_kernels
-from undertow.policies.scaling import Change, change_inputs, change_regression, log_det_and_trace
-from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
-from undertow.ridge import ridge_project, ridge_update
+from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, push_context
+from undertow.live import Claims, RidgePolicy, register
+from undertow.live.standardise import Change, change_inputs, change_regression, log_det_and_trace
+from undertow.ridge import estimated_noise_bound, noise_width, ridge_project, ridge_update
 
 __all__ = ["ARES"]
 
-_SETTINGS = 10
-_HALF_NORMAL = math.sqrt(math.pi / 2)  # standard deviation of a centred normal variable over its mean modulus
+
+class Settings(Record):
+    """The paper's parameters, under its symbols; `auto` says whether B_R is estimated."""
+
+    logδ: float  # log 1/δ
+    λ: float
+    α: float
+    ν: float
+    B_G: float
+    B_R: float
+    B_β: float
+    auto: float
 
 
 class AresState(NamedTuple):
-    """Views of ARES's state; S = s_N + 1 windows, p = m s_N + 1 inputs."""
+    """For every arm a regression on p = m s_N + 1 inputs, and s_N + 1 windows; the memory of a decision is its Θ."""
 
-    shared: Shared
+    common: Common
     inputs: Inputs
-    settings: FloatArray  # log 1/δ, λ, α, ν, B_G, B_R, B_β, whether B_R is estimated, A1, A2
-    chosen: FloatArray  # how often each arm was chosen, (k,)
-    learned: FloatArray  # N_a: how often its reward was learned, (k,)
-    ζ: FloatArray  # smoothed |X − Ĝ'Θ|, (k, S)
-    J: FloatArray  # cost of a window, (k, S)
-    log_det: FloatArray  # log det V − log det λI, (k, S)
-    trace: FloatArray  # tr V⁻¹, (k, S)
-    u: FloatArray  # (k, p)
-    W: FloatArray  # (k, p, p)
-    scratch: FloatArray  # (5, p)
-    G: FloatArray  # weights per window with A2 as printed, (k, S, p), else empty
-    V: FloatArray  # with A1 as printed, (k, p, p), else empty
+    settings: Settings
+    chosen: Annotated[FloatArray, "k"]  # how often each arm was chosen
+    learned: Annotated[FloatArray, "k"]  # N_a: how often its reward was learned
+    ζ: Annotated[FloatArray, "k s+1"]  # smoothed |X − Ĝ'Θ|
+    J: Annotated[FloatArray, "k s+1"]  # cost of a window
+    log_det: Annotated[FloatArray, "k s+1"]  # log det V − log det λI
+    trace: Annotated[FloatArray, "k s+1"]  # tr V⁻¹
+    u: Annotated[FloatArray, "k p"]
+    W: Annotated[FloatArray, "k p p"]
+    scratch: Annotated[FloatArray, "4 p"]
+
+
+@inlined
+def decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
+    """Choose the window of every arm, then the arm (Steps 3 (a) to (d))."""
+    common, J, u = own.common, own.J, own.u
+    forecast, width, window, closed, Θ = common.forecast, common.width, common.window, common.closed, common.memory
+    k, m, t = len(forecast), int(common.sizes.m), int(common.head.rounds)
+    build_inputs(own.inputs, k, t, features, Θ)
+    usable = min(int(own.inputs.sizes.s), int(own.inputs.head.seen))  # windows that have been filled (A6)
+    largest = 0
+    untried = -1  # of the arms without a reward, the one that was chosen least
+    for r in range(k):
+        a = int(common.order[r])
+        best = 0
+        for s in range(1, usable + 1):
+            if J[a, s] < J[a, best]:
+                best = s
+        window[a] = best
+        largest = max(largest, best)
+        fresh = own.learned[a] == 0.0 and closed[a] == 0.0
+        if fresh and (untried < 0 or own.chosen[a] < own.chosen[untried]):
+            untried = a
+    y = own.scratch[0]
+    p_s = m * largest + 1
+    arm = -1
+    for r in range(k):
+        a = int(common.order[r])
+        ridge_project(own.W[a], Θ, y, p_s)
+        mean = 0.0
+        uncertainty = 0.0
+        for i in range(m * int(window[a]) + 1):
+            mean += u[a, i] * y[i]
+        for i in range(p_s):
+            uncertainty += y[i] * y[i]
+        forecast[a] = mean
+        if own.learned[a] == 0.0:
+            width[a] = np.inf
+        else:
+            e = total_width(own.settings, own.learned[a], own.log_det[a, largest], own.trace[a, largest], p_s)
+            width[a] = e * math.sqrt(uncertainty)
+        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
+            arm = a
+    return untried if untried >= 0 else arm
+
+
+@inlined
+def total_width(settings: Settings, learned: float, log_det: float, trace: float, p_s: int) -> float:
+    """Return e (Eq. e_def), and b where B_β > 0 (Eq. b_def)."""
+    e = noise_width(settings.logδ, settings.λ, settings.B_G, settings.B_R, log_det, trace)
+    if settings.B_β > 0.0:
+        e += settings.B_β * math.sqrt(learned * max(p_s - settings.λ * trace, 0.0))
+    return e
+
+
+@inlined
+def played(own: AresState, arm: int) -> None:
+    """Take note of the arm of this round."""
+    if arm >= 0:
+        own.chosen[arm] += 1.0
+
+
+@inlined
+def learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Update V, Ĝ, ζ, e and Ĵ of the played arm for every window (Step 3 (h), corrected: A1, A2, A4, A8)."""
+    settings, m, reward = own.settings, int(own.common.sizes.m), rewards[arm]
+    W, u, ζ, J, log_det, traces = own.W[arm], own.u[arm], own.ζ[arm], own.J[arm], own.log_det[arm], own.trace[arm]
+    y, r, row_norms, q = own.scratch[0], own.scratch[1], own.scratch[2], own.scratch[3]
+    α, ν = settings.α, settings.ν
+    ridge_project(W, memory, y, len(y))
+    own.learned[arm] += 1.0
+    forecast = 0.0
+    uncertainty = 0.0
+    i = 0
+    for s in range(len(ζ)):
+        while i <= m * s:
+            forecast += u[i] * y[i]
+            uncertainty += y[i] * y[i]
+            i += 1
+        ζ[s] = α * ζ[s] + (1.0 - α) * abs(reward - forecast)
+        q[s] = uncertainty
+    ridge_update(W, u, y, reward, r, row_norms)
+    if settings.auto > 0.0:
+        settings.B_R = estimated_noise_bound(own.ζ, own.learned, α)
+    trace = 0.0
+    i = 0
+    for s in range(len(ζ)):
+        while i <= m * s:
+            trace += row_norms[i]
+            i += 1
+        traces[s] = trace
+        log_det[s] += math.log(1.0 + q[s])
+        e = total_width(settings, own.learned[arm], log_det[s], trace, m * s + 1)
+        J[s] = ζ[s] + ν * e * math.sqrt(q[s] / (1.0 + q[s]))  # Θ'V⁻¹Θ after the update is q / (1 + q)
+
+
+@inlined
+def observe(own: AresState, context: FloatArray) -> None:
+    """Take in a context."""
+    push_context(own.inputs, context)
 
 
 @register("ares", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418")
@@ -81,8 +182,6 @@ class ARES(RidgePolicy):
         "noise" for e (Eq. e_def), the paper's choice; "noise+bias" for b (Eq. b_def), with `bias_bound`.
     bias_bound
         Bound on |β_a|, in units of reward; it stands for √g(δ/N_a) B_β of Theorem 2 (A18).
-    as_printed
-        Any of "A1", "A2", "A3", "A4": what the paper prints instead, to see it fail. A1 and A2 are slower.
 
     Examples
     --------
@@ -95,11 +194,8 @@ class ARES(RidgePolicy):
     """
 
     claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True)
-    axes: ClassVar[Mapping[str, str]] = (
-        dict.fromkeys(("chosen", "learned"), "k")
-        | dict.fromkeys(("ζ", "J", "log_det", "trace"), "ks")
-        | {"u": "kp", "W": "kpp", "G": "ksp", "V": "kpp"}
-    )
+    loop = compile_loop(__name__, Layout(AresState), decide=decide, learn=learn, played=played, observe=observe)
+    has_windows: ClassVar[bool] = True
 
     confidence: float = 0.1
     ridge: float = 1.0
@@ -110,234 +206,49 @@ class ARES(RidgePolicy):
     noise_bound: float | Literal["auto"] = "auto"
     width: Literal["noise", "noise+bias"] = "noise"
     bias_bound: float = 0.0
-    as_printed: Collection[str] = frozenset()
 
-    def _new_state(self) -> FloatArray:
+    def _sizes(self) -> dict[str, int]:
         if self._context_dim == 0:
             raise InvalidInputError("context_dim: expected at least 1, since ARES forecasts from contexts, got 0")
-        self.confidence = _checks.fraction("confidence", self.confidence)
-        self.ridge = _checks.number("ridge", self.ridge, above=0)
-        self.smoothing = _checks.fraction("smoothing", self.smoothing)
         self.max_window = _checks.integer("max_window", self.max_window, least=1)
-        self.window_penalty = _checks.number("window_penalty", self.window_penalty, least=0)
-        self.weight_bound = _checks.number("weight_bound", self.weight_bound, least=0)
-        self.bias_bound = _checks.number("bias_bound", self.bias_bound, least=0)
-        auto = _checks.auto_number("noise_bound", self.noise_bound)
+        return inputs_sizes(self.arm_count, self._context_dim, 0, self.max_window, 0)
+
+    def _begin(self, own: AresState) -> None:
+        settings = own.settings
+        self.confidence = _checks.fraction("confidence", self.confidence)
+        settings.logδ = math.log(1 / self.confidence)
+        settings.λ = self.ridge = _checks.number("ridge", self.ridge, above=0)
+        settings.α = self.smoothing = _checks.fraction("smoothing", self.smoothing)
+        settings.ν = self.window_penalty = _checks.number("window_penalty", self.window_penalty, least=0)
+        settings.B_G = self.weight_bound = _checks.number("weight_bound", self.weight_bound, least=0)
+        settings.B_β = self.bias_bound = _checks.number("bias_bound", self.bias_bound, least=0)
+        bound = _checks.auto_number("noise_bound", self.noise_bound)
+        settings.B_R, settings.auto = 1.0 if bound is None else bound, bound is None
         self.width = _checks.choice("width", self.width, ("noise", "noise+bias"))
-        self.as_printed = frozenset(
-            _checks.choice("as_printed", row, ("A1", "A2", "A3", "A4")) for row in self.as_printed
-        )
         if (self.width == "noise+bias") != (self.bias_bound > 0):
             raise InvalidInputError(
                 f'bias_bound: expected above 0 with width="noise+bias" and only there, got {self.bias_bound}'
             )
-        if self.standardise and self.as_printed & {"A1", "A2"}:
-            raise InvalidInputError('standardise: expected False with as_printed "A1" or "A2", which keep no factor')
-        B_R = 1.0 if auto is None else auto
-        if "A3" in self.as_printed:
-            if auto is None:
-                raise InvalidInputError('noise_bound: expected a number with as_printed={"A3"}, which squares it')
-            B_R = B_R**2
-        ν = 1.0 if "A4" in self.as_printed else self.window_penalty
-        A1, A2 = "A1" in self.as_printed, "A2" in self.as_printed
-        k, m, S = self.arm_count, self._context_dim, self.max_window + 1
-        p = m * self.max_window + 1
-        logδ, λ = math.log(1 / self.confidence), self.ridge
-        return new_state(
-            k,
-            m,
-            p,
-            new_inputs(m, self.max_window, 0, 0),
-            np.array([logδ, λ, self.smoothing, ν, self.weight_bound, B_R, self.bias_bound, auto is None, A1, A2]),
-            np.zeros(2 * k + 3 * k * S),
-            np.tile((m * np.arange(S) + 1) / λ, k),
-            np.zeros(k * p),
-            np.tile(np.eye(p) / math.sqrt(λ), (k, 1, 1)),
-            np.zeros(5 * p + A2 * k * S * p),
-            np.tile(λ * np.eye(p), (A1 * k, 1, 1)),
-        )
+        begin_inputs(own.inputs)
+        own.W[:] = np.eye(own.W.shape[-1]) / math.sqrt(self.ridge)
+        own.trace[:] = (self._context_dim * np.arange(self.max_window + 1) + 1) / self.ridge
 
     @property
     def noise_bound_in_use(self) -> float:
         """B_R as it is now, in units of reward: given, or estimated."""
-        own: AresState = self.kernels.open(self._state)
-        return float(own.settings[5]) * (1.0 if self._units is None else abs(float(self._units.scale[-1])))
+        units, B_R = self._columns.units, float(self._player.own.settings.B_R)
+        return B_R if units is None else B_R * abs(float(units.scale[-1]))
 
     def _window_sizes(self) -> dict[str, int]:
         return {"window": self.max_window, "lags": 0}
 
-    def _change_units(self, change: Change) -> None:
-        own: AresState = self.kernels.open(self._state)
+    def _change_units(self, own: AresState, change: Change) -> None:
         change_inputs(own.inputs, change)
-        own.settings[[5, 6]] *= change.slope[-1]  # B_R and B_β
+        own.settings.B_R *= change.slope[-1]
+        own.settings.B_β *= change.slope[-1]
         own.ζ[:] *= change.slope[-1]
         own.J[:] *= change.slope[-1]
         sizes = self._context_dim * np.arange(self.max_window + 1, dtype=np.int64) + 1
         for a in range(self.arm_count):
             change_regression(own.W[a], own.u[a], self.ridge, change)
             own.log_det[a], own.trace[a] = log_det_and_trace(own.W[a], self.ridge, sizes)
-
-    def _has_windows(self) -> bool:
-        return True
-
-
-@inlined
-def open_ares(state: FloatArray) -> AresState:
-    """Split the packed state into its parts."""
-    k, m = int(state[0]), int(state[1])
-    at = private_start(state)
-    inputs = open_inputs(state, at, m)
-    s_N = int(inputs.head[0])
-    S, p = s_N + 1, m * s_N + 1
-    settings = at + inputs_length(inputs)
-    chosen = settings + _SETTINGS
-    ζ = chosen + 2 * k
-    u = ζ + 4 * k * S
-    W = u + k * p
-    scratch = W + k * p * p
-    A1, A2 = int(state[settings + 8]), int(state[settings + 9])
-    return AresState(
-        open_shared(state),
-        inputs,
-        view(state, settings, (_SETTINGS,)),
-        view(state, chosen, (k,)),
-        view(state, chosen + k, (k,)),
-        view(state, ζ, (k, S)),
-        view(state, ζ + k * S, (k, S)),
-        view(state, ζ + 2 * k * S, (k, S)),
-        view(state, ζ + 3 * k * S, (k, S)),
-        view(state, u, (k, p)),
-        view(state, W, (k, p, p)),
-        view(state, scratch, (5, p)),
-        view(state, scratch + 5 * p, (A2 * k, S, p)),
-        view(state, scratch + 5 * p + A2 * k * S * p, (A1 * k, p, p)),
-    )
-
-
-@inlined
-def noise_width(settings: FloatArray, played: float, log_det: float, trace: float, p_s: int) -> float:
-    """Return e = √(2B_R² (log 1/δ + ½ log det V/λ)) + λ B_G √tr V⁻¹ (Eq. e_def), and b with B_β > 0 (Eq. b_def)."""
-    logδ, λ, B_G, B_R, B_β = settings[0], settings[1], settings[4], settings[5], settings[6]
-    e: float = B_R * math.sqrt(2.0 * logδ + log_det) + λ * B_G * math.sqrt(trace)
-    if B_β > 0.0:
-        e += B_β * math.sqrt(played * max(p_s - λ * trace, 0.0))
-    return e
-
-
-@inlined
-def ares_decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
-    """Choose the window of every arm, then the arm (Steps 3 (a) to (d))."""
-    header, order, forecast, width, window, closed, Θ = own.shared
-    k, m, t = int(header[0]), int(header[1]), int(header[ROUNDS])
-    J, u, inputs = own.J, own.u, own.inputs
-    build_inputs(inputs, k, t, features, Θ)
-    usable = min(int(inputs.head[0]), int(inputs.head[3]))  # windows that have been filled (A6)
-    largest = 0
-    untried = -1  # of the arms without a reward, the one that was chosen least
-    for r in range(k):
-        a = int(order[r])
-        best = 0
-        for s in range(1, usable + 1):
-            if J[a, s] < J[a, best]:
-                best = s
-        window[a] = best
-        largest = max(largest, best)
-        fresh = own.learned[a] == 0.0 and closed[a] == 0.0
-        if fresh and (untried < 0 or own.chosen[a] < own.chosen[untried]):
-            untried = a
-    y = own.scratch[0]
-    p_s = m * largest + 1
-    arm = -1
-    for r in range(k):
-        a = int(order[r])
-        ridge_project(own.W[a], Θ, y, p_s)
-        mean = 0.0
-        uncertainty = 0.0
-        if len(own.G) > 0:
-            printed_forecasts(own.G[a], Θ, m, own.scratch[4])
-            mean = own.scratch[4, int(window[a])]
-        else:
-            for i in range(m * int(window[a]) + 1):
-                mean += u[a, i] * y[i]
-        for i in range(p_s):
-            uncertainty += y[i] * y[i]
-        forecast[a] = mean
-        if own.learned[a] == 0.0:
-            width[a] = np.inf
-        else:
-            e = noise_width(own.settings, own.learned[a], own.log_det[a, largest], own.trace[a, largest], p_s)
-            width[a] = e * math.sqrt(uncertainty)
-        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
-            arm = a
-    return untried if untried >= 0 else arm
-
-
-@inlined
-def ares_played(own: AresState, arm: int) -> None:
-    """Take note of the arm of this round."""
-    own.shared.header[ROUNDS] += 1.0
-    if arm >= 0:
-        own.chosen[arm] += 1.0
-
-
-@inlined
-def ares_learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Update V, Ĝ, ζ, e and Ĵ of the played arm for every window (Step 3 (h), corrected: A1, A2, A4, A8)."""
-    m, reward = int(own.shared.header[1]), rewards[arm]
-    settings, W, u, ζ, J = own.settings, own.W[arm], own.u[arm], own.ζ[arm], own.J[arm]
-    log_det, traces = own.log_det[arm], own.trace[arm]
-    y, r, row_norms, q, printed = own.scratch[0], own.scratch[1], own.scratch[2], own.scratch[3], own.scratch[4]
-    α, ν = settings[2], settings[3]
-    ridge_project(W, memory, y, len(y))
-    own.learned[arm] += 1.0
-    if len(own.G) > 0:
-        printed_forecasts(own.G[arm], memory, m, printed)
-        printed_weights(own.G[arm], W, y, reward, m, r)
-    forecast = 0.0
-    uncertainty = 0.0
-    i = 0
-    for s in range(len(ζ)):
-        while i <= m * s:
-            forecast += u[i] * y[i]
-            uncertainty += y[i] * y[i]
-            i += 1
-        ζ[s] = α * ζ[s] + (1.0 - α) * abs(reward - (printed[s] if len(own.G) > 0 else forecast))
-        q[s] = uncertainty
-    ridge_update(W, u, y, reward, r, row_norms)
-    if settings[7] > 0.0:
-        settings[5] = estimated_noise_bound(own.ζ, own.learned, α)
-    if len(own.V) > 0:
-        printed_forms(own.V[arm], memory, m, printed[: len(ζ)])
-    trace = 0.0
-    i = 0
-    for s in range(len(ζ)):
-        while i <= m * s:
-            trace += row_norms[i]
-            i += 1
-        traces[s] = trace
-        log_det[s] += math.log(1.0 + q[s])
-        e = noise_width(settings, own.learned[arm], log_det[s], trace, m * s + 1)
-        form = printed[s] if len(own.V) > 0 else q[s] / (1.0 + q[s])  # Θ'V⁻¹Θ after the update is q / (1 + q)
-        J[s] = ζ[s] + ν * e * math.sqrt(form)
-
-
-@inlined
-def estimated_noise_bound(ζ: FloatArray, played: FloatArray, α: float) -> float:
-    """B_R from ARES's own residuals: the largest over arms of √(π/2) min_s ζ, freed of its start at 0 (A17)."""
-    bound = 0.0
-    for a in range(len(played)):
-        if played[a] > 0.0:
-            smallest = ζ[a, 0]
-            for s in range(1, ζ.shape[1]):
-                smallest = min(smallest, ζ[a, s])
-            bound = max(bound, _HALF_NORMAL * smallest / (1.0 - α ** played[a]))
-    return bound
-
-
-@inlined
-def ares_observe(own: AresState, context: FloatArray) -> None:
-    """Take in a context."""
-    push_context(own.inputs, context)
-
-
-ARES.kernels = compile_kernels(__name__, open_ares, ares_decide, ares_played, ares_learn, ares_observe)

@@ -1,168 +1,58 @@
 """Linear bandits that forget: discounted and sliding-window LinUCB.
 
-Both weigh the rows of each arm's regression anew in every round, so they keep V − λI and b themselves and factorise
-V when they decide, O(k p³) a round.
+Both change the weights of all rows in every round, so they keep V − λI and b themselves and factorise V when they
+decide, O(k p³) per round.
 """
 
+import abc
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow._kernel import inlined, kernel
-from undertow._view import view
-from undertow.policies.catalogue import register
-from undertow.policies.contextual import LaggedPolicy
-from undertow.policies.decision import Claims
-from undertow.policies.inputs import (
-    Inputs,
-    build_inputs,
-    inputs_length,
-    note_reward,
-    note_round,
-    open_inputs,
-    push_context,
-)
-from undertow.policies.play import compile_kernels
-from undertow.policies.scaling import Change, change_inputs
-from undertow.policies.state import ROUNDS, Shared, new_state, open_shared, private_start
+from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, kernel
+from undertow.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context
+from undertow.live import Claims, LaggedPolicy, register
+from undertow.live.standardise import Change, change_inputs
 
 __all__ = ["DiscountedLinUCB", "SlidingWindowLinUCB"]
 
-_SETTINGS = 4
 _ROUNDING = 2.0**-46  # of a pivot, relative to its diagonal entry
-_DROPPED = math.inf  # a pivot beside which everything is nothing
+_DROPPED = math.inf  # a pivot that leaves its input without weight
 
 
-_AXES = {"b": "kp", "V": "kpp", "V2": "kpp", "past_inputs": "hp"}
+class Sizes(Record):
+    """History h, in rounds; 0 for the discounted kind."""
+
+    h: float
+
+
+class Settings(Record):
+    """Factor of the width, ridge λ and discount γ."""
+
+    factor: float
+    ridge: float
+    discount: float
 
 
 class ForgettingState(NamedTuple):
-    """Views of the state; p inputs, a history of h rounds (0 for the discounted kind)."""
+    """One regression on p inputs for each arm, whose rows carry weights w."""
 
-    shared: Shared
+    common: Common
     inputs: Inputs
-    settings: FloatArray  # factor of the width, λ, γ, h
-    b: FloatArray  # Σ w XΘ, (k, p)
-    V: FloatArray  # Σ w ΘΘ', (k, p, p)
-    V2: FloatArray  # Σ w² ΘΘ', (k, p, p)
-    scratch: FloatArray  # (2, p)
-    L: FloatArray  # Cholesky factor, (p, p)
-    past_arm: FloatArray  # (h,); −1 where none
-    past_reward: FloatArray  # (h,); NaN until it comes
-    past_inputs: FloatArray  # (h, p)
-
-
-def _forgetting_state(policy: LaggedPolicy, discount: float, history: int) -> FloatArray:
-    past, p = policy._inputs()
-    k, m = policy.arm_count, policy._context_dim
-    settings = np.array([policy.exploration, policy.ridge, discount, history])
-    numbers = np.zeros(k * p + 2 * k * p * p + 2 * p + p * p)
-    unplayed = np.concatenate([np.full(history, -1.0), np.full(history, math.nan), np.zeros(history * p)])
-    return new_state(k, m, p, past, settings, numbers, unplayed)
-
-
-def _change_forgetting(policy: LaggedPolicy, change: Change) -> None:
-    """Bring the state of a forgetting policy into new units."""
-    own: ForgettingState = policy.kernels.open(policy._state)
-    T, slope, shift = change.T, change.slope[-1], change.shift[-1]
-    change_inputs(own.inputs, change)
-    own.b[:] = (slope * own.b + shift * own.V[:, 0]) @ T.T
-    own.V[:], own.V2[:] = T @ own.V @ T.T, T @ own.V2 @ T.T
-    own.past_reward[:] = slope * own.past_reward + shift
-    own.past_inputs[:] = own.past_inputs @ T.T
-
-
-@register("discounted-linucb", citation="Russac, Vernade and Cappé, NeurIPS 2019")
-@dataclass(kw_only=True, eq=False, repr=False)
-class DiscountedLinUCB(LaggedPolicy):
-    """LinUCB whose rows lose weight by a factor `discount` in every round (D-LinUCB).
-
-    The row of round r weighs γ^{t−1−r} in round t; with Ṽ the same sum with squared weights, the width is
-    `exploration` · √(Θ'V⁻¹ṼV⁻¹Θ).
-
-    Parameters
-    ----------
-    discount
-        γ in (0, 1).
-
-    Examples
-    --------
-    >>> policy = DiscountedLinUCB(arms=2, context_dim=1, discount=0.99)
-    >>> policy.learn(policy.decide(), reward=0.3)
-    """
-
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True, takes_features=True)
-    axes: ClassVar[Mapping[str, str]] = _AXES
-
-    discount: float = 0.999
-
-    def _new_state(self) -> FloatArray:
-        self.discount = _checks.fraction("discount", self.discount)
-        return _forgetting_state(self, self.discount, 0)
-
-    def _change_units(self, change: Change) -> None:
-        _change_forgetting(self, change)
-
-
-@register("sliding-window-linucb", citation="Cheung, Simchi-Levi and Zhu, AISTATS 2019")
-@dataclass(kw_only=True, eq=False, repr=False)
-class SlidingWindowLinUCB(LaggedPolicy):
-    """LinUCB that learns from the last `history` rounds only (SW-LinUCB).
-
-    Parameters
-    ----------
-    history
-        How many rounds, at least 1.
-
-    Examples
-    --------
-    >>> policy = SlidingWindowLinUCB(arms=2, context_dim=1, history=500)
-    >>> policy.learn(policy.decide(), reward=0.3)
-    """
-
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True, takes_features=True)
-    axes: ClassVar[Mapping[str, str]] = _AXES
-
-    history: int = 2000
-
-    def _new_state(self) -> FloatArray:
-        self.history = _checks.integer("history", self.history, least=1)
-        return _forgetting_state(self, 1.0, self.history)
-
-    def _change_units(self, change: Change) -> None:
-        _change_forgetting(self, change)
-
-
-@inlined
-def open_forgetting(state: FloatArray) -> ForgettingState:
-    """Split the packed state into its parts."""
-    k, m, p = int(state[0]), int(state[1]), int(state[2])
-    at = private_start(state)
-    inputs = open_inputs(state, at, m)
-    settings = at + inputs_length(inputs)
-    h = int(state[settings + 3])
-    b = settings + _SETTINGS
-    V = b + k * p
-    scratch = V + 2 * k * p * p
-    past = scratch + 2 * p + p * p
-    return ForgettingState(
-        open_shared(state),
-        inputs,
-        view(state, settings, (_SETTINGS,)),
-        view(state, b, (k, p)),
-        view(state, V, (k, p, p)),
-        view(state, V + k * p * p, (k, p, p)),
-        view(state, scratch, (2, p)),
-        view(state, scratch + 2 * p, (p, p)),
-        view(state, past, (h,)),
-        view(state, past + h, (h,)),
-        view(state, past + 2 * h, (h, p)),
-    )
+    sizes: Sizes
+    settings: Settings
+    b: Annotated[FloatArray, "k p"]  # Σ w XΘ
+    V: Annotated[FloatArray, "k p p"]  # Σ w ΘΘ'
+    V2: Annotated[FloatArray, "k p p"]  # Σ w² ΘΘ'
+    scratch: Annotated[FloatArray, "2 p"]
+    L: Annotated[FloatArray, "p p"]  # Cholesky factor
+    past_arm: Annotated[FloatArray, "h", Index("k", -1)]
+    past_reward: Annotated[FloatArray, "h"]  # NaN until it comes
+    past_inputs: Annotated[FloatArray, "h p"]
 
 
 @kernel
@@ -242,7 +132,7 @@ def replace_round(
     past_reward[slot] = np.nan
     for i in range(len(Θ)):
         past_inputs[slot, i] = Θ[i]
-    if slot == 0:  # add up anew from time to time, so that rounding cannot pile up
+    if slot == 0:  # add up from scratch now and then, so that rounding cannot pile up
         scale_all(b, V, V2, 0.0)
         for i in range(len(past_arm)):
             if not np.isnan(past_reward[i]):
@@ -251,31 +141,30 @@ def replace_round(
 
 
 @inlined
-def forgetting_played(own: ForgettingState, arm: int) -> None:
+def played(own: ForgettingState, arm: int) -> None:
     """Take note of the arm of round t: rows age by a round, or the row of round t − h makes room for this one."""
-    t, γ, h = int(own.shared.header[ROUNDS]), own.settings[2], len(own.past_arm)
+    t, γ, h = int(own.common.head.rounds), own.settings.discount, len(own.past_arm)
     note_round(own.inputs, t, arm)
     if γ < 1.0:
         scale_all(own.b, own.V, own.V2, γ)
     if h > 0:
         slot = t % h
         replace_round(
-            own.past_arm, own.past_reward, own.past_inputs, own.b, own.V, own.V2, slot, arm, own.shared.memory
+            own.past_arm, own.past_reward, own.past_inputs, own.b, own.V, own.V2, slot, arm, own.common.memory
         )
-    own.shared.header[ROUNDS] += 1.0
 
 
 @inlined
-def forgetting_decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int:
+def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width."""
-    header, order, forecast, width, _, closed, Θ = own.shared
-    k, p, t = int(header[0]), len(Θ), int(header[ROUNDS])
-    factor, λ = own.settings[0], own.settings[1]
+    common, factor, λ = own.common, own.settings.factor, own.settings.ridge
+    forecast, width, closed, Θ = common.forecast, common.width, common.closed, common.memory
+    k, p, t = len(forecast), len(Θ), int(common.head.rounds)
     build_inputs(own.inputs, k, t, features, Θ)
     G, x = own.scratch[0], own.scratch[1]
     arm = -1
     for r in range(k):
-        a = int(order[r])
+        a = int(common.order[r])
         factorise(own.V[a], λ, own.L)
         solve(own.L, own.b[a], G)
         solve(own.L, Θ, x)  # x = V⁻¹Θ
@@ -295,23 +184,97 @@ def forgetting_decide(own: ForgettingState, features: FloatArray, draws: FloatAr
 
 
 @inlined
-def forgetting_learn(own: ForgettingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+def learn(own: ForgettingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Add the row of a decision that is `age` rounds old, if it is not forgotten yet."""
-    t, h, reward = int(own.shared.header[ROUNDS]) - 1, len(own.past_arm), rewards[arm]
+    t, h, reward = int(own.common.head.rounds) - 1, len(own.past_arm), rewards[arm]
     note_reward(own.inputs, t, age, reward)
     if h == 0:
-        add_row(own.V[arm], own.V2[arm], own.b[arm], memory, reward, own.settings[2] ** age)
+        add_row(own.V[arm], own.V2[arm], own.b[arm], memory, reward, own.settings.discount**age)
     elif age < h:
         own.past_reward[(t - age) % h] = reward
         add_row(own.V[arm], own.V2[arm], own.b[arm], memory, reward, 1.0)
 
 
 @inlined
-def forgetting_observe(own: ForgettingState, context: FloatArray) -> None:
+def observe(own: ForgettingState, context: FloatArray) -> None:
     """Take in a context."""
     push_context(own.inputs, context)
 
 
-DiscountedLinUCB.kernels = SlidingWindowLinUCB.kernels = compile_kernels(
-    __name__, open_forgetting, forgetting_decide, forgetting_played, forgetting_learn, forgetting_observe
-)
+@dataclass(kw_only=True, eq=False, repr=False)
+class _ForgettingPolicy(LaggedPolicy):
+    claims: ClassVar[Claims] = Claims(
+        uses_contexts=True, handles_missing_contexts=True, takes_features=True, late_rewards_count_alike=True
+    )
+    loop = compile_loop(__name__, Layout(ForgettingState), decide=decide, learn=learn, played=played, observe=observe)
+
+    def _sizes(self) -> dict[str, int]:
+        return self._input_sizes() | {"h": self._forgets()[1]}
+
+    @abc.abstractmethod
+    def _forgets(self) -> tuple[float, int]:
+        """Check and return discount γ and history h."""
+
+    def _begin(self, own: ForgettingState) -> None:
+        begin_inputs(own.inputs)
+        own.settings.factor, own.settings.ridge, own.settings.discount = (
+            self.exploration,
+            self.ridge,
+            self._forgets()[0],
+        )
+        own.past_arm[:], own.past_reward[:] = -1.0, math.nan
+
+    def _change_units(self, own: ForgettingState, change: Change) -> None:
+        T, slope, shift = change.T, change.slope[-1], change.shift[-1]
+        change_inputs(own.inputs, change)
+        own.b[:] = (slope * own.b + shift * own.V[:, 0]) @ T.T
+        own.V[:], own.V2[:] = T @ own.V @ T.T, T @ own.V2 @ T.T
+        own.past_reward[:] = slope * own.past_reward + shift
+        own.past_inputs[:] = own.past_inputs @ T.T
+
+
+@register("discounted-linucb", citation="Russac, Vernade and Cappé, NeurIPS 2019")
+@dataclass(kw_only=True, eq=False, repr=False)
+class DiscountedLinUCB(_ForgettingPolicy):
+    """LinUCB whose rows lose weight by a factor `discount` in every round (D-LinUCB).
+
+    The row of round r weighs γ^{t−1−r} in round t; with Ṽ the same sum with squared weights, the width is
+    `exploration` · √(Θ'V⁻¹ṼV⁻¹Θ).
+
+    Parameters
+    ----------
+    discount
+        γ in (0, 1).
+
+    Examples
+    --------
+    >>> policy = DiscountedLinUCB(arms=2, context_dim=1, discount=0.99)
+    >>> policy.learn(policy.decide(), reward=0.3)
+    """
+
+    discount: float = 0.999
+
+    def _forgets(self) -> tuple[float, int]:
+        return _checks.fraction("discount", self.discount), 0
+
+
+@register("sliding-window-linucb", citation="Cheung, Simchi-Levi and Zhu, AISTATS 2019")
+@dataclass(kw_only=True, eq=False, repr=False)
+class SlidingWindowLinUCB(_ForgettingPolicy):
+    """LinUCB that learns from the last `history` rounds only (SW-LinUCB).
+
+    Parameters
+    ----------
+    history
+        How many rounds, at least 1.
+
+    Examples
+    --------
+    >>> policy = SlidingWindowLinUCB(arms=2, context_dim=1, history=500)
+    >>> policy.learn(policy.decide(), reward=0.3)
+    """
+
+    history: int = 2000
+
+    def _forgets(self) -> tuple[float, int]:
+        return 1.0, _checks.integer("history", self.history, least=1)

@@ -1,20 +1,18 @@
-"""Policies on a user's own table: what each would have earned, and whether there is anything to win.
+"""Policies on your own table: what each would have earned, and whether there is anything to win.
 
 table = read_table("data.csv")
 print(diagnose(table).verdict)
 print(replay_table(table).summary)
 """
 
-try:
+from undertow import _checks
+
+with _checks.needing("undertow.replay", "study"):
     import polars  # noqa: F401  # the core installs without it
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"undertow.replay needs {error.name}; pip install 'undertow[study]'", name=error.name
-    ) from error
 
 from undertow.replay.columns import Columns
+from undertow.replay.contenders import parse_policies
 from undertow.replay.diagnosis import Diagnosis, diagnose
-from undertow.replay.entrants import parse_policies
 from undertow.replay.full import Replay, replay_table
 from undertow.replay.logged import LogReplay, replay_log
 from undertow.replay.table import Log, Table, read_table

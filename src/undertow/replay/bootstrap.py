@@ -1,11 +1,12 @@
-"""Intervals for means over rounds that depend on one another: a bootstrap of blocks, the same for all policies.
+"""Intervals for means over dependent rounds: a block bootstrap, with the same blocks for all policies.
 
-Rounds next to each other are alike, so single rounds must not be redrawn. Circular blocks of consecutive rounds are
+Neighbouring rounds are alike, so single rounds must not be redrawn. Circular blocks of consecutive rounds are
 (Politis and Romano 1992): the last round is followed by the first, and so every round is drawn equally often.
 """
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +14,18 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
-__all__ = ["RESAMPLES", "block_length", "check_block", "interval", "resampled_means"]
+__all__ = ["RESAMPLES", "Measured", "block_length", "check_block", "interval", "measured", "resampled_means"]
 
 RESAMPLES = 2000
 _QUIET = 2.0  # standard errors of log₁₀ n within which an autocorrelation counts as none
+
+
+class Measured(NamedTuple):
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def block_length(series: FloatArray) -> int:
@@ -56,23 +65,16 @@ def block_length(series: FloatArray) -> int:
 
 
 def check_block(block: int | None, rounds: int) -> None:
-    """Refuse blocks so long that hardly two of them differ, before anything is played."""
+    """Refuse blocks that are too long for the table, before anything is played."""
     most = math.ceil(rounds / 3)
     if block is not None and _checks.integer("block", block, least=1) > most:
         raise InvalidInputError(f"block: expected at most {most}, a third of the {rounds} rounds judged, got {block}")
 
 
 def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLES, seed: int = 0) -> FloatArray:
-    """Return the means of several series over rounds, redrawn in blocks that all of them share, (resamples, p).
+    """Return the means of p series, (n, p), over rounds redrawn in blocks that all of them share, (resamples, p).
 
-    Parameters
-    ----------
-    series
-        (n, p): p numbers a round.
-    block
-        How many consecutive rounds are drawn together; the last block is cut so that n rounds are drawn.
-    resamples, seed
-        How many means, and the seed of the draws.
+    A block is so many consecutive rounds; the last one is cut so that n rounds are drawn.
     """
     values = _checks.array("series", series, ("n", "p"))
     n = len(values)
@@ -88,6 +90,13 @@ def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLE
         starts = rng.integers(n, size=count)
         row[:] = (sums[starts + lengths] - sums[starts]).sum(axis=0) / n + centre
     return means
+
+
+def measured(series: FloatArray, means: FloatArray, statistic: Callable[[FloatArray], FloatArray]) -> Measured:
+    """Return a statistic of the means of several series, with its interval over their resampled means."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(statistic(series.mean(axis=0, keepdims=True))[0])
+    return Measured(value, *interval(means, statistic))
 
 
 def interval(means: FloatArray, statistic: Callable[[FloatArray], FloatArray]) -> tuple[float, float]:

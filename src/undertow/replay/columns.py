@@ -1,4 +1,4 @@
-"""Which column of a table is what: as the caller says, or as the names say."""
+"""The role of each column of a table, as given or by its name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ _TIMES = ("time", "timestamp", "datetime", "date")
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table by their part.
+    """The columns of a table by role.
 
     Attributes
     ----------
     rewards
         One column per arm where every arm's reward is known; empty for a log.
     contexts, features
-        Measurements of a round, and what is known before its decision.
+        Measurements of a round, and columns known before its decision.
     time, phases
         The column of timestamps, and which phases of it become features.
     arm, reward, propensity
-        A log: the arm that was played, what it paid, and the probability with which it was chosen.
+        Of a log: the arm that was played, its reward, and the probability with which it was chosen.
     unused
-        All others.
+        All other columns.
     """
 
     rewards: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Columns:
 
     @property
     def logged(self) -> bool:
-        """Whether the table is a log, with the reward of one arm a row."""
+        """Whether the table is a log, with the reward of one arm per row."""
         return self.arm is not None
 
     @property
@@ -54,17 +54,17 @@ class Columns:
         return self.rewards
 
     def describe(self) -> list[str]:
-        """Say in one line each what was taken as what."""
-        lines = [f"rewards of {len(self.rewards)} arms: {', '.join(self.rewards)}"] if self.rewards else []
-        if self.logged:
-            lines.append(f"a log: arm {self.arm}, reward {self.reward}, propensity {self.propensity}")
-        lines.append(f"contexts: {', '.join(self.contexts) or 'none'}")
-        lines.append(f"features: {', '.join([*self.features, *(f'{name} of {self.time}' for name in self.phases)])}")
-        if not self.features and not self.phases:
-            lines[-1] = "features: none"
-        if self.time:
-            lines.append(f"time: {self.time}")
-        return [*lines, f"not used: {', '.join(self.unused)}"] if self.unused else lines
+        """Return one line per role with its columns."""
+        known = [*self.features, *(f"{name} of {self.time}" for name in self.phases)]
+        lines = {
+            f"rewards of {len(self.rewards)} arms: {', '.join(self.rewards)}": self.rewards,
+            f"a log: arm {self.arm}, reward {self.reward}, propensity {self.propensity}": self.logged,
+            f"contexts: {', '.join(self.contexts) or 'none'}": True,
+            f"features: {', '.join(known) or 'none'}": True,
+            f"time: {self.time}": self.time,
+            f"not used: {', '.join(self.unused)}": self.unused,
+        }
+        return [line for line, shown in lines.items() if shown]
 
 
 def find_columns(
@@ -81,8 +81,8 @@ def find_columns(
 ) -> Columns:
     """Find the columns of a table among their names.
 
-    What is not said follows from the names: reward_*, context_* and feature_*; arm, reward and propensity; time,
-    timestamp, datetime or date. What is said may be a pattern such as "station_*".
+    By default, names decide: reward_*, context_* and feature_*; arm, reward and propensity; time, timestamp, datetime
+    or date. Given names may be patterns such as "station_*".
 
     Examples
     --------
@@ -97,20 +97,19 @@ def find_columns(
     given = {"contexts": contexts, "features": features, "rewards": rewards}
     chosen = {part: _matching(names, part, patterns) for part, patterns in given.items()}
     taken = {name for group in chosen.values() for name in group} | {arm, reward, propensity, time}
+    for part in given:
+        if not given[part]:
+            chosen[part] = [name for name in names if name.startswith(f"{part[:-1]}_") and name not in taken]
     logged = bool(arm or reward or propensity)
     if not rewards and not logged:
-        chosen["rewards"] = [name for name in names if name.startswith("reward_") and name not in taken]
         logged = {"arm", "reward"} <= set(names) - taken
         if logged and len(chosen["rewards"]) > 1:
             raise InvalidInputError(
                 "rewards: there are columns reward_…, one per arm, and columns of a log, arm and reward; say which to "
                 "take: rewards 'reward_*', or arm 'arm' for the log"
             )
-        if logged:
-            chosen["rewards"] = []
-    for part in ("contexts", "features"):
-        if not given[part]:
-            chosen[part] = [name for name in names if name.startswith(f"{part[:-1]}_") and name not in taken]
+    if logged:
+        chosen["rewards"] = []
     time = _one(names, "time", time) or next((name for name in _TIMES if name in names and name not in taken), None)
     if phases and time is None:
         raise InvalidInputError(f"phases: there is no column of timestamps; name it with time; {_there(names)}")
@@ -122,8 +121,8 @@ def find_columns(
                 "propensity: a log needs the probability with which its arm was chosen; name the column, or say "
                 f"{UNIFORM!r} where every arm was equally likely; {_there(names)}"
             )
-        propensity = propensity or "propensity"
-        propensity = propensity if propensity == UNIFORM else _one(names, "propensity", propensity)
+        if propensity != UNIFORM:
+            propensity = _one(names, "propensity", propensity or "propensity")
     elif len(chosen["rewards"]) < 2:
         found = ", ".join(chosen["rewards"]) or "none"
         raise InvalidInputError(
@@ -141,7 +140,7 @@ def find_columns(
 
 
 def _matching(names: Sequence[str], part: str, patterns: Sequence[str]) -> list[str]:
-    """Return the columns that some names or patterns stand for, in their order."""
+    """Return the columns that match some names or patterns, in their order."""
     found: list[str] = []
     for pattern in patterns:
         matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
@@ -164,7 +163,7 @@ def _there(names: Sequence[str]) -> str:
 
 
 def separator_hint(names: Sequence[str]) -> str:
-    """Say what the separator of a file may be whose columns were all taken for one; nothing where there are more."""
+    """Suggest a separator for a file that was read as a single column; "" if there are more columns."""
     marks = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}  # as a shell takes them
     if len(names) == 1 and (mark := next((mark for mark in marks if mark in names[0]), None)):
         return f"try --separator {marks[mark]}"

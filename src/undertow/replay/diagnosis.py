@@ -1,15 +1,16 @@
-"""Is there anything to win? What a practitioner needs to know of a table before trusting any policy on it."""
+"""Is there anything to win? What to know of a table before trusting any policy on it."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
-from undertow.replay.bootstrap import block_length, check_block, interval, resampled_means
+from undertow.replay.bootstrap import Measured, block_length, check_block, measured, resampled_means
 from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, REWARDS, WITHOUT, Rule, Rules, try_rules
 from undertow.replay.table import Table
+from undertow.reporting.numbers import share
 
 __all__ = ["Diagnosis", "Measured", "diagnose"]
 
@@ -22,17 +23,9 @@ _LAGS = 60
 Verdict = Literal["motion", "fixed", "nothing", "unclear"]
 
 
-class Measured(NamedTuple):
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a table tells of its problem; whatever is forecast is measured on the second half, from what came before.
+    """What a table reveals of its problem; forecasts are measured on the second half, from the rounds before.
 
     Attributes
     ----------
@@ -89,11 +82,9 @@ class Diagnosis:
     beyond: Measured
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON."""
-        plain = {
-            name: value._asdict() if isinstance(value, Measured) else value for name, value in asdict(self).items()
-        }
-        return plain | {"rule": {"knows": self.rule[0], "past_rounds": self.rule[1]}}
+        """Return all attributes as plain values for JSON."""
+        plain = {name: value._asdict() for name, value in vars(self).items() if isinstance(value, Measured)}
+        return asdict(self) | plain | {"rule": {"knows": self.rule[0], "past_rounds": self.rule[1]}}
 
 
 def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_first: bool = False) -> Diagnosis:
@@ -102,14 +93,14 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
     Parameters
     ----------
     seed, block
-        Of the bootstrap behind the intervals; by default blocks are as long as each series asks for.
+        Seed and block length of the bootstrap; by default each series decides the length.
     context_first
         Whether a row's contexts are known before its decision.
     """
     X = table.rewards
     if X is None:
         raise InvalidInputError(
-            "table: a log knows one reward a round, and this needs every arm's; replay estimates from a log what "
+            "table: a log has one reward per round, and this needs every arm's; replay estimates from a log what "
             "policies and fixed arms would have earned"
         )
     if len(X) < LEAST_ROUNDS:
@@ -122,7 +113,6 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
     rules = try_rules(table, context_first=context_first)
     best = X.argmax(axis=1)
     shares = np.bincount(best, minlength=X.shape[1]) / len(X)
-    gap = X.max(axis=1).mean() - X.mean()
     widest = next(kind for kind in (ALL, REWARDS) if (kind, 1) in rules.forecasts)
     averages, regressions = (
         {
@@ -151,7 +141,7 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
         stays_best=float((best[1:] == best[:-1]).mean()),
         stays_by_chance=float((shares**2).sum()),
         best_arm=table.arms[int(X.mean(axis=0).argmax())],
-        fixed_share=float((X.mean(axis=0).max() - X.mean()) / gap),
+        fixed_share=float(share(X.mean(axis=0).max(), X.mean(), X.max(axis=1).mean())),
         averages=averages,
         regressions=regressions,
         average_window=_shortest(averages),
@@ -200,8 +190,7 @@ def _explained(errors: FloatArray, rounding: float) -> FloatArray:
 
 def _measured(errors: FloatArray, rounding: float, seed: int, block: int | None) -> Measured:
     means = resampled_means(errors, block=block or block_length(errors[:, 1] - errors[:, 0]), seed=seed)
-    share = float(_explained(errors.mean(axis=0, keepdims=True), rounding)[0])
-    return Measured(share, *interval(means, lambda m: _explained(m, rounding)))
+    return measured(errors, means, lambda m: _explained(m, rounding))
 
 
 def _judge(X: FloatArray, rules: Rules, seed: int, block: int | None) -> tuple[Verdict, Measured, Measured, Measured]:
@@ -214,13 +203,10 @@ def _judge(X: FloatArray, rules: Rules, seed: int, block: int | None) -> tuple[V
     length = block or max(block_length(series[:, 2] - series[:, place]) for place in (0, 3))
     means = resampled_means(series, block=length, seed=seed)
 
-    def share(one: int, other: int) -> Measured:
-        def statistic(m: FloatArray) -> FloatArray:
-            return np.asarray((m[:, one] - m[:, other]) / (m[:, 1] - m[:, 0]))
+    def won(one: int, other: int) -> Measured:
+        return measured(series, means, lambda m: share(m[:, one] - m[:, other], 0.0, m[:, 1] - m[:, 0]))
 
-        return Measured(float(statistic(series.mean(axis=0, keepdims=True))[0]), *interval(means, statistic))
-
-    rule_share, fixed_ahead, beyond = share(2, 0), share(3, 0), share(2, 3)
+    rule_share, fixed_ahead, beyond = won(2, 0), won(3, 0), won(2, 3)
     verdict: Verdict = "motion"
     if rule_share.low <= 0 and rule_share.high > _WIDE:
         verdict = "unclear"

@@ -13,7 +13,8 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from undertow.replay.diagnosis import Diagnosis
 from undertow.replay.full import Replay
 from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
-from undertow.study.drawing import ARMS, LEGEND, SMALL, WIDTH, Figure, colour, line_style, plain_axis, write_figure
+from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, colour, line_style, panels, plain_axis, write_figure
+from undertow.reporting.numbers import with_interval
 
 __all__ = ["draw_diagnosis", "draw_log", "draw_replay"]
 
@@ -23,26 +24,33 @@ _NAMES = {"rejection": "rejection", "ips": "IPS", "snips": "self-normalised IPS"
 
 
 def _reach(value: float, low: float, high: float) -> list[list[float]]:
-    """Return how far an interval reaches to both sides; one without width may miss its value by rounding."""
+    """Return how far an interval reaches to both sides; rounding may move a value out of a narrow one."""
     return [[max(value - low, 0.0)], [max(high - value, 0.0)]]
 
 
+def _by_policy(names: Sequence[str], height: float, x: str, mark: str, at: Sequence[float]) -> tuple[Sheet, Axes]:
+    """Return a figure with one row per policy, and a mark with its interval across all of them."""
+    sheet, axis = panels(height * len(names) + 1.1)
+    plain_axis(axis, x=x)
+    value, low, high = at
+    axis.axvspan(low, high, color="#DDDDDD", lw=0)
+    axis.axvline(value, color="black", lw=1.2, ls="--", label=mark)
+    axis.set_yticks(range(len(names)), names, fontsize=SMALL)
+    axis.invert_yaxis()
+    return sheet, axis
+
+
 def draw_replay(result: Replay, folder: Path) -> list[Figure]:
-    """Draw what every policy won in all, and where it won it."""
+    """Draw what every policy won in total, and over rounds."""
     table = result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True)
     fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
-    sheet = Sheet(figsize=(WIDTH, 0.27 * table.height + 1.1), layout="constrained")
-    axis = sheet.subplots()
-    plain_axis(axis, "", "")
+    x = "share won, %: 0 is any arm at random, 100 the best arm of every round"
+    won = [100 * fixed[name] for name in with_interval("share")]
+    sheet, axis = _by_policy(table["policy"].to_list(), 0.27, x, fixed["policy"], won)
     axis.axvline(0, color=_GREY, lw=0.8)
-    axis.axvspan(100 * fixed["share_low"], 100 * fixed["share_high"], color="#DDDDDD", lw=0)
-    axis.axvline(100 * fixed["share"], color="black", lw=1.2, ls="--", label=fixed["policy"])
     for place, row in enumerate(table.iter_rows(named=True)):
-        value, low, high = (100 * row[name] for name in ("share", "share_low", "share_high"))
+        value, low, high = (100 * row[name] for name in with_interval("share"))
         axis.errorbar(value, place, xerr=_reach(value, low, high), fmt="o", ms=5, color=colour(row["policy"]))
-    axis.set_yticks(range(table.height), table["policy"].to_list(), fontsize=SMALL)
-    axis.invert_yaxis()
-    axis.set_xlabel("share won, %: 0 is any arm at random, 100 the best arm of every round", fontsize=SMALL)
     sheet.legend(**LEGEND)
     best = table.row(0, named=True)
     caption = (
@@ -62,19 +70,17 @@ def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
     assert rewards is not None
     best = int(rewards.mean(axis=0).argmax())
     at = np.unique(np.linspace(0, len(rewards) - 1, _POINTS).astype(int))
-    sheet = Sheet(figsize=(WIDTH, 3.4), layout="constrained")
-    axis = sheet.subplots()
-    plain_axis(axis, "", "earned beyond the best fixed arm")
+    sheet, axis = panels(3.4)
+    plain_axis(axis, y="earned beyond the best fixed arm", x="round")
     axis.axhline(0, color="black", lw=1.2, ls="--", label=f"best fixed arm: {result.table.arms[best]}")
     low, high = 0.0, 0.0
-    for spec in result.policies:
-        ahead = np.cumsum(result.rewards(spec.label) - rewards[:, best])
-        axis.plot(at + 1, ahead[at], **(line_style(spec.label) | {"lw": 1.5}))
-        if spec.policy != "random":  # which would squeeze all others into a line
+    for contender in result.policies:
+        ahead = np.cumsum(result.rewards(contender.label) - rewards[:, best])
+        axis.plot(at + 1, ahead[at], **(line_style(contender.label) | {"lw": 1.5}))
+        if contender.policy != "random":  # which would squeeze all others into a line
             low, high = min(low, float(ahead.min())), max(high, float(ahead.max()))
     if high > low:
         axis.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
-    axis.set_xlabel("round", fontsize=SMALL)
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axis.set_xlim(0, len(rewards))
     sheet.legend(ncols=3, **LEGEND)
@@ -86,43 +92,36 @@ def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
 
 
 def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
-    """Draw the estimates of every policy and fixed arm beside what was logged."""
+    """Draw the estimates of every policy and fixed arm, and the mean of the logged rewards."""
     table = result.summary.filter(pl.col("kind") != "log")
     table = table.sort(pl.col("kind") == "fixed arm", -pl.col("dr"), maintain_order=True)
     logged = result.summary.filter(pl.col("policy") == LOGGED).row(0, named=True)
-    sheet = Sheet(figsize=(WIDTH, 0.42 * table.height + 1.1), layout="constrained")
-    axis = sheet.subplots()
-    plain_axis(axis, "", "")
-    axis.axvspan(logged["dr_low"], logged["dr_high"], color="#DDDDDD", lw=0)
-    axis.axvline(logged["dr"], color="black", lw=1.2, ls="--", label=LOGGED)
+    names = [f"{row['policy']}{' !' if row['warning'] else ''}" for row in table.iter_rows(named=True)]
+    earned = [logged[name] for name in with_interval("dr")]
+    sheet, axis = _by_policy(names, 0.42, "mean reward per round", LOGGED, earned)
     for number, name in enumerate(ESTIMATORS):
-        value, low, high = (table[f"{name}{end}"].to_numpy() for end in ("", "_low", "_high"))
+        value, low, high = (table[column].to_numpy() for column in with_interval(name))
         place = np.arange(table.height) + 0.17 * (number - 1.5)
         spread = np.nan_to_num(np.stack([value - low, high - value]))
         look: dict[str, Any] = {"fmt": "osD^"[number], "ms": 3.5, "lw": 1.1, "color": ARMS[number]}
         axis.errorbar(value, place, xerr=np.maximum(spread, 0), label=_NAMES[name], **look)
-    names = [f"{row['policy']}{' !' if row['warning'] else ''}" for row in table.iter_rows(named=True)]
-    axis.set_yticks(range(table.height), names, fontsize=SMALL)
-    axis.invert_yaxis()
-    axis.set_xlabel("mean reward a round", fontsize=SMALL)
     sheet.legend(ncols=5, **LEGEND)
     policies = table.filter(pl.col("kind") == "policy")
     best = policies.row(0, named=True)
     caption = (
         f"Estimates of what each policy, and each fixed arm, would have earned, with 95 % intervals from a bootstrap "
         f"of blocks of {result.block} rounds; the dashed line is the mean of the logged rewards. By the doubly robust "
-        f"estimate {best['policy']} earns most, {best['gain']:.3g} a round more than was logged "
+        f"estimate {best['policy']} earns most, {best['gain']:.3g} per round more than was logged "
         f"({best['gain_low']:.3g} to {best['gain_high']:.3g})."
     )
     if result.warnings:
-        caption += " An exclamation mark stands where too few rounds are behind an estimate."
+        caption += " An exclamation mark flags estimates with too few rounds behind them."
     return [write_figure(sheet, "estimates", "What each policy would have earned", caption, folder)]
 
 
 def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
     """Draw autocorrelations, what windows explain, and what can be won, in one figure."""
-    sheet = Sheet(figsize=(WIDTH, 3.1), layout="constrained")
-    left, middle, right = sheet.subplots(1, 3)
+    sheet, (left, middle, right) = panels(3.1, columns=3)
     _autocorrelations(left, found)
     _windows(middle, found)
     if left.get_legend_handles_labels()[0]:
@@ -145,11 +144,11 @@ def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
         "on the second half by the arm that was best so far and the rule that had earned most so far, with "
         "95 % intervals."
     )
-    return [write_figure(sheet, "diagnosis", "What the table tells", caption, folder)]
+    return [write_figure(sheet, "diagnosis", "What the table shows", caption, folder)]
 
 
 def _autocorrelations(axis: Axes, found: Diagnosis) -> None:
-    plain_axis(axis, "autocorrelation", "")
+    plain_axis(axis, "autocorrelation", x="lag, rounds")
     few = len(found.arms) <= len(ARMS)
     lags: Sequence[int] = range(1, len(next(iter(found.autocorrelation.values()))) + 1)
     axis.axhspan(-found.chance, found.chance, color="#DDDDDD", lw=0)
@@ -159,11 +158,10 @@ def _autocorrelations(axis: Axes, found: Diagnosis) -> None:
         if few:
             look = {"color": ARMS[place], "lw": 1.2, "label": name}
         axis.plot(lags, values, ls="--" if place % 2 and few else "-", **look)
-    axis.set_xlabel("lag, rounds", fontsize=SMALL)
 
 
 def _windows(axis: Axes, found: Diagnosis) -> None:
-    plain_axis(axis, "explained, %", "")
+    plain_axis(axis, "explained, %", x="window w, rounds")
     bottom = -10.0
     for values, label, shade in ((found.averages, "mean", ARMS[1]), (found.regressions, "regression", ARMS[0])):
         heights = [max(100 * value, bottom) for value in values.values()]
@@ -173,5 +171,4 @@ def _windows(axis: Axes, found: Diagnosis) -> None:
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axis.set_ylim(bottom, 100)
     axis.yaxis.set_major_locator(MaxNLocator(6))
-    axis.set_xlabel("window w, rounds", fontsize=SMALL)
     axis.legend(fontsize=SMALL - 1, frameon=False)

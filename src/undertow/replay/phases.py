@@ -1,4 +1,4 @@
-"""Phases of the calendar: a timestamp as cosines and sines, so that midnight is next to 23 o'clock."""
+"""Phases of the calendar: a timestamp as cosines and sines, so that midnight is next to 23:00."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from undertow._checks import FloatArray
-from undertow.study.datasets import fourier
+from undertow.problems.datasets import fourier
 
 __all__ = ["phase_features"]
 

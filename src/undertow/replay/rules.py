@@ -1,8 +1,8 @@
-"""Simple rules that see every arm's reward: what could be forecast at all, tried on rounds that they have not seen.
+"""Simple rules that see every arm's reward, tested on rounds that they have not seen: what can be forecast at all.
 
-They are no policies, since a policy sees only the reward of the arm it played. They tell what is there to be found:
-always the arm that was best so far, the largest mean of the last w rounds, the largest forecast of a regression on the
-last w rounds. Each of ten blocks of rounds is forecast from the blocks before; from the middle on, forecasts count.
+They are not policies, since a policy sees only the reward of the arm it played. They show what there is to find: play
+the arm that was best so far, the largest mean of the last w rounds, or the largest forecast of a regression on the last
+w rounds. Each of ten blocks of rounds is forecast from the blocks before; from the middle on, forecasts count.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def mean_of_last(relative: FloatArray, window: int) -> FloatArray:
 
 
 def try_rules(table: Table, *, context_first: bool = False) -> Rules:
-    """Try every rule on rounds that it has not seen, and follow the one that has earned most so far."""
+    """Test every rule on rounds that it has not seen, and follow the one that has earned most so far."""
     rewards = table.rewards
     assert rewards is not None
     relative = rewards - rewards.mean(axis=1, keepdims=True)
@@ -150,17 +150,15 @@ def _regress(inputs: FloatArray, relative: FloatArray, edges: npt.NDArray[np.int
     begin = 0
     for start, stop in zip(edges[_FIRST:-1], edges[_FIRST + 1 :], strict=True):
         z, y = inputs[begin:start] - origin, relative[begin:start]
-        products, sums, cross, totals = (
-            products + z.T @ z,
-            sums + z.sum(axis=0),
-            cross + z.T @ y,
-            totals + y.sum(axis=0),
-        )
+        products += z.T @ z
+        sums += z.sum(axis=0)
+        cross += z.T @ y
+        totals += y.sum(axis=0)
         begin = start
         centre, level = sums / start, totals / start
         gram = products / start - np.outer(centre, centre)
         spread = np.sqrt(np.maximum(np.diag(gram), 0))
-        spread = np.where(spread > 1e-12 * (1 + np.abs(origin)), spread, np.inf)  # what never varied tells nothing
+        spread[~(spread > 1e-12 * (1 + np.abs(origin)))] = np.inf  # a constant input carries no information
         gram, slope = gram / np.outer(spread, spread), (cross / start - np.outer(centre, level)) / spread[:, None]
         ahead, here = (inputs[start:stop] - origin - centre) / spread, slice(start - first, stop - first)
         for place, penalty in enumerate(_PENALTIES):

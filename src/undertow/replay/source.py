@@ -1,6 +1,8 @@
-"""Cells of a CSV or Parquet file, with the line and column of whatever is wrong in them."""
+"""Cells of a CSV or Parquet file; error messages name the line and column."""
 
 import csv
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,27 +27,18 @@ class Source:
     frame: pl.DataFrame
     separator: str | None  # None for Parquet
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return self.frame.columns
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self.frame.height
-
     def place(self, row: int, column: str | None = None) -> str:
-        """Return where a row is, counted from 0, −1 for the names: lines of a CSV file are those of an editor."""
+        """Return the place of a row, counted from 0 (−1 for the header); CSV lines are numbered as in an editor."""
         where = f"row {row + 1}"
         if self.separator is not None:
-            where = f"line {_line_of(self.path, self.separator, row)}"
+            for line, _ in itertools.islice(_lines(self.path, self.separator), row + 2):
+                where = f"line {line}"
         elif row < 0:
             where = "the schema"
         return f"{self.path}: {where}" + (f", column {column!r}" if column else "")
 
     def numbers(self, column: str, *, missing: bool = False) -> FloatArray:
-        """Return a column of finite numbers; where some may be missing, NaN stands for them."""
+        """Return a column of finite numbers; if values may be missing, they are NaN."""
         cells = self.frame[column]
         if cells.dtype == pl.String:
             text = cells.fill_null("").str.strip_chars()
@@ -81,8 +74,7 @@ class Source:
             values = text.cast(pl.Float64, strict=False)
             if dated or values.null_count():
                 values = _timestamps(text)
-                wanted = "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00"
-                self._refuse(values.is_null(), column, wanted)
+                self._refuse(values.is_null(), column, "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00")
         elif cells.dtype.is_temporal():
             values = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells
         else:
@@ -92,18 +84,15 @@ class Source:
                     f"{self.path}: column {column!r}: phases need timestamps, and these are {cells.dtype}"
                 )
         self._refuse(values.is_null(), column, "expected a time")
-        self._refuse_disorder(values, column)
-        return values
-
-    def _refuse_disorder(self, times: pl.Series, column: str) -> None:
-        before = times.shift(1)
+        before = values.shift(1)
         for wrong, words in (
-            ((times == before), "the same time as in the row before"),
-            ((times < before), "earlier than the row before; sort the rows by time"),
+            (values == before, "the same time as in the row before"),
+            (values < before, "earlier than the row before; sort the rows by time"),
         ):
-            if wrong.fill_null(False).any():
+            if wrong.any():
                 row = int(wrong.fill_null(False).arg_max() or 0)
                 raise InvalidInputError(f"{self.place(row, column)}: {self._cell(row, column)} is {words}")
+        return values
 
     def _refuse(self, wrong: pl.Series, column: str, wanted: str) -> None:
         if wrong.any():
@@ -116,7 +105,7 @@ class Source:
 
 
 def open_source(path: Path, separator: str) -> Source:
-    """Open a file whose name ends in .parquet as Parquet, any other as CSV, and check that its rows are whole."""
+    """Open a Parquet file (.parquet or .pq) or else a CSV file, and check that its rows are complete."""
     if path.is_dir():
         raise InvalidInputError(f"{path}: this is a folder; name a file in it, CSV or Parquet")
     if not path.is_file():
@@ -143,7 +132,7 @@ def open_source(path: Path, separator: str) -> Source:
 
 
 def _timestamps(text: pl.Series) -> pl.Series:
-    """Read ISO 8601, year first; other orders of day and month could be mistaken for one another."""
+    """Read ISO 8601, year first; other formats are ambiguous in day and month."""
     iso = text.set(~text.str.contains(r"^\d{4}-\d{2}-\d{2}"), None)
     try:
         return iso.str.to_datetime(strict=False)
@@ -152,13 +141,11 @@ def _timestamps(text: pl.Series) -> pl.Series:
 
 
 def _check_header(path: Path, separator: str) -> None:
-    """Refuse names that are missing, or that two columns share."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        names = next((row for row in csv.reader(lines, delimiter=separator) if row), None)
-    if names is None:
+    """Refuse missing and repeated column names."""
+    line, header = next(_lines(path, separator), (0, []))
+    if not header:
         raise InvalidInputError(f"{path}: the file is empty")
-    names = [name.strip() for name in names]
-    where = f"{path}: line {_line_of(path, separator, -1)}"
+    names, where = [name.strip() for name in header], f"{path}: line {line}"
     for place, name in enumerate(names, start=1):
         if not name:
             raise InvalidInputError(f"{where}: column {place} has no name")
@@ -171,37 +158,28 @@ def _check_header(path: Path, separator: str) -> None:
 def _check_lines(path: Path, separator: str) -> None:
     """Refuse the first line that is not UTF-8, or that has more or fewer cells than there are columns."""
     with path.open("rb") as raw:
-        for number, line in enumerate(raw, start=1):
+        for line, content in enumerate(raw, start=1):
             try:
-                line.decode("utf-8")
+                content.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise InvalidInputError(f"{path}: line {number} is not UTF-8 text ({error.reason})") from error
-    names: list[str] = []
-    last = 0
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.reader(lines, delimiter=separator)
-        for row in reader:
-            names = names or row
-            if row and len(row) != len(names):
-                hint = separator_hint(names)
-                raise InvalidInputError(
-                    f"{path}: line {last + 1}: expected {len(names)} cells, got {len(row)}"
-                    + (f"; {hint}" if hint else "")
-                )
-            last = reader.line_num
+                raise InvalidInputError(f"{path}: line {line} is not UTF-8 text ({error.reason})") from error
+    _, names = next(_lines(path, separator), (0, []))
+    for line, row in _lines(path, separator):
+        if row and len(row) != len(names):
+            hint = separator_hint(names)
+            wrong = f"{path}: line {line}: expected {len(names)} cells, got {len(row)}"
+            raise InvalidInputError(wrong + (f"; {hint}" if hint else ""))
 
 
-def _line_of(path: Path, separator: str, row: int) -> int:
-    """Return the line at which a row begins; the names of the columns are row −1."""
-    number, last = -2, 0
+def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the header and all rows after it, each with the line at which it begins."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.reader(lines, delimiter=separator)
+        reader, first, begun = csv.reader(lines, delimiter=separator), 1, False
         for cells in reader:
-            number += 1 if cells or number >= -1 else 0
-            if number == row:
-                break
-            last = reader.line_num
-    return last + 1
+            begun |= bool(cells)
+            if begun:  # empty lines may come before the header
+                yield first, cells
+            first = reader.line_num + 1
 
 
 def is_number(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""A user's own table, read and checked: every mistake is told with its line and column."""
+"""A user's table, read and checked; error messages name the line and column."""
 
 import os
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ __all__ = ["Log", "Table", "read_table"]
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """What was played: arms by index, (n,), their rewards and the probabilities with which they were chosen."""
+    """Logged decisions: arms by index, (n,), their rewards and their propensities."""
 
     arms: npt.NDArray[np.int64]
     rewards: FloatArray
@@ -29,14 +29,14 @@ class Log:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rounds of a user's own, one row each, checked.
+    """A checked table, one row per round.
 
     Attributes
     ----------
     name
-        The file's name without its ending.
+        File name without its extension.
     columns
-        Which column was taken as what.
+        The role of each column.
     arms
         Names of the arms.
     contexts
@@ -46,9 +46,9 @@ class Table:
     rewards
         Every arm's reward, (n, k); None for a log.
     log
-        What was played; None where every arm's reward is known.
+        Logged decisions; None if every arm's reward is known.
     notes
-        What a person should know of the table before trusting a number made from it.
+        Remarks on the table that matter for its results.
     """
 
     name: str
@@ -86,33 +86,33 @@ def read_table(
     minimise: bool = False,
     separator: str = ",",
 ) -> Table:
-    """Read a table from CSV or Parquet; `undertow.replay.columns.find_columns` tells which column is what by default.
+    """Read a table from CSV or Parquet; `undertow.replay.columns.find_columns` describes the default columns.
 
     Parameters
     ----------
     path
-        A file whose name ends in .parquet, or else CSV with names of columns in its first line.
+        A Parquet file (.parquet or .pq), or else a CSV file with column names in its first line.
     rewards
         Columns with the reward of every arm, one column per arm.
     contexts
-        Columns of measurements; a cell that is empty or NaN is missing, and policies are told so.
+        Columns of measurements; empty cells and NaN are missing values.
     features
-        Columns of what is known before a round's decision.
+        Columns known before a round's decision.
     time
         Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers; it has to increase.
     phases
         Any of "hour", "weekday", "month": these phases of the time become features.
     arm, reward, propensity
-        Columns of a log, in place of `rewards`; a propensity of "uniform" stands for one over the number of arms.
+        Columns of a log, in place of `rewards`; a propensity of "uniform" means one over the number of arms.
     minimise
-        Whether the rewards are costs, of which less is better; their sign is changed.
+        Whether rewards are costs, to be minimised; their sign is changed.
     separator
-        What stands between the cells of a CSV file.
+        Column separator of a CSV file.
     """
     source = open_source(Path(path), separator)
     try:
         columns = find_columns(
-            source.names,
+            source.frame.columns,
             rewards=rewards,
             contexts=contexts,
             features=features,
@@ -124,32 +124,32 @@ def read_table(
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{source.place(-1)}: {error}") from error
-    if source.rows == 0:
+    if source.frame.height == 0:
         raise InvalidInputError(f"{source.path}: there are names of columns, and no row follows")
     notes = []
-    known, feature_names = _numbers(source, columns.features), list(columns.features)
+    known, feature_names = _numbers(source, columns.features), columns.features
     if columns.time is not None:
         times = source.times(columns.time, dated=bool(columns.phases))
         notes += _gaps(times)
-        calendar, names = phase_features(times, columns.phases) if columns.phases else (np.empty((source.rows, 0)), [])
-        known, feature_names = np.hstack([known, calendar]), [*feature_names, *names]
+        if columns.phases:
+            calendar, names = phase_features(times, columns.phases)
+            known, feature_names = np.hstack([known, calendar]), (*feature_names, *names)
     observed = _numbers(source, columns.contexts, missing=True)
     sign = -1 if minimise else 1
     if minimise:
         notes.append("rewards are costs: their sign is changed, here and in all tables")
+    arms, full, log = columns.arms, None, None
     if columns.logged:
         log, arms = _log(source, columns, sign)
-        full = None
         notes += _propensity_notes(log, arms)
     else:
-        log, arms, full = None, columns.arms, sign * _numbers(source, columns.rewards)
-    name = Path(path).stem
-    return Table(name, columns, arms, observed, known, tuple(feature_names), full, log, tuple(notes))
+        full = sign * _numbers(source, columns.rewards)
+    return Table(Path(path).stem, columns, arms, observed, known, feature_names, full, log, tuple(notes))
 
 
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
     parts = [source.numbers(name, missing=missing) for name in names]
-    return np.stack(parts, axis=1) if parts else np.empty((source.rows, 0))
+    return np.stack(parts, axis=1) if parts else np.empty((source.frame.height, 0))
 
 
 def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, ...]]:
@@ -162,7 +162,7 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
         raise InvalidInputError(f"{source.path}: column {columns.arm!r}: expected at least two arms, got {arms}")
     places = {name: place for place, name in enumerate(arms)}
     if columns.propensity == UNIFORM:
-        chances = np.full(source.rows, 1 / len(arms))
+        chances = np.full(source.frame.height, 1 / len(arms))
     else:
         chances = source.numbers(columns.propensity)
         if (wrong := np.flatnonzero((chances <= 0) | (chances > 1))).size:
@@ -176,7 +176,7 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
 
 
 def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:
-    """Doubt propensities that cannot be: 1/p where an arm was played and 0 elsewhere has mean 1 over all rounds."""
+    """Check propensities: 1/p where an arm was played, and 0 elsewhere, has mean 1 over all rounds."""
     notes = []
     for place, name in enumerate(arms):
         weights = np.where(log.arms == place, 1 / log.propensities, 0.0)
@@ -191,14 +191,11 @@ def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:
 
 
 def _gaps(times: pl.Series) -> list[str]:
-    """Tell of steps in time that differ from the usual one, since every row counts as one round."""
+    """Report steps in time that differ from the usual one, since every row counts as one round."""
     steps = times.diff().drop_nulls()
-    if steps.is_empty():
-        return []
     usual = steps.mode().min()
     others = int((steps != usual).sum())
-    if not others:
-        return []
-    return [
+    note = (
         f"{others} of {len(steps)} steps in time differ from the usual {usual!s}; every row still counts as one round"
-    ]
+    )
+    return [note] if others else []

@@ -13,14 +13,17 @@ _TRIES = 10  # how often a chunk may be lost with its worker before the study gi
 
 
 def compute_chunks(plan: Plan, indices: list[int], address: str, workers: int) -> Iterator[tuple[int, Any]]:
-    """Yield chunks as the cluster finishes them; one that is lost with its worker is computed again."""
+    """Yield chunks by their place in `indices` as the cluster finishes them; one lost with its worker is run again."""
     if importlib.util.find_spec("distributed") is None:
         raise InvalidInputError("cluster: dask.distributed is not installed; pip install 'undertow[cluster]'")
     from distributed import as_completed
 
     content = plan.to_dict()
     with _connect(address, workers) as client:
-        futures = {client.submit(_remote_chunk, content, i, pure=False, retries=_TRIES): i for i in indices}
+        futures = {
+            client.submit(_remote_chunk, content, index, pure=False, retries=_TRIES): place
+            for place, index in enumerate(indices)
+        }
         for future in as_completed(list(futures)):
             yield futures.pop(future), future.result()
             future.release()
@@ -40,6 +43,6 @@ def _connect(address: str, workers: int) -> Any:
 
 
 def _remote_chunk(content: dict[str, Any], index: int) -> Any:
-    from undertow.study.runner import run_chunk
+    from undertow.study.chunks import run_chunk
 
     return run_chunk(Plan.from_dict(content), index)

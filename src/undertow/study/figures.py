@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -18,8 +17,7 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from undertow.errors import UndertowError
-from undertow.policies import registry
-from undertow.study.drawing import (
+from undertow.reporting.figure import (
     ARMS,
     DPI,
     LEGEND,
@@ -29,21 +27,24 @@ from undertow.study.drawing import (
     colour,
     line_style,
     log_scale,
+    panels,
     plain_axis,
     write_figure,
 )
+from undertow.reporting.numbers import number
+from undertow.riccati import spectral_radius
+from undertow.study.chunks import Tables
 from undertow.study.plan import Plan, SystemSpec
-from undertow.study.runner import Tables
-from undertow.study.summary import final_regret
+from undertow.study.summary import Array, Final, final_regret, ratios
 from undertow.system import LinearGaussianSystem
-from undertow.theory import full_information_regret
+from undertow.theory import full_information_regret, true_noise_bound
 from undertow.window import window_errors
 
 __all__ = ["draw_figures", "draw_preview"]
 
 
 def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
-    """Draw what the plan allows to `folder / "figures"`, as PNG and SVG, and return the figures in reading order."""
+    """Draw what the plan allows to `folder / "figures"`, as PNG and SVG; return the figures in reading order."""
     figures = []
     for name, draw in (("regret", _regret), ("width_window", _widths), ("errors", _errors), ("best", _best)):
         if (drawn := draw(plan, tables)) is not None:
@@ -52,7 +53,7 @@ def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
 
 
 def draw_preview(plan: Plan, tables: Tables, folder: Path) -> Path:
-    """Draw regret over rounds from whatever is there, to `folder / "preview.png"`."""
+    """Draw regret over rounds from the chunks that are complete, to `folder / "preview.png"`."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "preview.png"
     sheet = _only_paths(plan, tables)
@@ -62,7 +63,6 @@ def draw_preview(plan: Plan, tables: Tables, folder: Path) -> Path:
 
 
 _Drawn = tuple[Sheet, str, str] | None
-_Final = dict[tuple[str, str], npt.NDArray[np.float64]]
 
 
 def _regret(plan: Plan, tables: Tables) -> _Drawn:
@@ -73,8 +73,8 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
     best = _winners(plan, final)
     if ares is None or not others:
         return _only_paths(plan, tables), "Regret over rounds", f"Each line is {right}.{best}"
-    sheet = Sheet(figsize=(WIDTH, 1.72 * len(systems) + 1.5), layout="constrained")
-    axes = sheet.subplots(len(systems), 2, squeeze=False, sharex="col", sharey="col", width_ratios=(6, 5))
+    shared: dict[str, Any] = {"sharex": "col", "sharey": "col", "width_ratios": (6, 5)}
+    sheet, axes = panels(1.72 * len(systems) + 1.5, len(systems), 2, squeeze=False, **shared)
     saved = {spec.label: {other: _saved(final, spec, ares, other) for other in others} for spec in systems}
     lows = [np.quantile(values, 0.05) for row in saved.values() for values in row.values() if len(values)]
     bottom = max(-125.0, min([-5.0, *lows]) - 5)
@@ -87,7 +87,7 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
     axes[-1, 1].set_xlabel("round", fontsize=SMALL)
     below = {"loc": "upper left", "bbox_to_anchor": (-0.16, -0.34), "borderaxespad": 0, "columnspacing": 1}
     axes[-1, 1].legend(ncols=2, fontsize=SMALL, frameon=False, **below)
-    ends = {spec.label: float(np.median(_ratios(plan, final, spec, ares))) for spec in systems}
+    ends = {spec.label: float(np.median(ratios(plan, final, spec.label, ares))) for spec in systems}
     caption = (
         f"Left: the share of each policy's regret that {ares} saves on the same path in {plan.rounds:,} rounds; boxes "
         "span the quartiles, whiskers 5 to 95 %, and a triangle gives the median of a box that leaves the scale. "
@@ -97,23 +97,22 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
 
 
 def _only_paths(plan: Plan, tables: Tables) -> Sheet:
-    """Draw regret over rounds, one panel a system."""
+    """Draw regret over rounds, one panel per system."""
     systems, shown = _present(plan, tables.regret), _shown(plan)
     columns = min(2, len(systems))
     rows = math.ceil(len(systems) / columns)
-    sheet = Sheet(figsize=(WIDTH, 2.2 * rows + 0.6 + 0.17 * math.ceil(len(shown) / 3)), layout="constrained")
-    axes = sheet.subplots(rows, columns, squeeze=False, sharey=True)
+    height = 2.2 * rows + 0.6 + 0.17 * math.ceil(len(shown) / 3)
+    sheet, axes = panels(height, rows, columns, squeeze=False, sharey=True)
     for axis, spec in zip(axes.flat, systems, strict=False):
-        plain_axis(axis, _heading(spec), f"regret / {plan.baseline}")
+        plain_axis(axis, _heading(spec), f"regret / {plan.baseline}", "round")
         _paths(axis, plan, tables, spec)
-        axis.set_xlabel("round", fontsize=SMALL)
     for axis in axes.flat[len(systems) :]:
         axis.set_axis_off()
     sheet.legend(handles=axes[0, 0].get_lines(), ncols=3, **LEGEND)
     return sheet
 
 
-def _boxes(axis: Axes, saved: dict[str, npt.NDArray[np.float64]], bottom: float) -> None:
+def _boxes(axis: Axes, saved: dict[str, Array], bottom: float) -> None:
     """Draw box plots of what ARES saves against each other policy; a box below the scale becomes a number."""
     axis.axhline(0, color="#777777", lw=0.8, zorder=0)
     for place, (label, values) in enumerate(saved.items()):
@@ -133,7 +132,7 @@ def _boxes(axis: Axes, saved: dict[str, npt.NDArray[np.float64]], bottom: float)
 
 
 def _paths(axis: Axes, plan: Plan, tables: Tables, spec: SystemSpec) -> None:
-    """Draw median regret over rounds, relative to the baseline's where that has lost anything."""
+    """Draw median regret over rounds, relative to the baseline's where that is positive."""
     regret = tables.regret.filter(pl.col("system") == spec.label)
     base = regret.filter((pl.col("policy") == plan.baseline) & (pl.col("regret") > 0))
     ratios = regret.join(base.select("run", "round", base="regret"), on=["run", "round"])
@@ -155,8 +154,7 @@ def _widths(plan: Plan, tables: Tables) -> _Drawn:
         return None
     means = detail.group_by("system", "arm", "round").agg(pl.col("width", "window").mean()).sort("arm", "round")
     arms = range(max(spec.system.arm_count for spec in systems))
-    sheet = Sheet(figsize=(WIDTH, 1.4 * len(systems) + 0.7), layout="constrained")
-    axes = sheet.subplots(len(systems), 2, squeeze=False, sharex=True, sharey="col")
+    sheet, axes = panels(1.4 * len(systems) + 0.7, len(systems), 2, squeeze=False, sharex=True, sharey="col")
     for row, spec in zip(axes, systems, strict=True):
         part = means.filter(pl.col("system") == spec.label)
         for axis, name, sign in zip(row, ("width", "window"), "us", strict=True):
@@ -197,8 +195,8 @@ def _errors(plan: Plan, tables: Tables) -> _Drawn:
     means = runs.group_by("system", "policy", "arm").agg(mean=mean, spread=spread)
     means = means.with_columns(window=pl.col("policy").replace_strict(windows, return_dtype=pl.Int64)).sort("window")
     columns = max(spec.system.arm_count for spec in systems)
-    sheet = Sheet(figsize=(max(WIDTH, 2.4 * columns), 1.45 * len(systems) + 0.4), layout="constrained")
-    axes = sheet.subplots(len(systems), columns, squeeze=False, sharex=True)
+    size = {"height": 1.45 * len(systems) + 0.4, "width": max(WIDTH, 2.4 * columns)}
+    sheet, axes = panels(rows=len(systems), columns=columns, **size, squeeze=False, sharex=True)
     changes = []
     for row, spec in zip(axes, systems, strict=True):
         limit = _or_none(lambda system: np.sqrt(2 / math.pi * window_errors(system, max(windows.values()))), spec)
@@ -225,9 +223,9 @@ def _errors(plan: Plan, tables: Tables) -> _Drawn:
 
 
 def _best(plan: Plan, tables: Tables) -> _Drawn:
-    """Draw the final regret of the learners that use contexts, beside the oracles and the lower bound."""
+    """Draw the final regret of the learners that use contexts, with the oracles and the lower bound."""
     final, systems = final_regret(plan, tables), plan.systems
-    claims = {spec.label: registry()[spec.policy].claims for spec in plan.policies if spec.policy != "pies"}
+    claims = {spec.label: spec.claims for spec in plan.policies if spec.policy != "pies"}
     learners = [label for label, claim in claims.items() if claim.uses_contexts and not claim.needs_system]
     if "ARES" in learners and "ARES (noise estimated)" in learners:  # as good as the same point
         learners.remove("ARES (noise estimated)")
@@ -235,14 +233,13 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     shown = list(dict.fromkeys([plan.baseline, *learners, *informed]))[1:]
     if not learners or not shown:
         return None
-    sheet = Sheet(figsize=(WIDTH, 4.6), layout="constrained")
-    axis = sheet.subplots()
-    plain_axis(axis, "", f"final regret / {plan.baseline}")
+    sheet, axis = panels(4.6)
+    plain_axis(axis, y=f"final regret / {plan.baseline}")
     axis.axhline(1, color=colour(plan.baseline), lw=1.2, label=plan.baseline)
     bounds: dict[str, float] = {}
     for place, spec in enumerate(systems):
         for i, label in enumerate(shown):
-            values = _ratios(plan, final, spec, label)
+            values = ratios(plan, final, spec.label, label)
             x = place + 0.8 * ((i + 0.5) / len(shown) - 0.5)
             if values.min() > 0:
                 low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
@@ -252,7 +249,7 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
                 above = i % 2 == 0  # neighbours have their numbers on different sides
                 where: dict[str, Any] = {"xytext": (0, 3 if above else -4), "va": "bottom" if above else "top"}
                 look = {"textcoords": "offset points", "ha": "center", "size": SMALL}
-                axis.annotate(_number(middle), (x, high if above else low), **where, **look)
+                axis.annotate(number(middle), (x, high if above else low), **where, **look)
         bound, base = _or_none(full_information_regret, spec), final[spec.label, plan.baseline].mean()
         if bound is not None and bound.value > 0 and base > 0:
             bounds[spec.label] = bound.value * plan.rounds / base
@@ -291,40 +288,30 @@ def _shown(plan: Plan) -> list[str]:
     return [spec.label for spec in plan.policies if spec.label not in hidden]
 
 
-def _ratios(plan: Plan, final: _Final, spec: SystemSpec, label: str) -> npt.NDArray[np.float64]:
-    """Return final regret over the baseline's, run by run, where the baseline lost anything; NaN if nowhere."""
-    regret, base = final[spec.label, label], final[spec.label, plan.baseline]
-    return regret[base > 0] / base[base > 0] if (base > 0).any() else np.full(1, np.nan)
-
-
-def _saved(final: _Final, spec: SystemSpec, ares: str, other: str) -> npt.NDArray[np.float64]:
-    """Return the percentage of another policy's regret that ARES saves, run by run, where the other lost anything."""
+def _saved(final: Final, spec: SystemSpec, ares: str, other: str) -> Array:
+    """Return the percentage of another policy's regret that ARES saves, run by run, where the other has regret."""
     mine, theirs = final[spec.label, ares], final[spec.label, other]
     return 100 * (1 - mine[theirs > 0] / theirs[theirs > 0])
 
 
-def _winners(plan: Plan, final: _Final) -> str:
-    """Say which policy that does not know the system has the smallest median ratio on each system."""
-    free = [spec.label for spec in plan.policies if not registry()[spec.policy].claims.needs_system]
+def _winners(plan: Plan, final: Final) -> str:
+    """Return a sentence: which policy that does not know the system has the smallest median ratio on each."""
+    free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
     winners: dict[str, dict[str, float]] = {}
     for spec in plan.systems:
         if free and (final[spec.label, plan.baseline] > 0).any():
-            least, best = min((float(np.median(_ratios(plan, final, spec, label))), label) for label in free)
+            least, best = min((float(np.median(ratios(plan, final, spec.label, label))), label) for label in free)
             winners.setdefault(best, {})[spec.label] = least
-    named = "; ".join(f"{label}, {_words(ratios)}" for label, ratios in winners.items())
+    named = "; ".join(f"{label}, {_words(least)}" for label, least in winners.items())
     return f" Of the policies that do not know the system, the smallest ratios are those of {named}." if named else ""
 
 
 def _words(values: dict[str, float]) -> str:
-    return ", ".join(f"{_number(value)} ({name})" for name, value in values.items() if not math.isnan(value))
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    return ", ".join(f"{number(value)} ({name})" for name, value in values.items() if not math.isnan(value))
 
 
 def _or_none(function: Callable[[LinearGaussianSystem], Any], spec: SystemSpec) -> Any:
-    """Return what a function says of a system, or None where the system has no such thing."""
+    """Return a function of a system, or None where it does not exist for the system."""
     try:
         return function(spec.system)
     except UndertowError:
@@ -336,7 +323,5 @@ def _heading(spec: SystemSpec) -> str:
     steady = _or_none(lambda system: system.steady_state, spec)
     if steady is None:
         return spec.label
-    c, P = spec.system.arms, steady.prediction_covariance
-    noise = float((np.diag(c @ P @ c.T) + spec.system.reward_noise).max())
-    radius = float(np.abs(np.linalg.eigvals(steady.closed_loop)).max())
+    noise, radius = true_noise_bound(spec.system) ** 2, spectral_radius(steady.closed_loop)
     return f"{spec.label}:  max c'Pc + σ² = {noise:.1f},  ρ(Γ − ΓKC) = {radius:.2f}"

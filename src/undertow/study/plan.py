@@ -1,11 +1,10 @@
 """What a study runs, as data: systems, policies with parameters, rounds, runs, a seed.
 
-A plan is written in TOML. Every system and policy may have a `grid`, a table of lists; it then stands for one entry per
+A plan is written in TOML. Every system and policy may have a `grid`, a table of lists; it then expands to one entry per
 combination, and its `label` may name the parameters: `label = "PIES({window})"`.
 """
 
 import hashlib
-import importlib.metadata
 import importlib.resources
 import inspect
 import itertools
@@ -18,45 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from undertow import _checks
+from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
-from undertow.policies import LivePolicy, make, registry
+from undertow.policies import LivePolicy, registry
+from undertow.reporting.folders import versions
 from undertow.system import LinearGaussianSystem, paper_system, random_system
 from undertow.theory import true_noise_bound
 
-__all__ = ["Plan", "PolicySpec", "SystemSpec", "paper_plan", "policy_specs", "read_plan", "read_toml"]
+__all__ = ["Plan", "SystemSpec", "build_for", "contenders_of", "paper_plan", "read_plan", "read_toml"]
 
-_VERSIONED = ("undertow", "numpy", "numba", "scipy", "polars")
 _CHUNK_NUMBERS = 2_000_000  # how many numbers a chunk of runs may sample
+_SINGLE = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline")  # entries of a plan
 
 
 @dataclass(frozen=True)
 class SystemSpec:
-    """A system with the name that tables and figures give it."""
+    """A system with its label in tables and figures."""
 
     label: str
     system: LinearGaussianSystem
-
-
-@dataclass(frozen=True)
-class PolicySpec:
-    """A policy by name, its parameters, and whether widths, windows and errors are recorded too."""
-
-    label: str
-    policy: str
-    parameters: Mapping[str, Any]
-    detail: bool = False
-
-    def build(self, system: LinearGaussianSystem, seed: int) -> LivePolicy:
-        """Make the policy for a system: numbers of arms and contexts are filled in, and what `"system"` stands for."""
-        entry = registry()[self.policy]
-        parameters = dict(self.parameters)
-        if parameters.get("noise_bound") == "system":
-            parameters["noise_bound"] = true_noise_bound(system)
-        if entry.claims.needs_system:
-            return make(self.policy, system, rng=seed, **parameters)
-        if "context_dim" in entry.parameters:
-            parameters.setdefault("context_dim", system.context_dim)
-        return make(self.policy, arms=system.arm_count, rng=seed, **parameters)
 
 
 @dataclass(frozen=True)
@@ -65,7 +44,7 @@ class Plan:
 
     name: str
     systems: Sequence[SystemSpec]
-    policies: Sequence[PolicySpec]
+    policies: Sequence[Contender]
     rounds: int = 10_000
     burn_in: int = 0
     runs: int = 100
@@ -90,7 +69,7 @@ class Plan:
             raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r}")
         for system, policy in itertools.product(self.systems, self.policies):  # every mistake before any work
             try:
-                policy.build(system.system, self.seed)
+                build_for(policy, system.system, self.seed)
             except (InvalidInputError, TypeError) as error:
                 raise InvalidInputError(f"policy {policy.label!r} on system {system.label!r}: {error}") from error
 
@@ -112,30 +91,23 @@ class Plan:
         """Return the plan with every system and parameter written out, and the versions that will run it."""
         return {
             "format": "undertow.plan",
-            "name": self.name,
-            "rounds": self.rounds,
-            "burn_in": self.burn_in,
-            "runs": self.runs,
-            "seed": self.seed,
-            "checkpoints": self.checkpoints,
-            "baseline": self.baseline,
+            **{name: getattr(self, name) for name in _SINGLE},
             "systems": [{"label": spec.label, "system": spec.system.to_dict()} for spec in self.systems],
             "policies": [
                 {"label": s.label, "policy": s.policy, "parameters": dict(s.parameters), "detail": s.detail}
                 for s in self.policies
             ],
-            "versions": {name: importlib.metadata.version(name) for name in _VERSIONED},
+            "versions": versions(),
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Plan":
         """Build a plan from what `to_dict` returned."""
-        known = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline")
-        systems = [(entry["label"], LinearGaussianSystem.from_dict(entry["system"])) for entry in content["systems"]]
+        load = LinearGaussianSystem.from_dict
         return cls(
-            systems=[SystemSpec(*entry) for entry in systems],
-            policies=[PolicySpec(**entry) for entry in content["policies"]],
-            **{name: content[name] for name in known},
+            systems=[SystemSpec(entry["label"], load(entry["system"])) for entry in content["systems"]],
+            policies=[Contender(**entry) for entry in content["policies"]],
+            **{name: content[name] for name in _SINGLE},
         )
 
     def to_json(self) -> str:
@@ -144,7 +116,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """A short name that changes with anything that could change a result."""
+        """A short hash that changes with anything that could change a result."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=4).hexdigest()
 
     def select(self, policies: Sequence[str] = (), systems: Sequence[str] = (), **changes: Any) -> "Plan":
@@ -163,13 +135,20 @@ class Plan:
         return replace(self, policies=kept, systems=chosen, baseline=baseline, **given)
 
     def _labels(self, word: str) -> list[str]:
-        """Return the labels of the policies that a word stands for."""
+        """Return the labels of the policies that a word selects."""
         exact = [spec.label for spec in self.policies if spec.label == word]
         found = exact or [s.label for s in self.policies if word.lower() in (s.label.lower(), s.policy)]
         if not found:
             labels = ", ".join(repr(spec.label) for spec in self.policies)
             raise InvalidInputError(f"policies: the plan has no {word!r}; it has {labels}")
         return found
+
+
+def build_for(contender: Contender, system: LinearGaussianSystem, seed: int) -> LivePolicy:
+    """Make a policy for a system; a noise bound of "system" is the system's own."""
+    if contender.parameters.get("noise_bound") == "system":
+        contender = replace(contender, parameters={**contender.parameters, "noise_bound": true_noise_bound(system)})
+    return contender.build(system=system, arms=system.arm_count, context_dim=system.context_dim, rng=seed)
 
 
 def paper_plan(psi: Sequence[float] = (1, 2, 3, 4)) -> Plan:
@@ -181,7 +160,7 @@ def paper_plan(psi: Sequence[float] = (1, 2, 3, 4)) -> Plan:
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a file that is meant to be a plan, without looking at what it says."""
+    """Read a TOML file, without checking that it is a plan."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -190,40 +169,38 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidInputError(f"{os.fspath(path)}: not a plan in TOML ({error})") from error
 
 
-def policy_specs(content: Mapping[str, Any]) -> list[PolicySpec]:
+def contenders_of(content: Mapping[str, Any]) -> list[Contender]:
     """Return the policies of a plan's content, grids written out."""
-    return [_policy(entry) for raw in _entries(content, "policies") for entry in _grid(raw, "policies")]
+    return [_policy(entry) for entry in _entries(content, "policies")]
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan from a TOML file."""
-    name, content = os.fspath(path), read_toml(path)
-    content.setdefault("name", Path(path).stem)
+    content = {"name": Path(path).stem} | read_toml(path)
     try:
         return _plan(content, Path(path).parent)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{name}: {error}") from error
+        raise InvalidInputError(f"{os.fspath(path)}: {error}") from error
 
 
 def _plan(content: dict[str, Any], folder: Path) -> Plan:
-    known = {"name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline", "systems", "policies"}
+    known = {*_SINGLE, "systems", "policies"}
     if unknown := sorted(content.keys() - known):
         raise InvalidInputError(f"{unknown[0]}: a plan has no such entry; it has {', '.join(sorted(known))}")
-    systems = [_system(entry, folder) for raw in _entries(content, "systems") for entry in _grid(raw, "systems")]
-    policies = policy_specs(content)
-    rest = {name: value for name, value in content.items() if name not in ("systems", "policies")}
-    return Plan(systems=systems, policies=policies, **rest)
+    systems = [_system(entry, folder) for entry in _entries(content, "systems")]
+    return Plan(**content | {"systems": systems, "policies": contenders_of(content)})
 
 
 def _entries(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the systems or the policies of a plan's content, grids written out."""
     entries = content.get(name)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInputError(f"{name}: expected tables, each begun by [[{name}]], got {entries!r:.60}")
-    return entries
+    return [entry for raw in entries for entry in _grid(raw, name)]
 
 
 def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Write out an entry's grid, one entry per combination, with its label filled in."""
+    """Expand an entry's grid to one entry per combination, each with its label."""
     plain = {name: value for name, value in raw.items() if name not in ("grid", "label")}
     grid = raw.get("grid", {})
     if not isinstance(grid, dict) or not all(isinstance(values, list) and values for values in grid.values()):
@@ -240,18 +217,16 @@ def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     return entries
 
 
-def _policy(entry: dict[str, Any]) -> PolicySpec:
-    entry = dict(entry)
+def _policy(entry: dict[str, Any]) -> Contender:
     label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
     if not isinstance(name, str) or name not in registry():
         raise InvalidInputError(f"policies: no policy is called {name!r}; known are {', '.join(sorted(registry()))}")
     if given := next((given for given in ("arms", "rng") if given in entry), None):
         raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; leave it out")
-    return PolicySpec(label, name, entry, _checks.flag("detail", detail))
+    return Contender(label, name, entry, _checks.flag("detail", detail))
 
 
 def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
-    entry = dict(entry)
     label, kind = entry.pop("label"), entry.pop("kind", None)
     makers: dict[Any, Callable[..., LinearGaussianSystem]] = {
         "paper": paper_system,

@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from undertow.policies import registry
-from undertow.study.drawing import Figure, colour
-from undertow.study.page import count, duration, figures_html, listed, number, text, write_page
+from undertow.reporting.figure import Figure, colour
+from undertow.reporting.numbers import count, duration, listed, number
+from undertow.reporting.page import figures_html, text, write_page
+from undertow.study.chunks import Tables
+from undertow.study.claims import Claim
 from undertow.study.plan import Plan
-from undertow.study.runner import Tables
-
-if TYPE_CHECKING:
-    from undertow.study.claims import Claim
 
 __all__ = ["write_report"]
 
@@ -26,11 +24,11 @@ _DEPARTURES = {
     "without it long windows are penalised away.",
     "A8": "Every arm is played once before windows are compared. A cost of 0 that was never computed would win every "
     "minimum.",
-    "A10": "PIES goes on learning after its first rounds; the paper does not say, but its figures fit nothing else.",
+    "A10": "PIES keeps learning after its first rounds; the paper does not say, but its figures fit nothing else.",
     "A11": "Regret is counted in expected rewards: the same mean as with the rewards' noise, but less scatter.",
     "A16": "Every window learns from every round, with zeros where there was no context yet; only filled windows may "
     "be chosen.",
-    "A17": "“ARES (noise estimated)” finds B_R from its own errors, since outside a simulation nobody knows it.",
+    "A17": "“ARES (noise estimated)” finds B_R from its own errors, since it is unknown outside a simulation.",
     "T1": "The width e is a heuristic. Its proof takes the filter's errors for uncorrelated in time, and they are not.",
     "T5": "The lower bound is the exact regret of a filter that sees every reward. The printed bound exceeds the "
     "regret of the oracle that it is meant to bound.",
@@ -41,22 +39,13 @@ def write_report(
     plan: Plan,
     tables: Tables,
     headline: pl.DataFrame,
-    claims: "Sequence[Claim]",
+    claims: Sequence[Claim],
     figures: Sequence[Figure],
     folder: Path,
 ) -> Path:
-    """Write the report of a study to `folder / "report.html"`, and return the file.
+    """Write the report of a study to `folder / "report.html"`, with its figures embedded, and return the file.
 
-    Parameters
-    ----------
-    plan, tables
-        What was run, and what came out.
-    headline
-        policy, system, median, relative, low, high, mean, error: one row per policy and system.
-    claims
-        The paper's statements with what was measured; may be empty.
-    figures
-        Figures already written; they are put into the page.
+    `headline` is a table as `undertow.study.summary.headline` makes it; `claims` may be empty.
     """
     paper = plan.name == "paper"
     title = "The paper's evaluation, repeated" if paper else f"Study: {plan.name}"
@@ -72,8 +61,8 @@ def write_report(
     return write_page(title, parts, folder / "report.html")
 
 
-def _summary(plan: Plan, headline: pl.DataFrame, claims: "Sequence[Claim]") -> str:
-    """Say in a paragraph what was run and what came out first."""
+def _summary(plan: Plan, headline: pl.DataFrame, claims: Sequence[Claim]) -> str:
+    """Return a paragraph on what was run and the main result."""
     words = [
         f"{count(len(plan.policies), 'policy', 'policies')} played {count(plan.rounds, 'round')} on each of "
         f"{count(len(plan.systems), 'system')} ({listed(spec.label for spec in plan.systems)}), in "
@@ -104,14 +93,12 @@ def _headline(plan: Plan, headline: pl.DataFrame) -> str:
     names = '<th scope="col">relative</th><th scope="col">regret</th>' * len(plan.systems)
     rows = []
     for spec in plan.policies:
-        knows = registry()[spec.policy].claims.needs_system
-        row = (
-            f'<th scope="row"><span class="dot" style="background:{colour(spec.label)}"></span>{text(spec.label)}</th>'
-        )
+        knows = spec.claims.needs_system
+        dot = f'<span class="dot" style="background:{colour(spec.label)}"></span>'
+        row = f'<th scope="row">{dot}{text(spec.label)}</th>'
         for system in plan.systems:
-            cell = cells.get((spec.label, system.label))
-            winner = best[system.label]
-            row += _cell(cell, best=winner is not None and winner["policy"] == spec.label)
+            cell = cells[spec.label, system.label]
+            row += _cell(cell, best=cell == best[system.label])
         rows.append(f'<tr class="{"knows" if knows else "learns"}">{row}</tr>')
     note = (
         f"Relative: the median over runs of regret divided by that of {plan.baseline} on the same path, with a 95 % "
@@ -122,26 +109,22 @@ def _headline(plan: Plan, headline: pl.DataFrame) -> str:
     return f'<p>{text(note)}</p>\n<div class="scroll">{table}</div>'
 
 
-def _cell(cell: dict[str, Any] | None, *, best: bool) -> str:
-    if cell is None:
-        return '<td class="first">–</td><td>–</td>'
-    relative = number(cell["relative"])
-    interval = f"{number(cell['low'])} – {number(cell['high'])}"
-    shown = f"<b>{relative}</b>" if best else relative
-    spread = "" if cell["low"] == cell["high"] else f"<small>{interval}</small>"
-    mark = " best" if best else ""
-    return f'<td class="first{mark}">{shown}{spread}</td><td class="{mark.strip()}">{number(cell["median"])}</td>'
+def _cell(cell: dict[str, Any], *, best: bool) -> str:
+    relative, low, high, regret = (number(cell[name]) for name in ("relative", "low", "high", "median"))
+    shown, mark = (f"<b>{relative}</b>", "best") if best else (relative, "")
+    spread = "" if cell["low"] == cell["high"] else f"<small>{low} – {high}</small>"
+    return f'<td class="{f"first {mark}".strip()}">{shown}{spread}</td><td class="{mark}">{regret}</td>'
 
 
 def _best(plan: Plan, headline: pl.DataFrame, system: str) -> dict[str, Any] | None:
     """Return the row of the least relative regret on a system, among policies that do not know it."""
-    free = [spec.label for spec in plan.policies if not registry()[spec.policy].claims.needs_system]
+    free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
     rows = headline.filter((pl.col("system") == system) & pl.col("policy").is_in(free))
     finite = rows.filter(pl.col("relative").is_finite()).sort("relative", maintain_order=True)
     return next(finite.iter_rows(named=True), None)
 
 
-def _claims(claims: "Sequence[Claim]") -> str:
+def _claims(claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
     words = {True: ("yes", "✓ holds"), False: ("no", "✗ does not hold"), None: ("open", "not tested in this plan")}
@@ -151,9 +134,8 @@ def _claims(claims: "Sequence[Claim]") -> str:
         cells = f'<td>{text(claim.statement)}</td><td class="{style}">{verdict}</td><td>{text(claim.measured)}</td>'
         rows.append(f"<tr><td>{claim.number}</td>{cells}</tr>")
     head = "".join(f'<th scope="col">{name}</th>' for name in ("", "the paper says", "here", "measured"))
-    table = (
-        f'<table class="claims">\n<thead><tr>{head}</tr></thead>\n<tbody>\n' + "\n".join(rows) + "\n</tbody></table>"
-    )
+    body = "\n".join(rows)
+    table = f'<table class="claims">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'
     return f'<h2>What the paper says, and what was found</h2>\n<div class="scroll">{table}</div>'
 
 
@@ -170,12 +152,12 @@ def _repeat(plan: Plan, tables: Tables) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in plan.to_dict()["versions"].items())
     facts = (
         f"Computing took {duration(tables.seconds)}, summed over all threads and machines. It ran with {versions}. "
-        "The file plan.json beside this page holds every system, every parameter and the seed; with the same versions "
-        "it gives the same numbers again:"
+        "The file plan.json next to this page holds every system, every parameter and the seed; with the same versions "
+        "it reproduces the same numbers:"
     )
     code = (
         "import json\nfrom pathlib import Path\nfrom undertow.study.plan import Plan\n"
-        "from undertow.study.runner import open_folder, run_plan\n\n"
+        "from undertow.study.chunks import open_folder, run_plan\n\n"
         'plan = Plan.from_dict(json.loads(Path("plan.json").read_text(encoding="utf-8")))\n'
         'tables = run_plan(plan, open_folder(plan, "again"))'
     )

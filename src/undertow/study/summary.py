@@ -1,4 +1,4 @@
-"""Numbers drawn from the tables of a study: what each policy lost, and by how much it differs from the baseline."""
+"""Summaries of a study's tables: the regret of each policy, and its difference from the baseline."""
 
 from collections.abc import Callable
 
@@ -6,20 +6,28 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from undertow.reporting.numbers import standard_error
+from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
-from undertow.study.runner import Tables
 
 __all__ = ["comparisons", "final_regret", "headline"]
 
 _RESAMPLES = 2000
 Array = npt.NDArray[np.float64]
+Final = dict[tuple[str, str], Array]
 
 
-def final_regret(plan: Plan, tables: Tables) -> dict[tuple[str, str], Array]:
-    """Return the regret after the last round, one number a run in order, by system and policy."""
+def final_regret(plan: Plan, tables: Tables) -> Final:
+    """Return the regret after the last round, one number per run in order, by system and policy."""
     last = tables.regret.filter(pl.col("round") == plan.rounds).sort("run")
     groups = last.partition_by("system", "policy", as_dict=True)
     return {(str(key[0]), str(key[1])): group["regret"].to_numpy() for key, group in groups.items()}
+
+
+def ratios(plan: Plan, final: Final, system: str, policy: str) -> Array:
+    """Return final regret over the baseline's, run by run, where the baseline has regret; NaN if nowhere."""
+    regret, base = final[system, policy], final[system, plan.baseline]
+    return regret[base > 0] / base[base > 0] if (base > 0).any() else np.full(1, np.nan)
 
 
 def headline(plan: Plan, tables: Tables) -> pl.DataFrame:
@@ -32,16 +40,14 @@ def headline(plan: Plan, tables: Tables) -> pl.DataFrame:
     rows = []
     for policy in plan.policies:
         for system in plan.systems:
-            regret = final[system.label, policy.label]
-            base = final[system.label, plan.baseline]
-            ratio = regret[base > 0] / base[base > 0]  # where the baseline has none, there is no ratio
-            low, high = bootstrap(ratio, np.median) if len(ratio) else (np.nan, np.nan)
+            regret, ratio = final[system.label, policy.label], ratios(plan, final, system.label, policy.label)
+            low, high = bootstrap(ratio, np.median)
             rows.append(
                 {
                     "policy": policy.label,
                     "system": system.label,
                     "median": float(np.median(regret)),
-                    "relative": float(np.median(ratio)) if len(ratio) else np.nan,
+                    "relative": float(np.median(ratio)),
                     "low": low,
                     "high": high,
                     "mean": float(regret.mean()),
@@ -62,22 +68,15 @@ def comparisons(plan: Plan, tables: Tables) -> pl.DataFrame:
         for policy in plan.policies:
             if policy.label != plan.baseline:
                 difference = final[system.label, policy.label] - final[system.label, plan.baseline]
-                low, high = bootstrap(difference, np.mean)
-                names = {"system": system.label, "policy": policy.label, "baseline": plan.baseline}
-                rows.append(names | {"difference": float(difference.mean()), "low": low, "high": high})
-    schema = {"system": pl.String, "policy": pl.String, "baseline": pl.String}
-    return pl.DataFrame(rows, schema=schema | dict.fromkeys(("difference", "low", "high"), pl.Float64))
-
-
-def standard_error(values: Array) -> float:
-    """Return the standard error of the mean; 0 for a single run."""
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+                labels = (system.label, policy.label, plan.baseline)
+                rows.append((*labels, float(difference.mean()), *bootstrap(difference, np.mean)))
+    names = dict.fromkeys(("system", "policy", "baseline"), pl.String)
+    schema = names | dict.fromkeys(("difference", "low", "high"), pl.Float64)
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def bootstrap(values: Array, statistic: Callable[..., Array]) -> tuple[float, float]:
     """Return the 95 % percentile interval of a statistic over resampled runs, with a fixed seed."""
-    rng = np.random.default_rng(0)
-    draws = rng.integers(len(values), size=(_RESAMPLES, len(values)))
-    resampled = statistic(values[draws], axis=1)
-    low, high = np.quantile(resampled, [0.025, 0.975])
+    draws = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
+    low, high = np.quantile(statistic(values[draws], axis=1), [0.025, 0.975])
     return float(low), float(high)

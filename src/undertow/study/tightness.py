@@ -1,15 +1,14 @@
-"""The figure that the paper's source mentions: how far above measured regret its upper bound lies."""
+"""The figure that the paper's source mentions: how far its upper bound lies above measured regret."""
 
 from pathlib import Path
 
-import matplotlib.figure
 import numpy as np
 import polars as pl
 
 from undertow.errors import NoStationaryLawError, NoSteadyStateError
-from undertow.study.drawing import Figure
+from undertow.reporting.figure import SMALL, Figure, panels, plain_axis, write_figure
+from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
-from undertow.study.runner import Tables
 from undertow.theory import printed_regret_bound
 
 __all__ = ["draw_tightness"]
@@ -19,12 +18,11 @@ _SYSTEMS = ("psi = 1", "psi = 4")
 
 
 def draw_tightness(plan: Plan, tables: Tables, folder: Path) -> Figure | None:
-    """Draw Corollary 1's bound over ARES's mean regret at psi = 1 and 4; nothing where the plan lacks them."""
+    """Draw Corollary 1's bound over ARES's mean regret at psi = 1 and 4; None if the plan lacks them."""
     systems = [spec for spec in plan.systems if spec.label in _SYSTEMS]
     if not systems or "ARES" not in {spec.label for spec in plan.policies}:
         return None
-    sheet = matplotlib.figure.Figure(figsize=(7.4, 2.9), layout="constrained")
-    axes = sheet.subplots(1, len(systems), squeeze=False, sharey=True)[0]
+    sheet, (axes,) = panels(2.9, columns=len(systems), squeeze=False, sharey=True)
     ends = []
     for axis, spec in zip(axes, systems, strict=True):
         ares = tables.regret.filter((pl.col("policy") == "ARES") & (pl.col("system") == spec.label))
@@ -38,19 +36,12 @@ def draw_tightness(plan: Plan, tables: Tables, folder: Path) -> Figure | None:
             axis.plot(rounds, bound / regret, color=hue, ls=dash, lw=1.6, label=f"s = {s}")
             if s == min(_WINDOWS):
                 ends.append(f"{bound[-1] / regret[-1]:.1g} ({spec.label})")
-        axis.set_title(spec.label, loc="left", fontsize=9)
-        axis.set_xlabel("round", fontsize=8)
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
+        plain_axis(axis, spec.label, x="round")
     axes[0].set_yscale("log")
-    axes[0].set_ylabel("bound / measured regret", fontsize=8)
-    axes[-1].legend(frameon=False, fontsize=8)
-    (folder / "figures").mkdir(exist_ok=True)
-    files = [folder / "figures" / f"tightness.{kind}" for kind in ("png", "svg")]
-    sheet.savefig(files[0], dpi=160)
-    sheet.savefig(files[1], metadata={"Date": None})
+    axes[0].set_ylabel("bound / measured regret", fontsize=SMALL)
+    axes[-1].legend(frameon=False, fontsize=SMALL)
     caption = (
         "Upper bound of Corollary 1 as printed, at δ = 0.1, over ARES's mean regret. The bound is of no practical use: "
         f"even at s = 1 it ends a factor of {' and '.join(ends)} above what is measured, and grows faster than regret."
     )
-    return Figure("tightness", "How tight the paper's upper bound is", caption, files[0], files[1])
+    return write_figure(sheet, "tightness", "How tight the paper's upper bound is", caption, folder)

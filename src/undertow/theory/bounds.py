@@ -16,23 +16,6 @@ from undertow.system import LinearGaussianSystem
 from undertow.theory.oracles import context_oracle_regret
 from undertow.window import window_weights
 
-__all__ = [
-    "BoundTerms",
-    "StackedContexts",
-    "bias_factor",
-    "bound_terms",
-    "corrected_regret_bound",
-    "cost_inequality",
-    "model_error_bound",
-    "noise_width",
-    "norm_bound",
-    "prediction_error_bound",
-    "printed_regret_bound",
-    "regret_rate",
-    "stacked_contexts",
-    "true_noise_bound",
-]
-
 _MOST_CONTEXTS = 20_000  # entries of a stacked window whose covariance still fits into memory
 
 
@@ -82,7 +65,7 @@ class BoundTerms(NamedTuple):
     B_u
         B̄_u = √(2p log(1 + nL/(λp))), from the elliptic potential lemma.
     B_b, B_b_known
-        B̄_b with the system's own B_β(s), and the same with the bound **B**_β that the learner is told.
+        B̄_b with the system's own B_β(s), and the same with the bound **B**_β that the learner is given.
     B_e
         B̄_e, the same without the bias.
     B_s
@@ -132,7 +115,7 @@ def bias_factor(system: LinearGaussianSystem, window: int) -> float:
 
 
 def true_noise_bound(system: LinearGaussianSystem) -> float:
-    """Return the smallest B_R with B_R² ≥ c_a'Pc_a + σ² for every arm (Assumption 5): what the paper tells ARES.
+    """Return the smallest B_R with B_R² ≥ c_a'Pc_a + σ² for every arm (Assumption 5): what the paper gives to ARES.
 
     Examples
     --------
@@ -149,10 +132,8 @@ def noise_width(
 ) -> float:
     """Return e = √(2B_R² log(det V^½ / (δ det(λI)^½))) + λB_G √tr V⁻¹ (Eq. e_def), a heuristic (T1)."""
     V, λ = _gram(V), _checks.number("ridge", ridge, above=0)
-    B_R, B_G = (
-        _checks.number("noise_bound", noise_bound, least=0),
-        _checks.number("weight_bound", weight_bound, least=0),
-    )
+    B_R = _checks.number("noise_bound", noise_bound, least=0)
+    B_G = _checks.number("weight_bound", weight_bound, least=0)
     x = math.log(1 / _checks.fraction("confidence", confidence)) + np.linalg.slogdet(V)[1] / 2
     noise = math.sqrt(2 * B_R**2 * (x - len(V) * math.log(λ) / 2))
     return float(noise + λ * B_G * math.sqrt(np.trace(np.linalg.inv(V))))
@@ -171,14 +152,12 @@ def model_error_bound(
     """Return b = e + √(N_a g) B_β √tr(I − λV⁻¹), the bound on ‖Ĝ − G‖_V (Eq. probabilistic_bound, and b_def).
 
     `bias` stands for √g(δ/N_a) B_β(s), a bound on |β|: with the system's own B_β(s) it is the b of Theorem 1, with a
-    bound that the learner is told the **b** of Theorem 2.
+    bound that the learner is given the **b** of Theorem 2.
     """
     e = noise_width(V, noise_bound=noise_bound, confidence=confidence, ridge=ridge, weight_bound=weight_bound)
-    V = _gram(V)
+    V, n, β = _gram(V), _checks.integer("plays", plays, least=0), _checks.number("bias", bias, least=0)
     spread = max(len(V) - ridge * float(np.trace(np.linalg.inv(V))), 0.0)
-    return e + math.sqrt(_checks.integer("plays", plays, least=0)) * _checks.number("bias", bias, least=0) * math.sqrt(
-        spread
-    )
+    return e + math.sqrt(n) * β * math.sqrt(spread)
 
 
 def prediction_error_bound(model_error: float, V: npt.ArrayLike, inputs: npt.ArrayLike) -> float:

@@ -12,8 +12,6 @@ from undertow.kalman import steady_state
 from undertow.system import LinearGaussianSystem
 from undertow.theory.oracles import Estimate, greedy_regret
 
-__all__ = ["lower_bound", "printed_lower_bound", "repaired_lower_bound"]
-
 
 def lower_bound(system: LinearGaussianSystem, rounds: int, *, context_first: bool = False) -> Estimate:
     """Return n κ(P̃), which no policy's expected regret is below in the stationary regime, with its numerical error.
@@ -37,19 +35,21 @@ def repaired_lower_bound(system: LinearGaussianSystem, rounds: int) -> float:
 
     For arms with the same mean reward, as in the paper.
 
-    With ζ = (A_i z̃, A_j z) ~ N(0, Σ_ij), a mistake is ζ > 0 for some i ≠ j and costs a coordinate of A_j z. Since
-    ζ'Σ⁻¹ζ ≤ τ‖ζ‖², τ = tr Σ_ij⁻¹, each pair loses at least (2π)^{−(k−1)} |Σ_ij|^{−½} (½√(2π/τ))^{2k−3} / τ a round. The
-    print drops the halves of the half-line integrals, uses the determinant of a conditional covariance for a joint
-    density, and multiplies by an unconditional mean gap.
+    With ζ = (A_i z̃, A_j z) ~ N(0, Σ_ij) (Eq. oracle_covariance), a mistake is ζ > 0 for some i ≠ j and costs a
+    coordinate of A_j z. Since ζ'Σ⁻¹ζ ≤ τ‖ζ‖², τ = tr Σ_ij⁻¹, each pair loses at least
+    (2π)^{−(k−1)} |Σ_ij|^{−½} (½√(2π/τ))^{2k−3} / τ per round. The print drops the halves of the half-line integrals,
+    uses the determinant of a conditional covariance for a joint density, and multiplies by an unconditional mean gap.
     """
     n = _checks.integer("rounds", rounds, least=1)
     k = system.arm_count
     means = system.arms @ system.stationary_mean + system.reward_offset
     if np.ptp(means) > 1e-9 * max(1.0, float(np.abs(means).max())):
         raise InvalidInputError("system: the repaired bound is for arms with the same mean reward; use lower_bound")
-    total = 0.0
+    Z, total = system.stationary_covariance, 0.0
+    Zt = Z - _error_covariance(system, False)
     for i, j in itertools.permutations(range(k), 2):
-        Σ = _pair_covariance(system, i, j)
+        A_i, A_j = _differences(system, i), _differences(system, j)
+        Σ = np.block([[A_i @ Zt @ A_i.T, A_i @ Zt @ A_j.T], [A_j @ Zt @ A_i.T, A_j @ Z @ A_j.T]])
         eigenvalues = np.linalg.eigvalsh(Σ)
         if eigenvalues[0] > 1e-10 * eigenvalues[-1]:
             τ = float((1 / eigenvalues).sum())
@@ -65,8 +65,7 @@ def printed_lower_bound(system: LinearGaussianSystem, rounds: int) -> float:
     """
     n = _checks.integer("rounds", rounds, least=1)
     Z, c, k = system.stationary_covariance, system.arms, system.arm_count
-    Zt = Z - _error_covariance(system, False)
-    total = 0.0
+    Zt, total = Z - _error_covariance(system, False), 0.0
     for i, j in itertools.permutations(range(k), 2):
         A_i, A_j = _differences(system, i), _differences(system, j)
         S = A_j @ Z @ A_j.T
@@ -95,11 +94,3 @@ def _error_covariance(system: LinearGaussianSystem, context_first: bool) -> Floa
 def _differences(system: LinearGaussianSystem, arm: int) -> FloatArray:
     """A_i: the arm minus each other, (k − 1, d)."""
     return np.asarray(system.arms[arm] - np.delete(system.arms, arm, axis=0))
-
-
-def _pair_covariance(system: LinearGaussianSystem, i: int, j: int) -> FloatArray:
-    """Σ_ij, the covariance of (A_i z̃, A_j z) (Eq. oracle_covariance)."""
-    A_i, A_j = _differences(system, i), _differences(system, j)
-    Z = system.stationary_covariance
-    Zt = Z - _error_covariance(system, False)
-    return np.block([[A_i @ Zt @ A_i.T, A_i @ Zt @ A_j.T], [A_j @ Zt @ A_i.T, A_j @ Z @ A_j.T]])

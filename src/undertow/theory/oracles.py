@@ -1,4 +1,4 @@
-"""What the oracles lose for ever: regret in closed form.
+"""Regret of the oracles in closed form.
 
 An oracle that plays the arm with the largest forecast of a filter with error covariance P loses, in each round of the
 stationary regime,
@@ -21,15 +21,6 @@ from undertow._checks import FloatArray
 from undertow.kalman import steady_state
 from undertow.riccati import square_root
 from undertow.system import LinearGaussianSystem
-
-__all__ = [
-    "Estimate",
-    "context_oracle_regret",
-    "expected_maximum",
-    "full_information_regret",
-    "greedy_regret",
-    "random_regret",
-]
 
 _REPLICATES = 16
 _POINTS = 2**13  # Sobol' points per replicate

@@ -1,0 +1,95 @@
+"""`undertow trials`, `learners` and `live`: experiments of fixed design."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from undertow.cli.common import CORES, AsJson, Threads, app, console, numbers, watching, words
+
+
+@app.command()
+def trials(
+    family: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="paper, stable, unit-root, misspecified, missing, no-contexts, data …; may be repeated.",
+            show_default="all",
+        ),
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Problems per family.", show_default="its own number")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds per randomised policy, on each problem.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
+    policies: Annotated[
+        str, typer.Option(help="Policies to run, by label, separated by commas.", show_default="all")
+    ] = "",
+    threads: Threads = CORES,
+    out: Annotated[Path, typer.Option(help="Folder for results; they go to its subfolder trials/.")] = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure the regret of learners on the paper's systems, random systems, misspecified models and recorded data.
+
+    All families take tens of minutes; progress is shown. Shorten it with --family, --runs and --rounds.
+    """
+    from undertow.experiments.trials import run_trials, show, summarise, write
+    from undertow.reporting.folders import require_writable
+
+    require_writable(out)
+    size: dict[str, Any] = {"runs": runs, "seeds": seeds, "rounds": rounds}
+    with watching(as_json, "problems") as (progress, _):
+        table = run_trials(family or (), **size, policies=words(policies), threads=threads, progress=progress)
+    summary = summarise(table)
+    folder = write(out / "trials", table, summary)
+    if as_json:
+        print(json.dumps({"event": "done", "folder": str(folder), "summary": summary.to_dicts()}))
+    else:
+        console().print(show(summary))
+        print(f"tables: {folder}")
+
+
+@app.command()
+def learners(
+    rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
+    threads: Threads = CORES,
+    out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw how well learners forecast the paper's system, and which model Autopilot follows on which problem.
+
+    It takes minutes and shows its progress.
+    """
+    from undertow.experiments.learner_figures import draw_learners
+
+    with watching(as_json, "runs") as (progress, _):
+        drawings = draw_learners(out, rounds=rounds, threads=threads, progress=progress)
+    for drawing in drawings:
+        if as_json:
+            print(json.dumps({"event": "done", "png": str(drawing.png), "caption": drawing.caption}))
+        else:
+            print(f"{drawing.png}: {drawing.caption}")
+
+
+@app.command()
+def live(
+    psi: Annotated[str, typer.Option(help="The paper's systems to run, separated by commas.")] = "1,4",
+    runs: Annotated[int, typer.Option(min=1, help="Paths per system.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each path.")] = 10_000,
+    threads: Threads = CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the cost of missing contexts, and of binary and count rewards; print tables in Markdown.
+
+    It takes minutes and shows its progress.
+    """
+    from undertow.experiments.live import gap_table, reward_table
+
+    for number in numbers("psi", psi):
+        for make in (gap_table, reward_table):
+            with watching(as_json, "runs") as (progress, _):
+                table = make(number, runs=runs, rounds=rounds, threads=threads, progress=progress)
+            if as_json:
+                rows = {label: values.tolist() for label, values in table.rows.items()}
+                print(json.dumps({"event": "done", "title": table.title, "columns": table.columns, "rows": rows}))
+            else:
+                print(f"\n{table.markdown()}")

@@ -1,0 +1,102 @@
+"""`undertow study` and `compare`: plans of systems and policies, run and reported."""
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from undertow.cli.common import CORES, AsJson, Cluster, Out, Workers, app, console, numbers, watching, words
+
+if TYPE_CHECKING:
+    from undertow.study.plan import Plan
+    from undertow.study.run import Outcome
+
+
+@app.command()
+def study(
+    psi: Annotated[str, typer.Option(help="The paper's systems to run, separated by commas.")] = "1,2,3,4",
+    runs: Annotated[int | None, typer.Option(help="Independent runs of each system.", show_default="100")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of each run.", show_default="10000")] = None,
+    policies: Annotated[
+        str,
+        typer.Option(help="Policies of the plan to run, by label or name, separated by commas.", show_default="all"),
+    ] = "",
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
+    threads: Workers = CORES,
+    out: Out = Path("out"),
+    cluster: Cluster = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Few and short runs: about a minute, plus one or two to compile the first time."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce the paper's evaluation, with additional policies, and write a report.
+
+    It takes minutes and shows its progress. If interrupted, the same command resumes and ends with the same numbers.
+    """
+    from undertow.study.plan import paper_plan
+
+    plan = paper_plan(psi=numbers("psi", psi))
+    if quick:
+        plan = plan.select(runs=8, rounds=2000, burn_in=1000)
+    plan = plan.select(words(policies), runs=runs, rounds=rounds, seed=seed)
+    _run(plan, out, threads, cluster, as_json)
+
+
+@app.command()
+def compare(
+    file: Annotated[Path, typer.Argument(help="A plan in TOML; docs/study.md describes it.")],
+    threads: Workers = CORES,
+    out: Out = Path("out"),
+    cluster: Cluster = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the comparison that a plan describes: systems, policies, grids of parameters."""
+    from undertow.study.plan import read_plan
+
+    _run(read_plan(file), out, threads, cluster, as_json)
+
+
+def _run(plan: "Plan", out: Path, threads: int, cluster: str | None, as_json: bool) -> None:
+    from undertow.reporting.folders import plain
+    from undertow.study.run import run_study
+
+    start = time.monotonic()
+    interrupted = "completed chunks are kept; run the same command again to resume"
+    with watching(as_json, "chunks", interrupted) as (progress, say):
+        outcome = run_study(plan, out, threads=threads, cluster=cluster, progress=progress, say=say)
+    seconds = time.monotonic() - start
+    if as_json:
+        rows = {"headline": outcome.headline.to_dicts(), "comparisons": outcome.comparisons.to_dicts()}
+        claims = [claim._asdict() for claim in outcome.claims]
+        done = {"event": "done", "folder": str(outcome.folder), "report": str(outcome.report), "seconds": seconds}
+        print(json.dumps(plain(done | rows | {"claims": claims})))
+    else:
+        _show(plan, outcome, seconds)
+
+
+def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
+    screen = console()
+    table = Table(
+        title=f"Regret after {plan.rounds} rounds relative to {escape(plan.baseline)}: "
+        f"median of {plan.runs} runs (95 %)"
+    )
+    table.add_column("policy")
+    for system in plan.systems:
+        table.add_column(escape(system.label), justify="right")
+    by_policy = outcome.headline.partition_by("policy", maintain_order=True)
+    for rows in by_policy:
+        cells = [f"{r['relative']:.3f} ({r['low']:.3f}–{r['high']:.3f})" for r in rows.iter_rows(named=True)]
+        table.add_row(escape(rows["policy"][0]), *cells)
+    screen.print(table)
+    for claim in outcome.claims:
+        verdict = {True: "holds", False: "does not hold", None: "not tested"}[claim.holds]
+        screen.print(f"claim {claim.number}: {claim.statement}", highlight=False)
+        screen.print(f"    {verdict}: {claim.measured}", highlight=False, style="bold" if claim.holds is False else "")
+    print(f"tables, figures and plan: {outcome.folder}")
+    print(f"report: {outcome.report}  ({seconds:.0f} s)")

@@ -1,0 +1,58 @@
+"""`undertow bounds` and `theory`: bounds on regret, and the paper's theory put to the test."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from undertow import _checks
+from undertow.cli.common import AsJson, app, console, numbers
+from undertow.errors import InvalidInputError
+
+
+@app.command()
+def bounds(
+    psi: Annotated[float, typer.Option(help="One of the paper's systems.")] = 1,
+    system: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Your own system, as JSON, in place of psi.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10_000,
+    windows: Annotated[str, typer.Option(help="Windows of the upper bounds, separated by commas.")] = "1,3,10",
+    confidence: Annotated[float, typer.Option(help="δ of the upper bounds.")] = 0.1,
+    out: Annotated[Path, typer.Option(help="Folder of studies, searched for measured regret.")] = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Print lower and upper bounds, the oracles' regret in closed form, and measured regret if a study has it."""
+    from undertow.experiments.bound_table import bound_table
+    from undertow.system import LinearGaussianSystem, paper_system
+
+    chosen = paper_system(psi) if system is None else LinearGaussianSystem.load(system)
+    sizes = [_checks.integer("windows", window, least=0) for window in numbers("windows", windows)]
+    rows = bound_table(chosen, rounds, sizes, confidence, out)
+    if as_json:
+        print(json.dumps([row._asdict() for row in rows]))
+        return
+    table = Table(title=f"Regret after {rounds} rounds: {chosen!r}")
+    for name, justify in (("", "left"), ("regret", "right"), ("kind", "left"), ("remark", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(row.name, f"{row.value:,.0f}", row.kind, row.remark)
+    console().print(table)
+
+
+@app.command()
+def theory(
+    experiment: Annotated[
+        str, typer.Argument(help="coverage, noise-sum, lower-bounds, lag-correlation, or all.")
+    ] = "all",
+) -> None:
+    """Test the paper's theory by experiment; docs/theory.md explains the output."""
+    from undertow.experiments.theory import EXPERIMENTS
+
+    if experiment != "all" and experiment not in EXPERIMENTS:
+        raise InvalidInputError(f"experiment: expected all or {', '.join(EXPERIMENTS)}, got {experiment!r}")
+    for name, run in EXPERIMENTS.items():
+        if experiment in ("all", name):
+            print("\n".join(run()), flush=True)

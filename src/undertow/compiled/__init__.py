@@ -1,0 +1,21 @@
+"""What policies are compiled from: a layout of their state, and the loop around their steps."""
+
+from undertow._checks import FloatArray
+from undertow.compiled.common import Common, count_open
+from undertow.compiled.kernel import inlined, kernel, spliced
+from undertow.compiled.layout import Index, Layout
+from undertow.compiled.loop import compile_loop
+from undertow.compiled.views import Record
+
+__all__ = [
+    "Common",
+    "FloatArray",
+    "Index",
+    "Layout",
+    "Record",
+    "compile_loop",
+    "count_open",
+    "inlined",
+    "kernel",
+    "spliced",
+]

@@ -1,0 +1,115 @@
+"""Where compiled kernels are kept, and when they are stale (docs/decisions/0001-kernels.md).
+
+numba's own cache looks only at the file in which a kernel is written, so an edit of a callee in another file would go
+unnoticed. Here the cache folder of a module carries a hash of its source and of every undertow module that it imports,
+directly or not. That of somebody else's module carries a stamp of all files of its package and of ours. Code of no
+module that could be imported again (a notebook, a script, a doctest) is compiled anew in every process.
+"""
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numba
+
+__all__ = ["cache_folder", "source_stamp", "to_be_compiled"]
+
+_PACKAGE = Path(__file__).parents[1]
+_IMPORT = re.compile(r"^\s*(?:from\s+(undertow[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|import\s+(undertow[\w.]*))", re.M)
+
+
+def to_be_compiled(module: str) -> bool:
+    """Return whether a module's kernels are not compiled yet, and can be kept."""
+    folder = None if numba.config.DISABLE_JIT else cache_folder(module)
+    return folder is not None and not any(folder.rglob("*.nbi"))
+
+
+@functools.cache
+def source_stamp(module: str) -> str:
+    """Return a hash of a module's source and of all undertow sources that it can reach through imports."""
+    reached: dict[Path, bytes] = {}
+    todo = list(_source_files(module))
+    while todo:
+        path = todo.pop()
+        if path not in reached:
+            reached[path], imported = _read(path)
+            todo.extend(imported)
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(reached):
+        digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + reached[path] + b"\0")
+    return digest.hexdigest()
+
+
+@functools.cache
+def _read(path: Path) -> tuple[bytes, list[Path]]:
+    """Return a source file's content and the undertow files that it imports."""
+    content = path.read_bytes()
+    imported: list[Path] = []
+    for package, names, whole in _IMPORT.findall(content.decode()):
+        imported.extend(_source_files(package or whole))
+        for name in re.findall(r"\w+", names):  # `from undertow import system` names a module too
+            imported.extend(_source_files(f"{package}.{name}"))
+    return content, imported
+
+
+@functools.cache
+def _source_files(module: str) -> tuple[Path, ...]:
+    """Return the file of an undertow module; nothing for a name that is no module of ours."""
+    parts = module.split(".")
+    if parts[0] != "undertow" or len(parts) == 1:  # undertow/__init__.py only lists names: no kernel depends on it
+        return ()
+    path = _PACKAGE.joinpath(*parts[1:])
+    return tuple(file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
+
+
+def cache_folder(module: str) -> Path | None:
+    """Return the folder for a module's compiled kernels, made anew (and its stale sisters removed) when it changed."""
+    if module.startswith("undertow."):
+        return _folder(module, source_stamp(module))
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    if module == "__main__" or not file.is_file():
+        return None
+    return _folder(f"{module}-{_digest(file)}", _outside_stamp(module, file))
+
+
+@functools.cache
+def _folder(name: str, stamp: str) -> Path | None:
+    for root in _cache_roots():
+        folder = root / f"{name}-{stamp}"
+        try:
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
+                for stale in root.glob(f"{name}-*"):
+                    if stale != folder:
+                        shutil.rmtree(stale, ignore_errors=True)
+            if os.access(folder, os.W_OK):
+                return folder
+        except OSError:
+            continue
+    return None  # nowhere to write: kernels then compile once per process
+
+
+def _outside_stamp(module: str, file: Path) -> str:
+    """Return a stamp of every file that a kernel outside undertow can be made of, by their times and lengths."""
+    depth = module.count(".") + (file.name == "__init__.py")
+    neighbours = [*file.parents][:depth][-1].rglob("*.py") if depth else file.parent.glob("*.py")
+    files = [path for path in sorted([*neighbours, *_PACKAGE.rglob("*.py")]) if path.is_file()]
+    return _digest(*((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files))
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
+
+
+def _cache_roots() -> Iterator[Path]:
+    own = f"undertow-{_digest(_PACKAGE)}"
+    if numba.config.CACHE_DIR:
+        yield Path(numba.config.CACHE_DIR) / own
+        return
+    yield _PACKAGE / "__pycache__" / "kernels"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / own

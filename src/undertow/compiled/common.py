@@ -1,0 +1,50 @@
+"""The part that every policy's state begins with: sizes, rounds, arms, the last decision."""
+
+from typing import Annotated, NamedTuple
+
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import inlined
+from undertow.compiled.layout import Index
+from undertow.compiled.views import Record
+
+__all__ = ["Common", "CommonSizes", "Head", "count_open"]
+
+
+class CommonSizes(Record):
+    """Numbers of arms k, context entries m, features q, and p, the length of a decision's memory."""
+
+    k: float
+    m: float
+    q: float
+    p: float
+
+
+class Head(Record):
+    """How many rounds have begun before this one, which share of them explores, and the arm that was proposed last."""
+
+    rounds: float
+    explore: float
+    proposed: Annotated[float, Index("k")]
+
+
+class Common(NamedTuple):
+    """The part that every policy's state begins with."""
+
+    sizes: CommonSizes
+    head: Head
+    order: Annotated[FloatArray, "k", Index("k")]  # of start-up and of ties
+    forecast: Annotated[FloatArray, "k"]  # of the last decision, as width and window
+    width: Annotated[FloatArray, "k"]
+    window: Annotated[FloatArray, "k"]
+    closed: Annotated[FloatArray, "k"]  # 1 for an arm that cannot be played: retired, or not available in this round
+    memory: Annotated[FloatArray, "p"]  # of the last decision: what learning its reward will need
+
+
+@inlined
+def count_open(closed: FloatArray) -> int:
+    """Return how many arms can be played."""
+    count = 0
+    for a in range(len(closed)):
+        if closed[a] == 0.0:
+            count += 1
+    return count

@@ -1,0 +1,156 @@
+"""How kernels are compiled (docs/decisions/0001-kernels.md).
+
+A kernel is a module-level function over plain arrays, marked with `@kernel`. numba compiles it on first use, and keeps
+the machine code on disk (`undertow.compiled.cache`).
+"""
+
+import dis
+import functools
+import gc
+import logging
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import llvmlite.binding
+import numba
+from numba.core import event
+
+from undertow.compiled.cache import cache_folder
+
+__all__ = ["inlined", "kernel", "plain", "spliced", "straight_kernel"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+REVOCABLE = (20,)  # LLVM from which on an option may be set again
+_STRAIGHT: set[Callable[..., Any]] = set()
+
+# Sums may be reordered and fused, but NaN keeps its meaning: it marks what is missing.
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "no_cfunc_wrapper": True,  # nothing calls a kernel by its address
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+}
+
+
+def inlined(function: F) -> F:
+    """Mark a part of larger kernels that is to be inlined into them; it is never called from Python."""
+    part: F = numba.njit(forceinline=True, no_cpython_wrapper=True, **_OPTIONS)(function)
+    return part
+
+
+def spliced(function: F) -> F:
+    """Mark a part that is written into the one or two kernels that need it before they are compiled.
+
+    `inlined` compiles a part by itself and leaves the rest to LLVM, which is faster for a part that stands in many
+    places; a part that stands in one would be translated, optimised and emitted twice.
+    """
+    part: F = numba.njit(inline="always", **_OPTIONS)(function)
+    return part
+
+
+@functools.cache
+def plain(part: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the Python function behind a compiled one, and behind what it calls.
+
+    Functions that split a buffer into views are also called from Python, where borrowed views must not get.
+    """
+    function = getattr(part, "py_func", part)
+    used = {step.argval for step in dis.get_instructions(function) if step.opname == "LOAD_GLOBAL"}
+    names = {name: _plain_value(function.__globals__[name]) for name in used & function.__globals__.keys()}
+    closure = tuple(types.CellType(_plain_value(cell.cell_contents)) for cell in function.__closure__ or ())
+    known = function.__globals__ | names
+    return types.FunctionType(function.__code__, known, function.__name__, function.__defaults__, closure)
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, types.ModuleType):
+        return _PlainModule(value)
+    return plain(value) if hasattr(value, "py_func") else value
+
+
+class _PlainModule:
+    """A module whose compiled functions are plain; called from Python, one that is inlined would end the process."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return _plain_value(getattr(self._module, name))
+
+
+def kernel(function: F) -> F:
+    """Compile a function on first use, without the GIL, and cache it under its module's source stamp."""
+    return _compiled(function)
+
+
+def straight_kernel(function: F) -> F:
+    """Do as `kernel`, and let the compiler pack straight-line arithmetic into vector instructions.
+
+    numba leaves that off by default. It makes code that is written out in rows of eight two to three times as fast,
+    and some loops slower, so a kernel has to ask for it. It also keeps a pass that others skip (`_Compiling`).
+    """
+    _STRAIGHT.add(function)
+    return _compiled(function)
+
+
+def _compiled(function: F) -> F:
+    folder = cache_folder(function.__module__ or "")  # code from exec has no module
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder) if folder else before  # read by numba while it decorates, and only then
+    try:
+        compiled: F = numba.njit(cache=folder is not None, **_OPTIONS)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+class _Compiling(event.Listener):  # type: ignore[misc]
+    """Set the options that a kernel asked for, and say once why the first call takes seconds."""
+
+    told = False
+
+    def __init__(self) -> None:
+        self.before: list[tuple[int, bool, bool]] = []  # numba compiles callees within their callers
+        self.hurried = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        self.before.append((numba.config.SLP_VECTORIZE, self.hurried, gc.isenabled()))
+        ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
+        if ours:
+            numba.config.SLP_VECTORIZE = int(function in _STRAIGHT)
+            gc.disable()  # much is made and little thrown away: looking for garbage would take a tenth of the time
+        self._hurry(ours and function not in _STRAIGHT)
+        if ours and not self.told:
+            self._tell(cache_folder(function.__module__) is not None)
+
+    def on_end(self, event: Any) -> None:
+        numba.config.SLP_VECTORIZE, hurried, collecting = self.before.pop()
+        self._hurry(hurried)
+        if collecting:
+            gc.enable()
+
+    def _tell(self, kept: bool) -> None:
+        self.told = True
+        if not kept:  # every process waits, also one whose log is all that anybody sees
+            logging.getLogger("undertow").warning(
+                "undertow compiles its kernels in every process, since there is no folder to keep them in; "
+                "set NUMBA_CACHE_DIR to one that can be written"
+            )
+        elif sys.stderr.isatty():
+            print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
+
+    def _hurry(self, hurried: bool) -> None:
+        """Skip a pass of LLVM that takes a fifth of all time to compile ours and gains nothing outside rows of eight.
+
+        Loop strength reduction weighs ways to address the many parts of a packed buffer against one another.
+        """
+        if hurried != self.hurried and llvmlite.binding.llvm_version_info >= REVOCABLE:
+            llvmlite.binding.set_option("", f"--disable-lsr={str(hurried).lower()}")
+            self.hurried = hurried
+
+
+event.register("numba:compile", _Compiling())

@@ -1,0 +1,246 @@
+"""One description of a packed state, from which everything else follows.
+
+A state is one float64 buffer: the same for the live object, the compiled episode and the save file. A NamedTuple names
+its contents: arrays, with what each axis counts; records of named numbers; nested parts. A record called `sizes` holds
+what axes count, by names that every later axis may use.
+
+    class Sizes(Record):
+        k: float                                         # arms
+
+    class State(NamedTuple):
+        sizes: Sizes
+        counts: Annotated[FloatArray, "k"]
+        last: Annotated[FloatArray, "2 k", Index("k")]   # entries are numbers of arms
+
+`Layout(State)` allocates such a state, opens it as a `State` of views (in Python and in kernels), copies it into a
+larger one, and checks one that comes from a file. Nothing else in undertow knows where a part of a buffer is.
+"""
+
+import functools
+import linecache
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import inlined
+from undertow.compiled.views import Record, view
+from undertow.errors import InvalidInputError
+
+__all__ = ["Index", "Layout"]
+
+S = TypeVar("S")
+Sizes = Mapping[str, int]
+
+
+class Index(NamedTuple):
+    """Marks numbers that are used as an index: whole numbers from `least` to one below the size `below`."""
+
+    below: str
+    least: int = 0
+
+
+class _Leaf(NamedTuple):
+    """An array or a record of a state: its path, what its axes count, and which of its numbers are indices."""
+
+    path: str
+    axes: tuple[str, ...]
+    record: type[Record] | None
+    indices: dict[str, Index]  # by the name of a record's number; under "" for a whole array
+
+    @property
+    def holds_sizes(self) -> bool:
+        return self.record is not None and self.path.split(".")[-1] == "sizes"
+
+
+class Layout(Generic[S]):
+    """Where the parts of a state are in its buffer.
+
+    Parameters
+    ----------
+    state
+        The NamedTuple that describes the state.
+
+    Examples
+    --------
+    >>> class Sizes(Record):
+    ...     k: float
+    >>> class State(NamedTuple):
+    ...     sizes: Sizes
+    ...     sums: Annotated[FloatArray, "2 k"]
+    >>> layout = Layout(State)
+    >>> buffer = layout.new(k=3)
+    >>> layout.open(buffer).sums[1] = 7.0
+    >>> buffer
+    array([3., 0., 0., 0., 7., 7., 7.])
+    """
+
+    def __init__(self, state: type[S]) -> None:
+        self.state = state
+        self.leaves = tuple(_leaves(state, ""))
+        self.sizes = tuple(
+            name for leaf in self.leaves if leaf.holds_sizes and leaf.record for name in leaf.record.names
+        )
+        if len(set(self.sizes)) < len(self.sizes):
+            raise TypeError(f"{state.__name__}: expected sizes that differ, got {', '.join(self.sizes)}")
+        unknown = {name for leaf in self.leaves for axis in leaf.axes for name in _names(axis)} - set(self.sizes)
+        if unknown:
+            raise TypeError(
+                f"{state.__name__}: axes count {', '.join(sorted(unknown))}, which no record of sizes holds"
+            )
+        self.source, self._open = _opener(state, self.leaves)
+        self.open_in_kernels: Callable[[FloatArray, int], S] = inlined(self._open)
+
+    def open(self, buffer: FloatArray, start: int = 0) -> S:
+        """Return the state that begins at a place of a buffer as views."""
+        return self._open(buffer, start)
+
+    def length(self, **sizes: int) -> int:
+        """Return how many numbers a state of the given sizes takes."""
+        return sum(int(np.prod(shape, dtype=np.int64)) for _, shape in self._shapes(sizes))
+
+    def new(self, **sizes: int) -> FloatArray:
+        """Return a state of the given sizes; everything else is zero."""
+        if sizes.keys() != set(self.sizes):
+            raise TypeError(
+                f"{self.state.__name__}: expected the sizes {', '.join(self.sizes)}, got {', '.join(sizes)}"
+            )
+        buffer = np.zeros(self.length(**sizes))
+        for leaf, numbers in self._parts(buffer, sizes):
+            if leaf.holds_sizes and leaf.record:
+                numbers[:] = [sizes[name] for name in leaf.record.names]
+        return buffer
+
+    def sizes_of(self, buffer: FloatArray, start: int = 0) -> dict[str, int]:
+        """Return the sizes of the state that begins at a place of a buffer."""
+        own = self.open(buffer, start)
+        sizes: dict[str, int] = {}
+        for leaf in self.leaves:
+            if leaf.holds_sizes:
+                record = functools.reduce(getattr, leaf.path.split("."), own)
+                sizes |= {name: int(getattr(record, name)) for name in record.names}  # type: ignore[attr-defined]
+        return sizes
+
+    def carry(self, old: FloatArray, new: FloatArray, places: Mapping[str, npt.NDArray[np.int64] | None]) -> None:
+        """Copy a state into a larger one, whose sizes stay.
+
+        `places` says where the entries along an axis that has grown are to go, by what the axis counts; without it they
+        stay where they are, and what is new comes behind. With None, parts along that axis are left out.
+        """
+        before, after = self.sizes_of(old), self.sizes_of(new)
+        parts = zip(self._parts(old, before), self._parts(new, after), strict=True)
+        for (leaf, numbers), (_, target) in parts:
+            axes = leaf.axes or ("",)
+            moved = [places.get(axis, np.arange(length)) for axis, length in zip(axes, numbers.shape, strict=True)]
+            if not leaf.holds_sizes and numbers.size and not any(place is None for place in moved):
+                target[np.ix_(*moved)] = numbers
+
+    def check(self, buffer: Any, sizes: Sizes) -> None:
+        """Refuse a buffer that is not a state of the given sizes, or in which an index points outside."""
+        length = self.length(**sizes)
+        if not isinstance(buffer, np.ndarray) or buffer.dtype != np.float64 or buffer.shape != (length,):
+            shape = getattr(buffer, "shape", None)
+            raise InvalidInputError(f"state: expected {length} numbers that fit this policy, got shape {shape}")
+        for leaf, numbers in self._parts(np.ascontiguousarray(buffer), sizes):
+            if leaf.holds_sizes and leaf.record:
+                expected = [sizes[name] for name in leaf.record.names]
+                if not np.array_equal(numbers, expected):
+                    raise InvalidInputError(f"state: {leaf.path}: expected {expected}, got {numbers.tolist()}")
+            for name, index in leaf.indices.items():
+                values = numbers[leaf.record.names.index(name)] if leaf.record else numbers
+                below = _size(index.below, sizes)
+                with np.errstate(invalid="ignore"):
+                    outside = ~((values >= index.least) & (values < max(below, 1)) & (np.floor(values) == values))
+                if outside.any():
+                    path = f"{leaf.path}.{name}" if name else leaf.path
+                    raise InvalidInputError(
+                        f"state: {path}: expected whole numbers from {index.least} to {below - 1}, "
+                        f"got {np.atleast_1d(values)[np.atleast_1d(outside)][0]:g}"
+                    )
+
+    def describe(self, **sizes: int) -> str:
+        """Return a table of the parts: where each begins, its shape and its name."""
+        rows, at = [], 0
+        for leaf, shape in self._shapes(sizes):
+            names = f"{leaf.path}: {', '.join(leaf.record.names)}" if leaf.record else leaf.path
+            rows.append(f"{at:>6} {' × '.join(map(str, shape)):>12}  {names}")
+            at += int(np.prod(shape, dtype=np.int64))
+        return "\n".join(rows)
+
+    def _shapes(self, sizes: Sizes) -> Iterator[tuple[_Leaf, tuple[int, ...]]]:
+        for leaf in self.leaves:
+            yield leaf, (len(leaf.record.names),) if leaf.record else tuple(_size(axis, sizes) for axis in leaf.axes)
+
+    def _parts(self, buffer: FloatArray, sizes: Sizes) -> Iterator[tuple[_Leaf, FloatArray]]:
+        at = 0
+        for leaf, shape in self._shapes(sizes):
+            yield leaf, view(buffer, at, shape)
+            at += int(np.prod(shape, dtype=np.int64))
+
+
+def _leaves(state: type, prefix: str) -> Iterator[_Leaf]:
+    for name, kind in get_type_hints(state, include_extras=True).items():
+        path = f"{prefix}{name}"
+        if isinstance(kind, type) and issubclass(kind, Record):
+            marks = get_type_hints(kind, include_extras=True)
+            indices = {number: mark for number in kind.names for mark in get_args(marks[number])[1:]}
+            yield _Leaf(path, (), kind, indices)
+        elif isinstance(kind, type) and hasattr(kind, "_fields"):
+            yield from _leaves(kind, f"{path}.")
+        elif get_origin(kind) is Annotated:
+            _, axes, *marks_of_array = get_args(kind)
+            yield _Leaf(path, tuple(axes.split()), None, dict.fromkeys([""] if marks_of_array else [], *marks_of_array))
+        else:
+            raise TypeError(f'{state.__name__}.{name}: expected a Record, a NamedTuple or Annotated[FloatArray, "k"]')
+
+
+@functools.cache
+def _names(axis: str) -> tuple[str, ...]:
+    return compile(axis, "axis", "eval").co_names
+
+
+@functools.cache
+def _code(axis: str) -> Any:
+    return compile(axis, "axis", "eval")
+
+
+def _size(axis: str, sizes: Sizes) -> int:
+    return int(eval(_code(axis), {"__builtins__": {}}, dict(sizes)))
+
+
+def _opener(state: type[S], leaves: tuple[_Leaf, ...]) -> tuple[str, Callable[[FloatArray, int], S]]:
+    """Return the source of the function that splits a buffer into a state, and that function."""
+    lines = ["def open_state(buffer, start):", "    at_0 = start"]
+    parts: dict[str, str] = {}
+    known: dict[str, Any] = {"view": view}
+    for number, leaf in enumerate(leaves):
+        at = f"at_{number}"
+        if leaf.record:
+            known[leaf.record.__name__] = leaf.record
+            parts[leaf.path] = f"{leaf.record.__name__}(buffer, {at})"
+            length = str(len(leaf.record.names))
+            if leaf.holds_sizes:
+                lines += [f"    sizes_{number} = {parts[leaf.path]}"]
+                lines += [f"    {name} = int(sizes_{number}.{name})" for name in leaf.record.names]
+        else:
+            shape = "".join(f"{axis}, " for axis in leaf.axes)
+            parts[leaf.path] = f"view(buffer, {at}, ({shape}))"
+            length = " * ".join(f"({axis})" for axis in leaf.axes)
+        lines.append(f"    at_{number + 1} = {at} + {length}")
+    lines.append(f"    return {_built(state, '', parts, known)}")
+    source = "\n".join(lines) + "\n"
+    name = f"<layout of {state.__module__}.{state.__qualname__}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)  # for tracebacks
+    exec(compile(source, name, "exec"), known)
+    return source, known["open_state"]
+
+
+def _built(state: type, prefix: str, parts: Mapping[str, str], known: dict[str, Any]) -> str:
+    known[state.__name__] = state
+    fields = []
+    for name, kind in get_type_hints(state).items():
+        path = f"{prefix}{name}"
+        fields.append(parts[path] if path in parts else _built(kind, f"{path}.", parts, known))
+    return f"{state.__name__}({', '.join(fields)})"

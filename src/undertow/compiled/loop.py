@@ -1,0 +1,204 @@
+"""One compiled loop for every policy, live and simulated, made from the policy's few steps.
+
+A policy describes its state (`Layout`) and writes on it `decide`, which proposes an arm, `played`, which takes note of
+the arm that was played (−1 where a round passes without one), `learn` and `observe`. Live calls and whole episodes go
+through one compiled loop, in which each of them stands once: both run the same instructions, so live and simulated
+decisions agree bit for bit.
+
+numba's cache on disk does not accept functions as arguments, so the functions below are templates: `compile_loop`
+copies each with these names bound to a policy's own steps, and compiles the copy as if it stood in the policy's file.
+"""
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.compiled.common import Common, count_open
+from undertow.compiled.kernel import inlined, kernel, spliced
+from undertow.compiled.layout import Layout
+from undertow.compiled.views import view
+
+__all__ = ["DECIDE", "LEARN", "OBSERVE", "Loop", "Player", "bound", "compile_loop", "ignore_arm", "ignore_context"]
+
+DECIDE, LEARN, OBSERVE = 0, 1, 2
+_NO_MEMORY = np.empty(0)
+
+if TYPE_CHECKING:  # the names that every copy of a template binds to steps of its own
+
+    def open_state(state: FloatArray, start: int) -> Any: ...
+    def decide(own: Any, features: FloatArray, draws: FloatArray) -> int: ...
+    def played(own: Any, arm: int) -> None: ...
+    def learn(own: Any, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None: ...
+    def observe(own: Any, context: FloatArray) -> None: ...
+
+
+class Loop(NamedTuple):
+    """What stands behind a policy: `play` takes steps, `skip` lets a round pass, `layout` describes the state."""
+
+    play: Callable[..., int]
+    skip: Callable[..., None]
+    layout: Layout[Any]
+
+
+class Player:
+    """A policy's state, and one row of everything that `play` reads and writes, for steps taken one at a time."""
+
+    def __init__(self, owner: type, state: FloatArray, draws: int) -> None:
+        self.owner, self.state, self._draw_count = owner, state, draws
+        self._bind()
+
+    def _bind(self) -> None:
+        self.loop: Loop = self.owner.loop  # type: ignore[attr-defined]
+        self.own = self.loop.layout.open(self.state)
+        self.common: Common = self.own.common
+        self._rounds = self.common.head.cell("rounds")
+        k, m, q, _ = map(int, self.common.sizes)
+        self._row = np.zeros(m + q + k + self._draw_count)
+        self.context, self.features, self.rewards, self.draws = np.split(self._row, np.cumsum([m, q, k]))
+        self._out = np.zeros((1, 1 + 3 * k))
+        self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"owner": self.owner, "state": self.state.copy(), "_draw_count": self._draw_count}
+
+    def __setstate__(self, entries: dict[str, Any]) -> None:
+        self.__dict__.update(entries)
+        self._bind()
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds begun so far."""
+        return int(self._rounds.item())
+
+    def decide(self, state: FloatArray | None = None) -> bool:
+        """Decide with features and draws as they stand; False where the policy has to be attended to first."""
+        return self._take(DECIDE, self.state if state is None else state, _NO_MEMORY, 0)
+
+    def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
+        """Learn a reward of a decision that is `age` rounds old."""
+        self.arm[0], self.rewards[arm] = arm, reward
+        self._take(LEARN, self.state, memory, age)
+
+    def observe(self) -> None:
+        """Take in the context as it stands."""
+        self._take(OBSERVE, self.state, _NO_MEMORY, 0)
+
+    def skip(self) -> None:
+        """Let a round pass in which no arm is played."""
+        self.loop.skip(self.state)
+
+    def play(self, data: FloatArray, width: int, first: int, last: int, shift: int, out: FloatArray, kept: int) -> int:
+        """Take many steps on data of many rounds; see `_play`."""
+        return self.loop.play(self.state, data, width, first, last, shift, self.common.memory, 0, out, kept)
+
+    def _take(self, call: int, state: FloatArray, memory: FloatArray, age: int) -> bool:
+        return self.loop.play(state, self._row, len(self._row), call, call + 1, 0, memory, age, self._out, 0) > call
+
+
+@spliced
+def explored(common: Common, arm: int, draws: FloatArray) -> int:
+    """Return the proposed arm or, with probability ε, one drawn from all that are open."""
+    ε, last = common.head.explore, len(draws) - 1
+    if ε > 0.0 and draws[last - 1] < ε:
+        left = int(draws[last] * count_open(common.closed))
+        for a in range(len(common.closed)):
+            if common.closed[a] == 0.0:
+                if left == 0:
+                    return a
+                left -= 1
+    return arm
+
+
+def _play(
+    state: FloatArray,
+    data: FloatArray,
+    width: int,
+    first: int,
+    last: int,
+    shift: int,
+    memory: FloatArray,
+    age: int,
+    out: FloatArray,
+    kept: int,
+) -> int:
+    """Take steps `first` to `last`, three per round: decide, learn, observe; a shift of 2 has observe come first.
+
+    Round t reads from `data` the `width` numbers from t · width on: context, features, every arm's reward, draws. It
+    writes the chosen arm to column 0 of row t of `out` and the forecast, width and window of every arm behind it (with
+    `kept` = 0, these always in row 0). A reward is learned with `memory`, `age` rounds after its decision. There is no
+    branch on these settings: the compiler would make a second copy of the loop for it, with other roundings.
+
+    Returns how many steps were taken: fewer than asked for where `decide` answers −1, which is how a policy asks to be
+    attended to before it decides.
+    """
+    own = open_state(state, 0)
+    common = own.common
+    k, m, q = int(common.sizes.k), int(common.sizes.m), int(common.sizes.q)
+    for step in range(first, last):
+        t = step // 3
+        call = (step + shift) % 3
+        at = t * width
+        if call == DECIDE:
+            features = view(data, at + m, (q,))
+            draws = view(data, at + m + q + k, (width - m - q - k,))
+            arm = decide(own, features, draws)
+            if arm < 0:
+                return step
+            common.head.proposed = arm
+            arm = explored(common, arm, draws)
+            played(own, arm)
+            common.head.rounds += 1.0
+            out[t, 0] = arm
+            row = t * kept
+            for a in range(k):
+                out[row, 1 + a] = common.forecast[a]
+                out[row, 1 + k + a] = common.width[a]
+                out[row, 1 + 2 * k + a] = common.window[a]
+        elif call == LEARN:
+            learn(own, memory, int(out[t, 0]), view(data, at + m + q, (k,)), age)
+        else:
+            observe(own, view(data, at, (m,)))
+    return last
+
+
+def _skip(state: FloatArray) -> None:
+    own = open_state(state, 0)
+    played(own, -1)
+    own.common.head.rounds += 1.0
+
+
+@inlined
+def ignore_arm(own: Any, arm: int) -> None:
+    """Take no note of the arm that was played."""
+
+
+@inlined
+def ignore_context(own: Any, context: FloatArray) -> None:
+    """Take no note of a context."""
+
+
+def compile_loop(
+    module: str,
+    layout: Layout[Any],
+    *,
+    decide: Callable[..., Any],
+    learn: Callable[..., Any],
+    played: Callable[..., Any] = ignore_arm,
+    observe: Callable[..., Any] = ignore_context,
+) -> Loop:
+    """Return the loop of a policy; `module` is the file that it lives in."""
+    steps = {"decide": decide, "learn": learn, "played": played, "observe": observe}
+    steps["open_state"] = layout.open_in_kernels
+    name = f"{decide.__name__}_{learn.__name__}"
+    play, skip = (kernel(bound(template, steps, f"{name}{template.__name__}", module)) for template in (_play, _skip))
+    return Loop(play, skip, layout)
+
+
+def bound(template: Any, names: dict[str, Any], name: str, module: str) -> Callable[..., Any]:
+    """Return a copy of a template with some of its names bound, as if it were a function of another module."""
+    copy = types.FunctionType(template.__code__, template.__globals__ | names, name)
+    copy.__module__, copy.__qualname__ = module, name
+    return copy

@@ -1,0 +1,111 @@
+"""Contenders: the policies of a comparison, each a label, a name in the registry and parameters.
+
+Sizes belong to the problem, not to the contender: they are filled in here, and what a policy does not take is left out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from undertow.errors import InvalidInputError
+from undertow.policies import Claims, LivePolicy, make, registry
+from undertow.system import LinearGaussianSystem
+from undertow.trajectory import Trajectory
+
+__all__ = ["Contender", "build"]
+
+
+def build(
+    name: str,
+    *,
+    arms: int | Sequence[str],
+    context_dim: int = 0,
+    feature_dim: int = 0,
+    system: LinearGaussianSystem | None = None,
+    rng: int | None = None,
+    **parameters: Any,
+) -> LivePolicy:
+    """Make a policy by name for a problem of given sizes.
+
+    Parameters
+    ----------
+    name
+        Name in the registry.
+    arms, context_dim, feature_dim
+        Sizes of the problem; those that the policy does not take are left out.
+    system
+        The system behind the problem, for policies that have to know it; their sizes follow from it.
+    rng
+        Seed of the policy.
+    **parameters
+        Other parameters of the policy.
+
+    Examples
+    --------
+    >>> build("ucb", arms=3, context_dim=2)
+    UCB(arms=3)
+    >>> build("linucb", arms=3, context_dim=2, window=5)
+    LinUCB(arms=3, context_dim=2, window=5)
+    """
+    sizes = {"arms": arms, "context_dim": context_dim, "feature_dim": feature_dim, "rng": rng}
+    return Contender(name, name, parameters).build(system=system, **sizes)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy that takes part in a comparison.
+
+    Attributes
+    ----------
+    label
+        What tables and figures call it.
+    policy, parameters
+        Its name in the registry, and the parameters that do not follow from the problem.
+    detail
+        Whether a study records its widths, windows and errors too.
+    needs_contexts
+        Whether it stays away from problems without contexts.
+    """
+
+    label: str
+    policy: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    detail: bool = False
+    needs_contexts: bool = False
+
+    @property
+    def claims(self) -> Claims:
+        """What the policy claims."""
+        return registry()[self.policy].claims
+
+    @property
+    def randomised(self) -> bool:
+        """Whether the policy draws random numbers, so that another seed may give another run."""
+        return not self.claims.deterministic or bool(self.parameters.get("explore"))
+
+    def build(self, *, system: LinearGaussianSystem | None = None, **fitting: Any) -> LivePolicy:
+        """Make the policy for a problem.
+
+        `fitting` is what suits the problem: sizes, a seed, settings. What the policy does not take of it is left out,
+        and the contender's own parameters win over it.
+        """
+        if self.policy not in registry():
+            return make(self.policy)  # which says what names there are
+        known = registry()[self.policy].parameters
+        taken = {name: value for name, value in fitting.items() if name in known}
+        if not self.claims.needs_system:
+            return make(self.policy, **(taken | dict(self.parameters)))
+        if system is None:
+            raise InvalidInputError(f"system: {self.policy} has to know the system behind the rewards, and got none")
+        taken.pop("arms", None)  # follows from the system
+        return make(self.policy, system, **(taken | dict(self.parameters)))
+
+    def can_play(self, path: Trajectory, system: LinearGaussianSystem | None = None) -> bool:
+        """Whether a path has what the policy needs: the system behind it, or contexts."""
+        lacks_system = self.claims.needs_system and system is None
+        return not lacks_system and not (self.needs_contexts and path.context_dim == 0)
+
+    def for_path(self, path: Trajectory, *, system: LinearGaussianSystem | None = None, seed: int = 0) -> LivePolicy:
+        """Make the policy for a path."""
+        sizes = {"context_dim": path.context_dim, "feature_dim": path.features.shape[-1]}
+        return self.build(system=system, arms=path.arm_count, **sizes, rng=seed)

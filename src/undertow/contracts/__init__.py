@@ -1,0 +1,39 @@
+"""The rules that every policy keeps, shipped so that whoever writes one can check it.
+
+    check_policy(lambda system, rng: MyPolicy(arms=system.arm_count, context_dim=system.context_dim, rng=rng))
+
+A rule that a policy's claims exempt it from is not tried. The first rule that is broken raises `BrokenContractError`.
+"""
+
+from undertow.contracts import inside, rules  # noqa: F401 (they enter the rules, those of the inside first)
+from undertow.contracts.trial import RULES, BrokenContractError, Factory, Trial
+from undertow.system import LinearGaussianSystem, paper_system
+
+__all__ = ["BrokenContractError", "check_policy"]
+
+
+def check_policy(factory: Factory, *, system: LinearGaussianSystem | None = None) -> list[str]:
+    """Try every rule that applies to the policy; return the names of those tried.
+
+    Parameters
+    ----------
+    factory
+        Makes an unused policy for a system, given a seed. Policies that do not know the system take from it only the
+        numbers of arms and context entries.
+    system
+        Where to try the policy; the paper's system at psi = 1 by default.
+
+    Examples
+    --------
+    >>> from undertow.policies import UCB
+    >>> "same seed, same arms" in check_policy(lambda system, rng: UCB(arms=system.arm_count, rng=rng))
+    True
+    """
+    trial = Trial(factory, paper_system(1) if system is None else system)
+    applicable = {name: attempt for name, needs, attempt in RULES if needs <= trial.facts}
+    for name, attempt in applicable.items():
+        try:
+            attempt(trial)
+        except BrokenContractError as error:
+            raise BrokenContractError(f"{name}: {error}") from error
+    return list(applicable)

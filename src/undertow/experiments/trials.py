@@ -1,0 +1,298 @@
+"""Trials: policies that know nothing of the system, on many kinds of problems.
+
+A family is a set of problems of one kind; every policy plays every problem of it, on the same paths and from the same
+seeds. The result is one row per family, problem, policy and seed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.table import Table
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.contenders import Contender
+from undertow.errors import InvalidInputError
+from undertow.problems.datasets import dataset, follow_average
+from undertow.problems.families import FAMILIES, Family, Problem, select_families
+from undertow.reporting.folders import whole, write_json
+from undertow.reporting.numbers import share_won
+from undertow.reporting.pool import Progress, run_tasks, thread_count
+from undertow.simulation import simulate
+from undertow.trajectory import Trajectory
+
+__all__ = ["CONTENDERS", "OTHERS", "run_trials", "show", "summarise", "write"]
+
+FLOOR = 0.01  # of Random's regret; below it, less regret is luck
+_APART = 1_000_000  # between two seeds of a policy on one problem, so that they are not those of other problems
+_WARM_UP = 300  # rounds; enough for every kernel to be compiled before the clock runs
+
+
+KNOWS, ORACLE = "KalmanGreedy", "Oracle"
+CONTENDERS: tuple[Contender, ...] = (
+    Contender(KNOWS, "kalman-greedy"),
+    Contender(ORACLE, "context-oracle"),
+    Contender("PIES(10)", "pies", {"window": 10}, needs_contexts=True),
+    Contender("LinUCB + own rewards", "linucb", {"window": 5, "reward_lags": 5}),
+    Contender("LinUCB + own rewards (0.1)", "linucb", {"window": 5, "reward_lags": 5, "exploration": 0.1}),
+    Contender("Discounted UCB", "discounted-ucb", {"discount": 0.99}),
+    Contender("LearnedKalman", "learned-kalman"),
+    Contender("StructuralKalman", "structural-kalman"),
+    Contender("Autopilot", "autopilot"),
+)
+OTHERS = ("LinUCB + own rewards", "Discounted UCB", "LearnedKalman", "StructuralKalman")
+
+
+def run_trials(
+    families: Iterable[str] = (),
+    *,
+    runs: int | None = None,
+    seeds: int = 1,
+    rounds: int = 10_000,
+    policies: Collection[str] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Play every problem of some families with every policy.
+
+    Parameters
+    ----------
+    families
+        Names of `FAMILIES`, or prefixes of several ("paper", "misspecified", "missing", "no-contexts", "data"); all by
+        default.
+    runs
+        Number of problems per family: paths of the paper's system, random systems, or seeds of the policies on
+        recorded data. By default each family's own number.
+    seeds
+        Seeds per randomised policy on each problem. One seed says little where a single early choice can decide a run.
+    rounds
+        Rounds of each path; recorded data may be shorter.
+    policies
+        Labels of `CONTENDERS`, all by default.
+    threads
+        Number of threads, by default one per core. They affect no column but `microseconds`.
+    progress
+        Called with the number of completed problems and their total.
+
+    Returns
+    -------
+    family, problem, policy, seed (number of the policy's seed on this problem, the problem's own being 0), arms,
+    rounds, regret, random_regret (the expected regret of a uniform choice on that path), share (won, of recorded data
+    only) and microseconds per round.
+    """
+    rounds, seeds = _checks.integer("rounds", rounds, least=1), _checks.integer("seeds", seeds, least=1)
+    threads = thread_count(threads)
+    chosen = {name: FAMILIES[name] for name in select_families(families)}
+    contenders = _contenders(policies)
+    problems = [
+        (name, family.problem(number))
+        for name, family in chosen.items()
+        for number in range(family.size if runs is None else _checks.integer("runs", runs, least=1))
+    ]
+    _warm_up(problems, contenders, rounds)
+    tasks = [partial(_play, name, problem, contenders, rounds, seeds) for name, problem in problems]
+    rows = [row for found in run_tasks(tasks, threads=threads, progress=progress) for row in found]
+    rows += [row for name, family in chosen.items() if family.data for row in _references(name, family, rounds)]
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+_SCHEMA = (
+    dict.fromkeys(("family", "problem", "policy"), pl.String)
+    | dict.fromkeys(("seed", "arms", "rounds"), pl.Int64)
+    | dict.fromkeys(("regret", "random_regret", "share", "microseconds"), pl.Float64)
+)
+
+
+def _play(
+    family: str, problem: Problem, contenders: Sequence[Contender], rounds: int, seeds: int
+) -> list[dict[str, Any]]:
+    """Return one row per policy that can play the problem, and per seed of a randomised one."""
+    path = problem.path(rounds)
+    rows = []
+    for contender in (contender for contender in contenders if contender.can_play(path, problem.system)):
+        for seed in range(seeds if contender.randomised else 1):
+            policy = contender.for_path(path, system=problem.system, seed=problem.seed + _APART * seed)
+            start = time.perf_counter()
+            run = simulate(policy, path, threads=1)
+            microseconds = 1e6 * (time.perf_counter() - start) / path.rounds
+            row = _row(family, problem.label, contender.label, path, run.arms)
+            rows.append(row | {"seed": seed, "microseconds": microseconds})
+    return rows
+
+
+def _row(family: str, problem: str, policy: str, path: Trajectory, arms: Any) -> dict[str, Any]:
+    assert path.means is not None
+    return {
+        "family": family,
+        "problem": problem,
+        "policy": policy,
+        "seed": 0,
+        "arms": path.arm_count,
+        "rounds": path.rounds,
+        "regret": float(path.regret(arms)[-1]),
+        "random_regret": float((path.means.max(axis=1) - path.means.mean(axis=1)).sum()),
+        "share": share_won(path.means, arms) if FAMILIES[family].data else None,
+        "microseconds": None,
+    }
+
+
+def _references(name: str, family: Family, rounds: int) -> list[dict[str, Any]]:
+    """Return rows for hindsight and full information on a recorded table: references, not policies."""
+    path = family.problem(0).path(rounds)
+    best = np.full(path.rounds, path.rewards.mean(axis=0).argmax())
+    follow = follow_average(dataset(str(family.data)))[: path.rounds]
+    shown = {"best fixed arm (hindsight)": best, "average of all rewards (sees all)": follow}
+    return [_row(name, "seed 0", label, path, arms) for label, arms in shown.items()]
+
+
+def _warm_up(problems: Sequence[tuple[str, Problem]], contenders: Sequence[Contender], rounds: int) -> None:
+    """Compile all kernels, so that measured times do not include it."""
+    cold = list(contenders)
+    for first in dict(reversed(problems)).values():
+        if not cold:
+            break
+        path = first.path(min(rounds, _WARM_UP))
+        for contender in [contender for contender in cold if contender.can_play(path, first.system)]:
+            simulate(contender.for_path(path, system=first.system), path, threads=1)
+            cold.remove(contender)
+
+
+def _contenders(labels: Collection[str]) -> list[Contender]:
+    known = [contender.label for contender in CONTENDERS]
+    if unknown := [label for label in labels if label not in known]:
+        raise InvalidInputError(f"policies: there is no {unknown[0]!r}; there are {', '.join(known)}")
+    return [contender for contender in CONTENDERS if not labels or contender.label in labels]
+
+
+def summarise(table: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per family and policy of a table from `run_trials`.
+
+    Where a policy played a problem with several seeds, its regret there is the median over them.
+
+    Returns
+    -------
+    family, policy, problems
+        Names, and the number of problems.
+    regret, of_random
+        Median regret, and its median ratio to a uniform choice's.
+    to_known, to_known_worst; to_oracle, to_oracle_worst
+        Median and largest ratio to KalmanGreedy, which knows the true system, and to the paper's Oracle, on the
+        problems on which these have regret.
+    known_problems, to_known_all
+        Number of problems on which KalmanGreedy has regret, and the median ratio over all problems, where any regret
+        against none counts as infinite; null if that median is infinite.
+    best, to_best
+        The best of `OTHERS`, the one with the smallest geometric mean of regret over the family, and the geometric mean
+        of the ratio to it. Here every regret is at least 1 % of a uniform choice's.
+    share, share_low, share_high
+        Median and range of the share won.
+    microseconds
+        Median time per round.
+    """
+    rows = []
+    measured = pl.col("regret", "random_regret", "share", "microseconds").median()
+    table = table.group_by("family", "problem", "policy", maintain_order=True).agg(measured)
+    for family in table.partition_by("family", maintain_order=True):
+        groups = {str(group["policy"][0]): group for group in family.partition_by("policy", maintain_order=True)}
+        regrets = {label: group["regret"].to_numpy() for label, group in groups.items()}
+        logs = {
+            label: np.log(np.maximum(regrets[label], FLOOR * group["random_regret"].to_numpy())).mean()
+            for label, group in groups.items()
+        }
+        best = min((label for label in OTHERS if label in logs), key=lambda label: float(logs[label]), default=None)
+        for label, group in groups.items():
+            to_known = _ratio(regrets[label], regrets.get(KNOWS))
+            to_oracle = _ratio(regrets[label], regrets.get(ORACLE))
+            rows.append(
+                {
+                    "family": family["family"][0],
+                    "policy": label,
+                    "problems": group.height,
+                    "regret": group["regret"].median(),
+                    "of_random": (group["regret"] / group["random_regret"]).median(),
+                    "to_known": _or_none(np.median, to_known),
+                    "to_known_worst": _or_none(np.max, to_known),
+                    "known_problems": to_known.size,
+                    "to_known_all": _median_of_all(regrets[label], regrets.get(KNOWS)),
+                    "to_oracle": _or_none(np.median, to_oracle),
+                    "to_oracle_worst": _or_none(np.max, to_oracle),
+                    "best": best,
+                    "to_best": None if best is None else float(np.exp(logs[label] - logs[best])),
+                    "share": group["share"].median(),
+                    "share_low": group["share"].min(),
+                    "share_high": group["share"].max(),
+                    "microseconds": group["microseconds"].median(),
+                }
+            )
+    words, counts = ("family", "policy", "best"), ("problems", "known_problems")
+    kinds = dict.fromkeys(words, pl.String) | dict.fromkeys(counts, pl.Int64)
+    return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in rows[0]})
+
+
+def _ratio(regret: FloatArray, base: FloatArray | None) -> FloatArray:
+    """Return the ratios on the problems on which the base has any regret."""
+    if base is None or len(base) != len(regret):
+        return np.empty(0)
+    return np.asarray(regret[base > 0] / base[base > 0])
+
+
+def _median_of_all(regret: FloatArray, base: FloatArray | None) -> float | None:
+    """Return the median ratio, where a regret against none counts as infinite; None where the median is."""
+    if base is None or len(base) != len(regret):
+        return None
+    none = np.where(regret > 0, np.inf, 1.0)
+    median = float(np.median(np.divide(regret, base, out=none, where=base > 0)))
+    return median if np.isfinite(median) else None
+
+
+def _or_none(statistic: Callable[[FloatArray], Any], values: FloatArray) -> float | None:
+    return float(statistic(values)) if values.size else None
+
+
+def write(folder: str | os.PathLike[str], table: pl.DataFrame, summary: pl.DataFrame) -> Path:
+    """Write trials.csv and summary.json to a folder, and return the folder."""
+    place = Path(folder)
+    with whole(place) as part:
+        table.write_csv(part / "trials.csv")
+        write_json(part / "summary.json", summary.to_dicts())
+    return place
+
+
+def show(summary: pl.DataFrame) -> Table:
+    """Return the summary as a table to print."""
+    table = Table(title="Regret relative to others: median (worst); geometric mean; share won: median (range)")
+    table.add_column("family")
+    table.add_column("policy")
+    for name in ("to KalmanGreedy", "to the Oracle", "to the best other", "share won, %", "µs per round"):
+        table.add_column(name, justify="right")
+    for family in summary.partition_by("family", maintain_order=True):
+        for number, row in enumerate(family.iter_rows(named=True)):
+            share = [None if row[key] is None else 100 * row[key] for key in ("share", "share_low", "share_high")]
+            table.add_row(
+                f"{FAMILIES[row['family']].title} ({row['problems']})" if number == 0 else "",
+                row["policy"],
+                _cell("{:.3f} ({:.2f})", row["to_known"], row["to_known_worst"]) + _ties(row),
+                _cell("{:.3f} ({:.2f})", row["to_oracle"], row["to_oracle_worst"]),
+                _cell("{:.3f}", row["to_best"]) + (" *" if row["policy"] == row["best"] else ""),
+                _cell("{:.1f} ({:.1f}–{:.1f})", *share),
+                _cell("{:.1f}", row["microseconds"]),
+            )
+        table.add_section()
+    return table
+
+
+def _ties(row: dict[str, Any]) -> str:
+    """Return the number of problems on which KalmanGreedy has regret, if not all, and the median over all."""
+    if row["to_known"] is None or row["known_problems"] == row["problems"]:
+        return ""
+    return f" on {row['known_problems']}; " + (_cell("{:.3f} on all", row["to_known_all"]) or "∞ on all")
+
+
+def _cell(form: str, *values: float | None) -> str:
+    return "" if any(value is None for value in values) else form.format(*values)

@@ -1,0 +1,1 @@
+"""A level for each arm with weights on known features, estimated from a log."""

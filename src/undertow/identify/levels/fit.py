@@ -1,0 +1,383 @@
+"""Fit of the structural model: levels of the arms, a shared level and weights on features, from a log of plays.
+
+The model is that of `undertow.identify.levels.steps`, for rewards and features of mean 0 and deviation 1. Its free
+numbers are φ of the three kinds of levels, V of the six groups and σ². On the scale on which they are unbounded,
+c = (atanh φ, log V, log σ²), each has a Gaussian prior, and the fit maximises
+
+    log p(rewards | c) − ½ Σ ((c_i − centre_i) / width_i)²
+
+by BFGS with the exact score. Intercepts and weights do not move: φ = 1, and width 0 marks what is held fixed.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import inlined, kernel, plain, spliced
+from undertow.compiled.views import view
+from undertow.errors import InvalidInputError
+from undertow.identify.levels.score import levels_likelihood, levels_workspace
+from undertow.identify.levels.steps import (
+    GROUPS,
+    Hyper,
+    levels_forecast,
+    levels_predict,
+    levels_run,
+    levels_size,
+    levels_start,
+)
+from undertow.identify.table import centre_and_scale, played_arms
+
+__all__ = [
+    "HYPERS",
+    "FittedLevels",
+    "LevelsModel",
+    "filter_levels",
+    "fit_levels",
+    "levels_model",
+    "levels_optimise",
+    "levels_prior",
+    "optimise_levels",
+    "typical_levels",
+]
+
+HYPERS = len(Hyper.names)
+_COLD_EVALUATIONS = 60
+_SECOND_START = 50  # rounds from which a fast level that changes sign every round is tried as well
+_MOST_BYTES = 4e9  # of a covariance; some are needed
+_TOLERANCE = 3e-3  # nats that the next step promises: closer hyper-parameters decide no better
+_PRIOR = {  # the centre of each, and the width around it on the scale on which it is unbounded; 0 for what is fixed
+    "shared_persistence": (0.95, 1.0),
+    "slow_persistence": (0.998, 0.7),
+    "fast_persistence": (0.73, 0.8),
+    "intercept_persistence": (1.0, 0.0),
+    "weight_persistence": (1.0, 0.0),
+    "shared_weight_persistence": (1.0, 0.0),
+    "shared_variance": (0.2, 1.5),
+    "slow_variance": (0.2, 1.5),
+    "fast_variance": (0.2, 1.5),
+    "intercept_variance": (0.2, 1.5),
+    "weight_variance": (0.1, 1.5),
+    "shared_weight_variance": (0.1, 1.5),
+    "reward_noise": (0.3, 1.5),
+}
+
+
+def typical_levels() -> FloatArray:
+    """Return the packed hyper-parameters (13,) at the prior's centre: where a fit of nothing would start and end."""
+    return np.array([_PRIOR[name][0] for name in Hyper.names])
+
+
+def levels_prior() -> FloatArray:
+    """Return centre and width (2, 13) of the prior of atanh φ, log V and log σ²; width 0 marks what is held fixed."""
+    typical, width = typical_levels(), np.array([_PRIOR[name][1] for name in Hyper.names])
+    bounded = np.arange(HYPERS) < GROUPS
+    centre = np.zeros(HYPERS)
+    np.arctanh(typical, out=centre, where=bounded & (width > 0))
+    np.log(typical, out=centre, where=~bounded)
+    return np.array([centre, width])
+
+
+class LevelsModel(NamedTuple):
+    """The hyper-parameters that a fit finds, variances in the rewards' units; see `FittedLevels`."""
+
+    shared_persistence: float
+    slow_persistence: float
+    fast_persistence: float
+    shared_variance: float
+    slow_variance: float
+    fast_variance: float
+    intercept_variance: float
+    weight_variance: float
+    shared_weight_variance: float
+    reward_noise: float
+
+
+def levels_model(hyper: FloatArray, scale: float) -> LevelsModel:
+    """Return packed hyper-parameters of standardised rewards in the units of rewards with a given scale."""
+    own, unit = Hyper(hyper, 0), scale**2
+    persistences = own.shared_persistence, own.slow_persistence, own.fast_persistence
+    levels = own.shared_variance * unit, own.slow_variance * unit, own.fast_variance * unit
+    weights = own.intercept_variance * unit, own.weight_variance * unit, own.shared_weight_variance * unit
+    return LevelsModel(*persistences, *levels, *weights, own.reward_noise * unit)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLevels:
+    """The structural model that a log of plays supports, in the units of the rewards.
+
+    Variances of levels are stationary ones: a level with persistence φ and variance V moves by N(0, V (1 − φ²)) per
+    round.
+
+    Attributes
+    ----------
+    shared_persistence, slow_persistence, fast_persistence
+        φ of the level shared by all arms and of the two levels of each arm; −1 < φ < 1.
+    shared_variance, slow_variance, fast_variance
+        V of these levels.
+    intercept_variance, weight_variance, shared_weight_variance
+        Prior variance of an arm's constant, of its own weight on a feature, and of the weight that all arms share;
+        for features scaled to deviation 1.
+    reward_noise
+        σ².
+    log_likelihood
+        Log density of the rewards.
+    objective
+        Log-likelihood minus the penalty of the prior, which is what the fit maximises.
+    evaluations
+        How many times the likelihood was computed.
+    arm_count
+        k.
+    innovations
+        Reward minus its forecast, standardised, (n,); NaN where no reward was seen.
+    """
+
+    shared_persistence: float
+    slow_persistence: float
+    fast_persistence: float
+    shared_variance: float
+    slow_variance: float
+    fast_variance: float
+    intercept_variance: float
+    weight_variance: float
+    shared_weight_variance: float
+    reward_noise: float
+    log_likelihood: float
+    objective: float
+    evaluations: int
+    arm_count: int
+    innovations: FloatArray
+    _hyper: FloatArray
+    _belief: tuple[FloatArray, FloatArray]
+    _reward_scale: tuple[float, float]
+    _feature_scales: tuple[FloatArray, FloatArray]
+
+    def forecast(self, features: npt.ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
+        """Return every arm's expected reward in the round after the last, and its standard error, each (k,).
+
+        The error is that of g + s_a + f_a + ⟨w_a, [1, u]⟩; a reward varies by `reward_noise` more.
+        """
+        (m, s), (centre, scale) = self._reward_scale, self._feature_scales
+        k, q = self.arm_count, len(scale)
+        given = _checks.array("features", np.zeros(0) if features is None else features, (q,))
+        u = (given - centre) / scale
+        z, P = (part.copy() for part in self._belief)
+        result = np.empty((6, k))
+        levels_predict(z, P, self._hyper, k, q, np.empty(2 * len(z)))
+        levels_forecast(z, P, self._hyper, k, q, u, result)
+        return m + s * result[0], s * np.sqrt(np.maximum(result[5] - Hyper(self._hyper, 0).reward_noise, 0.0))
+
+
+def fit_levels(
+    arms: npt.ArrayLike,
+    rewards: npt.ArrayLike,
+    *,
+    features: npt.ArrayLike | None = None,
+    arm_count: int | None = None,
+) -> FittedLevels:
+    """Fit the structural model to a log of plays by penalised likelihood.
+
+    Parameters
+    ----------
+    arms
+        The arm played in each round, (n,); −1 where none was.
+    rewards
+        Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
+    features
+        What was known before each decision, (n, q); none by default.
+    arm_count
+        k; one more than the largest number in `arms` by default.
+
+    Returns
+    -------
+    FittedLevels
+        Hyper-parameters in the rewards' units, innovations, and the belief after the last round.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> arms = rng.integers(0, 2, 300)
+    >>> level = np.cumsum(rng.standard_normal((300, 2)), axis=0)
+    >>> fit = fit_levels(arms, level[np.arange(300), arms] + rng.standard_normal(300))
+    >>> mean, error = fit.forecast()
+    >>> bool(np.all(np.abs(mean - level[-1]) < 3 * error))
+    True
+    """
+    played, k = played_arms(arms, arm_count)
+    n = len(played)
+    x = np.array(_checks.measured("rewards", rewards, (n,), missing=True))
+    given = _checks.measured("features", np.zeros((n, 0)) if features is None else features, (n, "q"))
+    q = given.shape[1]
+    D = plain(levels_size)(k, q)
+    if 8 * D**2 > _MOST_BYTES:
+        raise InvalidInputError(
+            f"arms: {k} of them with {q} features need {8 * D**2 / 1e9:.0f} GB; number the arms from 0 on, without gaps"
+        )
+    x[played < 0] = np.nan
+    m, s = centre_and_scale(x)
+    centre, scale = np.array([centre_and_scale(column) for column in given.T]).reshape(q, 2).T
+    table = np.column_stack([played, (x - m) / s, (given - centre) / scale])
+    hyper, objective, log_likelihood, used = optimise_levels(table, k, q, typical_levels(), _COLD_EVALUATIONS)
+    if n > _SECOND_START:
+        turned = typical_levels()
+        Hyper(turned, 0).fast_persistence *= -1.0
+        second = optimise_levels(table, k, q, turned, _COLD_EVALUATIONS)
+        used += second[3]
+        if second[1] > objective:
+            hyper, objective, log_likelihood, _ = second
+    if not math.isfinite(objective):
+        raise InvalidInputError("rewards: no levels with a finite likelihood were found for this log")
+    z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(n)
+    levels_start(z, P, hyper, k, q)
+    levels_run(table, hyper, k, q, z, P, np.empty(2 * D), innovations)
+    density = -math.log(s) * int(np.sum(~np.isnan(x)))
+    return FittedLevels(
+        **levels_model(hyper, s)._asdict(),
+        log_likelihood=log_likelihood + density,
+        objective=objective + density,
+        evaluations=used,
+        arm_count=k,
+        innovations=_checks.readonly(innovations),
+        _hyper=hyper,
+        _belief=(z, P),
+        _reward_scale=(m, s),
+        _feature_scales=(centre, scale),
+    )
+
+
+def optimise_levels(
+    table: FloatArray, k: int, q: int, start_hyper: FloatArray, evaluations: int
+) -> tuple[FloatArray, float, float, int]:
+    """Improve packed hyper-parameters on a standardised table (n, 2 + q) of arm, reward, features.
+
+    Returns the better hyper-parameters, their penalised log-likelihood, their log-likelihood, and how many evaluations
+    were used. It is `levels_optimise` with the prior of this module and scratch of its own.
+    """
+    hyper = start_hyper.copy()
+    work = np.empty(plain(levels_workspace)(len(table), k, q))
+    return hyper, *levels_optimise(table, hyper, k, q, levels_prior(), evaluations, work)
+
+
+def filter_levels(table: FloatArray, hyper: FloatArray, k: int, q: int, z: FloatArray, P: FloatArray) -> float:
+    """Run the filter from the stationary law through a standardised table, in place, and return the log-likelihood.
+
+    ẑ, P end up at the end of the last row's round: with its reward, before the step to the next round.
+    """
+    levels_start(z, P, hyper, k, q)
+    return levels_run(table, hyper, k, q, z, P, np.empty(2 * len(z)), np.empty(0))
+
+
+@inlined
+def _bounded(c: float, i: int) -> float:
+    """Keep φ off ±1 and variances off zero, which only rewards come near that are constant or all but noise-free."""
+    largest = 7.0 if i < GROUPS else 14.0
+    return min(max(c, -largest), largest)
+
+
+@spliced
+def _penalised(
+    table: FloatArray,
+    hyper: FloatArray,
+    k: int,
+    q: int,
+    centre: FloatArray,
+    width: FloatArray,
+    c: FloatArray,
+    gradient: FloatArray,
+    work: FloatArray,
+) -> tuple[float, float]:
+    """Return the penalised log-likelihood and the likelihood at c; `hyper` and `gradient` are overwritten."""
+    for i in range(HYPERS):
+        if width[i] > 0.0:
+            at = _bounded(c[i], i)
+            hyper[i] = math.tanh(at) if i < GROUPS else math.exp(at)
+    log_likelihood = levels_likelihood(table, hyper, k, q, gradient, work)
+    objective = log_likelihood
+    for i in range(HYPERS):
+        if width[i] > 0.0:
+            at = _bounded(c[i], i)
+            away = (at - centre[i]) / width[i]
+            objective -= 0.5 * away * away
+            gradient[i] -= away / width[i]
+        if width[i] == 0.0 or _bounded(c[i], i) != c[i]:
+            gradient[i] = 0.0
+    return objective, log_likelihood
+
+
+@spliced
+def _rank_two(B: FloatArray, s: FloatArray, y: FloatArray, By: FloatArray) -> None:
+    """Update the inverse curvature B after a step s along which the (ascending) gradient fell by y: BFGS."""
+    sy = 0.0
+    yBy = 0.0
+    for i in range(HYPERS):
+        By[i] = 0.0
+        for j in range(HYPERS):
+            By[i] += B[i, j] * y[j]
+        sy += s[i] * y[i]
+        yBy += y[i] * By[i]
+    if sy > 1e-12:
+        for i in range(HYPERS):
+            for j in range(HYPERS):
+                B[i, j] += ((1.0 + yBy / sy) * s[i] * s[j] - By[i] * s[j] - s[i] * By[j]) / sy
+
+
+@kernel
+def levels_optimise(
+    table: FloatArray, hyper: FloatArray, k: int, q: int, prior: FloatArray, evaluations: int, work: FloatArray
+) -> tuple[float, float, int]:
+    """Climb the penalised likelihood from `hyper` (13,), in place, by BFGS with backtracking.
+
+    Returns the penalised log-likelihood and the log-likelihood of the hyper-parameters that it leaves, and how many
+    evaluations it used, at least one. A step is at most 1 long in every coordinate; one that brings no improvement is
+    shortened, and `hyper` never gets worse. `prior` is `levels_prior()`, `work` has `levels_workspace(n, k, q)`
+    numbers.
+    """
+    centre, width = view(prior, 0, (HYPERS,)), view(prior, HYPERS, (HYPERS,))
+    c, g, s, y = np.zeros(HYPERS), np.zeros(HYPERS), np.zeros(HYPERS), np.zeros(HYPERS)
+    new_c, new_g, B = np.zeros(HYPERS), np.zeros(HYPERS), np.zeros((HYPERS, HYPERS))
+    new, information = hyper.copy(), np.full(HYPERS, 0.02)  # of a reward, roughly
+    Hyper(information, 0).reward_noise = 0.2
+    rewards = 0
+    for t in range(len(table)):
+        rewards += table[t, 0] >= 0.0 and not np.isnan(table[t, 1])
+    for i in range(HYPERS):
+        if width[i] > 0.0:
+            c[i] = math.atanh(hyper[i]) if i < GROUPS else math.log(hyper[i])
+            B[i, i] = 1.0 / (1.0 / width[i] ** 2 + information[i] * rewards)
+    f, log_likelihood, slope, step, longest = -np.inf, -np.inf, 0.0, 0.0, 1.0
+    used = 0
+    while used == 0 or used < evaluations:
+        for i in range(HYPERS):
+            new_c[i] = c[i] + step * s[i]
+        new_f, new_log_likelihood = _penalised(table, new, k, q, centre, width, new_c, new_g, work)
+        used += 1
+        if used > 1 and not new_f >= f + 1e-4 * step * slope:
+            vertex = 0.5 * slope * step * step / (f + slope * step - new_f)  # of the parabola through what is known
+            step = min(max(vertex, 0.1 * step), 0.5 * step) if np.isfinite(vertex) else 0.1 * step
+            if step * longest > 1e-6:
+                continue
+            break
+        f, log_likelihood = new_f, new_log_likelihood
+        for i in range(HYPERS):
+            s[i] *= step
+            y[i] = g[i] - new_g[i]
+            hyper[i], c[i], g[i] = new[i], new_c[i], new_g[i]
+        if used > 1:
+            _rank_two(B, s, y, new_c)
+        slope = 0.0
+        longest = 1.0
+        for i in range(HYPERS):
+            s[i] = 0.0
+            for j in range(HYPERS):
+                s[i] += B[i, j] * g[j]
+            slope += s[i] * g[i]
+            longest = max(longest, abs(s[i]))
+        if not slope > _TOLERANCE:
+            break
+        step = 1.0 / longest
+    return f, log_likelihood, used

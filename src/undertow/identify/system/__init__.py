@@ -1,0 +1,1 @@
+"""One hidden system that all contexts and arms share, estimated from a log."""

@@ -1,0 +1,127 @@
+"""A system estimated from a log, for users who have a log and no bandit."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.identify.system.search import Attempt, Search, challenge, fit_one
+from undertow.identify.system.vector import MAX_ORDER, scales_of, standardised, to_system
+from undertow.identify.table import played_arms
+from undertow.system import LinearGaussianSystem
+
+__all__ = ["FittedSystem", "fit"]
+
+_ROUNDS = 3000  # that the order is found on; everything counts for the final fit
+_BOUTS = 5  # of challenges, at most
+_POLISH = 40  # evaluations of the likelihood
+_GAIN = 1.0  # nats: a bout that gains less is the last
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSystem:
+    """The system that a log supports.
+
+    Attributes
+    ----------
+    system
+        In the units of the log and the basis in which the state noise is the identity.
+    log_likelihood
+        Log density of everything that was seen.
+    degrees_of_freedom
+        Effective number of parameters: those that the log, not the prior, determines.
+    innovations
+        Each context entry, then the reward, minus its forecast, standardised, (n, m + 1); NaN where nothing was seen.
+    tried
+        Every model that was tried, in order.
+    """
+
+    system: LinearGaussianSystem
+    log_likelihood: float
+    degrees_of_freedom: float
+    innovations: FloatArray
+    tried: tuple[Attempt, ...]
+
+    @property
+    def order(self) -> int:
+        """Dimension of the hidden state."""
+        return self.system.state_dim
+
+
+def fit(
+    arms: npt.ArrayLike,
+    rewards: npt.ArrayLike,
+    *,
+    contexts: npt.ArrayLike | None = None,
+    order: int | None = None,
+    arm_count: int | None = None,
+    rng: int | np.random.SeedSequence | np.random.Generator = 0,
+) -> FittedSystem:
+    """Fit a hidden linear Gaussian system to a log of plays by penalised likelihood.
+
+    Parameters
+    ----------
+    arms
+        The arm played in each round, (n,); −1 where none was.
+    rewards
+        Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
+    contexts
+        (n, m), NaN where an entry is missing; None for a log of rewards alone.
+    order
+        Dimension of the hidden state, 1 to 8; estimated when None.
+    arm_count
+        k; one more than the largest number in `arms` by default.
+    rng
+        Seed of the random starts.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> path = paper_system(psi=2).sample(1000, rng=1)
+    >>> arms = np.random.default_rng(0).integers(0, 2, 1000)
+    >>> found = fit(arms, path.rewards[np.arange(1000), arms], contexts=path.contexts)
+    >>> found.order >= 4, 0.9 < found.system.spectral_radius <= 1
+    (True, True)
+    """
+    played, k = played_arms(arms, arm_count)
+    n = len(played)
+    if not n:
+        raise InvalidInputError("arms: expected at least one round, got none")
+    x = np.array(_checks.measured("rewards", rewards, (n,), missing=True))
+    θ = _checks.measured("contexts", np.empty((n, 0)) if contexts is None else contexts, (n, "m"), missing=True)
+    m = θ.shape[1]
+    if order is not None and _checks.integer("order", order, least=1) > MAX_ORDER:
+        raise InvalidInputError(f"order: expected at most {MAX_ORDER}, got {order}")
+    x[played < 0] = math.nan
+    if np.isnan(x).all() and np.isnan(θ).all():
+        raise InvalidInputError("rewards: expected at least one round with a reward or a context, got none")
+    raw = np.column_stack([θ, played, x])
+    scales = scales_of(raw, m)
+    search = Search.on(standardised(raw, scales), m, k)
+    draw = _checks.child(_checks.seed_sequence(rng), _checks.SYSTEM_BRANCH, 0)
+    small, model, tried, turn = search.last(_ROUNDS), None, [], 0
+    for _ in range(_BOUTS):
+        before = -math.inf if model is None else model.criterion
+        model, _, turn, more = challenge(small, model, draw, math.inf, turn, order)
+        tried += more
+        if not model.criterion > before + _GAIN:
+            break
+    assert model is not None
+    final, used = fit_one(search, model, em_steps=0, evaluations=_POLISH)
+    if not math.isfinite(final.log_likelihood):
+        raise InvalidInputError("rewards: no system with a finite likelihood was found for this log")
+    tried.append(Attempt("final", final.order, final.log_likelihood, final.freedom, used))
+    settled, _ = fit_one(search, final, em_steps=0, evaluations=1)
+    v, F = search.innovations()
+    seen = np.sum(~np.isnan(v), axis=0)
+    return FittedSystem(
+        system=to_system(final, scales),
+        log_likelihood=float(settled.log_likelihood - seen @ np.log(scales.scale)),
+        degrees_of_freedom=float(settled.freedom),
+        innovations=_checks.readonly(v / np.sqrt(F)),
+        tried=tuple(tried),
+    )

@@ -1,0 +1,42 @@
+"""Columns of a log: which arms were played, and the units in which a column has mean 0 and deviation 1."""
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+
+__all__ = ["centre_and_scale", "played_arms"]
+
+_CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
+_TINY = 1.0 / _checks.LARGEST  # below this a square may be nothing
+
+
+def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.NDArray[np.int64], int]:
+    """Return checked arms, −1 where none was played, and their number k, one more than the largest unless given."""
+    try:
+        given = np.asarray(arms)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidInputError(f"arms: expected one whole number per round, got {arms!r:.80}") from error
+    if given.dtype.kind not in "iu" and given.size:
+        raise InvalidInputError(f"arms: expected whole numbers, -1 where no arm was played, got {arms!r:.80}")
+    result = _checks.array("arms", given, ("n",)).astype(np.int64)
+    if result.min(initial=0) < -1:
+        raise InvalidInputError(f"arms: expected numbers from 0 on, -1 where no arm was played, got {result.min()}")
+    least = max(int(result.max(initial=0)) + 1, 1)
+    k = least if arm_count is None else _checks.integer("arm_count", arm_count, least=1)
+    if k < least:
+        raise InvalidInputError(f"arm_count: expected at least {least}, as arm {least - 1} was played, got {k}")
+    return result, k
+
+
+def centre_and_scale(column: FloatArray) -> tuple[float, float]:
+    """Return mean and standard deviation of what was seen; for a constant column its size, or 1, as the scale."""
+    seen = column[~np.isnan(column)]
+    if not len(seen):
+        return 0.0, 1.0
+    centre, spread, size = float(seen.mean()), float(seen.std()), float(np.abs(seen).max())
+    if spread > max(_CONSTANT * size, _TINY):  # rounding of a constant column is no signal
+        return centre, spread
+    return centre, size if size > _TINY else 1.0

@@ -1,0 +1,194 @@
+"""What ridge policies regress on: the constant, lagged contexts, the round's features, the learner's own past rewards.
+
+    Θ_t = [1 | θ_{t−1}, …, θ_{t−s} | u_t | for each lag l = 1…L and arm: its reward l rounds ago, whether it is known]
+
+Newest first throughout. An arm that was not played l rounds ago, or whose reward has not come, has reward 0 and
+indicator 0.
+
+A missing context entry is replaced by a forecast: its deviation from the mean, in standard deviations, is regressed on
+those of the last few contexts. The regression begins with the first gap, so that data without gaps cost nothing; where
+nothing is known yet, the mean enters. Deviations are capped at three: the first ones, in standard deviations that are
+hardly known yet, could be anything.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import inlined, kernel
+from undertow.compiled.layout import Index
+from undertow.compiled.views import Record
+from undertow.ridge import ridge_project, ridge_update
+from undertow.window import ring_push
+
+__all__ = [
+    "Inputs",
+    "begin_inputs",
+    "build_inputs",
+    "inputs_sizes",
+    "note_reward",
+    "note_round",
+    "push_context",
+]
+
+_FILL = 10  # about how many numbers a missing entry is forecast from
+_LARGEST = 3.0  # standard deviations
+
+
+class InputSizes(Record):
+    """Window s, number of reward lags, and from how many numbers r a missing entry is forecast."""
+
+    s: float
+    lags: float
+    r: float
+
+
+class InputHead(Record):
+    """How many contexts were seen, where in the ring the newest stands, and whether any entry was ever missing."""
+
+    seen: float
+    newest: Annotated[float, Index("s")]
+    gaps: float
+
+
+class Inputs(NamedTuple):
+    """The past that inputs are made of."""
+
+    sizes: InputSizes
+    head: InputHead
+    means: Annotated[FloatArray, "m"]  # of the context entries seen
+    squares: Annotated[FloatArray, "m"]  # sum of their squared deviations
+    counts: Annotated[FloatArray, "m"]
+    ring: Annotated[FloatArray, "2*s m"]
+    lag_arm: Annotated[FloatArray, "lags", Index("k", -1)]
+    lag_reward: Annotated[FloatArray, "lags"]  # NaN where there is none
+    filled: Annotated[FloatArray, "m"]
+    fill_u: Annotated[FloatArray, "m r"]  # regressions of each entry on the last contexts
+    fill_W: Annotated[FloatArray, "m r r"]
+    scratch: Annotated[FloatArray, "4 r"]
+
+
+def inputs_sizes(k: int, m: int, q: int, window: int, lags: int) -> dict[str, int]:
+    """Return the sizes of inputs for k arms, m context entries and q features, and their number p.
+
+    A missing entry is forecast from whole contexts within the window, about ten numbers in all.
+    """
+    r = min(window, max(1, _FILL // m)) * m if m > 0 else 0
+    return {"s": window, "lags": lags, "r": r, "p": 1 + m * window + q + 2 * k * lags}
+
+
+def begin_inputs(inputs: Inputs) -> None:
+    """Write a past of which nothing is known."""
+    inputs.lag_arm[:] = -1.0
+    inputs.lag_reward[:] = math.nan
+    inputs.fill_W[:] = np.eye(inputs.fill_W.shape[-1])
+
+
+@inlined
+def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: FloatArray) -> None:
+    """Write Θ_t for round t."""
+    s, lags, first = int(inputs.sizes.s), len(inputs.lag_arm), int(inputs.head.newest)
+    Θ[0] = 1.0
+    at = 1
+    m = len(inputs.means)
+    for i in range(s):
+        for j in range(m):
+            Θ[at] = inputs.ring[first + i, j]
+            at += 1
+    for j in range(len(features)):
+        Θ[at] = features[j]
+        at += 1
+    for lag in range(1, lags + 1):
+        slot = (t - lag) % lags
+        known = lag <= t and not np.isnan(inputs.lag_reward[slot])
+        for a in range(k):
+            here = known and inputs.lag_arm[slot] == a
+            Θ[at] = inputs.lag_reward[slot] if here else 0.0
+            Θ[at + 1] = 1.0 if here else 0.0
+            at += 2
+
+
+@inlined
+def push_context(inputs: Inputs, context: FloatArray) -> None:
+    """Take in a round's context, its missing entries filled."""
+    head, filled, window = inputs.head, inputs.filled, int(inputs.sizes.s)
+    for j in range(len(context)):
+        filled[j] = context[j]
+        if np.isnan(context[j]):
+            filled[j] = inputs.means[j]
+            head.gaps = 1.0
+    if head.gaps > 0.0 and window > 0:
+        fill_gaps(inputs.means, inputs.squares, inputs.counts, inputs.ring[int(head.newest) :], int(head.seen), context,
+                  filled, inputs.fill_u, inputs.fill_W, inputs.scratch)  # fmt: skip
+    for j in range(len(context)):
+        if not np.isnan(context[j]):
+            inputs.counts[j] += 1.0
+            step = context[j] - inputs.means[j]
+            inputs.means[j] += step / inputs.counts[j]
+            inputs.squares[j] += step * (context[j] - inputs.means[j])
+    if window > 0:
+        head.newest = ring_push(inputs.ring, int(head.newest), filled)
+    head.seen += 1.0
+
+
+@inlined
+def deviation(value: float, mean: float, spread: float) -> float:
+    """Return by how many standard deviations a value is off the mean; 0 where nothing has varied yet."""
+    return within((value - mean) / spread) if spread > 0.0 else 0.0
+
+
+@inlined
+def within(deviations: float) -> float:
+    """Return a number of standard deviations, or the largest that counts."""
+    return min(max(deviations, -_LARGEST), _LARGEST)
+
+
+@kernel
+def fill_gaps(
+    means: FloatArray,
+    squares: FloatArray,
+    counts: FloatArray,
+    past: FloatArray,
+    seen: int,
+    context: FloatArray,
+    filled: FloatArray,
+    u: FloatArray,
+    W: FloatArray,
+    scratch: FloatArray,
+) -> None:
+    """Forecast the missing entries of a context from the past ones, newest first, and learn from the others."""
+    m, r = len(context), scratch.shape[1]
+    x, y = scratch[0], scratch[1]
+    for i in range(r):
+        lag, j = i // m, i % m
+        spread = math.sqrt(squares[j] / max(counts[j], 1.0))
+        x[i] = deviation(past[lag, j], means[j], spread) if lag < seen else 0.0
+    for j in range(m):
+        ridge_project(W[j], x, y, r)
+        spread = math.sqrt(squares[j] / max(counts[j], 1.0))
+        if np.isnan(context[j]):
+            forecast = 0.0
+            for i in range(r):
+                forecast += u[j, i] * y[i]
+            filled[j] = means[j] + spread * within(forecast)
+        elif spread > 0.0:
+            ridge_update(W[j], u[j], y, deviation(context[j], means[j], spread), scratch[2], scratch[3])
+
+
+@inlined
+def note_round(inputs: Inputs, t: int, arm: int) -> None:
+    """Open the slot of round t for the reward of an arm; −1 where none was played."""
+    lags = len(inputs.lag_arm)
+    if lags > 0:
+        inputs.lag_arm[t % lags] = arm
+        inputs.lag_reward[t % lags] = np.nan
+
+
+@inlined
+def note_reward(inputs: Inputs, t: int, age: int, reward: float) -> None:
+    """File a reward under its own round, `age` rounds before the current round t, while that is remembered."""
+    lags = len(inputs.lag_arm)
+    if age < lags:
+        inputs.lag_reward[(t - age) % lags] = reward

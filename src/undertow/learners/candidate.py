@@ -1,0 +1,203 @@
+"""A candidate, a model of your own in Autopilot: what it has to do, and how it takes part.
+
+Autopilot asks every candidate for forecasts, scores them by the reward of the arm that was played, and lets the leader
+decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot with candidates through its methods.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import plain
+from undertow.compiled.layout import Layout
+from undertow.errors import InvalidInputError
+from undertow.learners.learner import Learner
+from undertow.learners.model import Block, Fit, Model, Span, Task, note_density
+from undertow.live.decision import Why
+from undertow.live.rounds import Timeline, Waiting
+
+__all__ = ["Candidate", "CandidateForecast", "CandidateModel", "WithCandidates"]
+
+_note_density = plain(note_density)
+
+
+class CandidateForecast(NamedTuple):
+    """A candidate's forecast of the present round, each (k,): reward, exploration bonus, deviation of the reward."""
+
+    mean: npt.ArrayLike
+    width: npt.ArrayLike
+    deviation: npt.ArrayLike
+
+
+class Candidate(Protocol):
+    """What Autopilot expects of a model of yours.
+
+    Its `forecast` is called before every decision, and whenever the policy's own `forecast` is; it gets every reward,
+    with its round and arm, and every context as it comes (NaN where an entry is missing). `warm_start` leads it through
+    past rounds in the same way. With `minimise`, rewards and forecasts are negative costs. It is deep-copied for each
+    run of `simulate`.
+    """
+
+    name: str
+
+    def forecast(self, features: FloatArray) -> CandidateForecast:
+        """Return what is expected of every arm in the present round, whose features are given, (q,)."""
+
+    def learn(self, round: int, arm: int, reward: float) -> None:
+        """Take in the reward of an arm that was played in a round, the present one or an earlier one."""
+
+    def observe(self, context: FloatArray) -> None:
+        """Take in a context, (m,)."""
+
+
+class CandidateState(NamedTuple):
+    """The block: forecasts and score as every model has them, and the deviations that were claimed."""
+
+    model: Block
+    deviation: Annotated[FloatArray, "k"]
+
+
+@dataclass(frozen=True)
+class CandidateModel(Model):
+    """The place of a candidate among Autopilot's models: its forecasts and its score."""
+
+    layout = Layout(CandidateState)
+    watched: ClassVar[bool] = False
+
+    label: str
+
+    @property
+    def name(self) -> str:
+        """What the candidate calls itself."""
+        return self.label
+
+    def fill(self, own: CandidateState) -> None:
+        """Ask for no fits."""
+        own.model.running.next_fit = math.inf
+
+    def ask(self, candidate: Candidate, features: FloatArray, own: CandidateState) -> None:
+        """Write a candidate's forecasts into its block."""
+        k = self.arms
+        mean, width, deviation = candidate.forecast(features)
+        own.model.forecast[:] = _checks.array(f"{self.name}: mean", mean, (k,))
+        own.model.width[:] = _checks.array(f"{self.name}: width", width, (k,))
+        own.deviation[:] = _checks.array(f"{self.name}: deviation", deviation, (k,))
+        if not (own.deviation > 0).all():
+            raise InvalidInputError(f"{self.name}: deviation: expected numbers above 0, got {own.deviation.min():g}")
+        own.model.arm_error[:] = own.deviation
+        own.model.head.order = 1.0
+
+    def fit(self, task: Task) -> Fit:
+        """Return the block as it is: a candidate fits itself when it learns."""
+        return Fit(task.block.copy(), (), 1, math.nan)
+
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Leave the candidate alone: it got the late reward itself."""
+
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Refuse: a candidate has no way to hear of a new arm."""
+        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot take in another arm")
+
+    def catch_up(self, blocks: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
+        """Leave the candidate alone: it has seen these rounds."""
+
+
+class WithCandidates(Timeline):
+    """The timeline of a learner with candidates: they forecast, learn and are scored in Python around its steps.
+
+    `expected` remembers, for decisions whose reward may still come, mean and deviation that each of them expected.
+    """
+
+    def __init__(self, learner: Learner, candidates: Sequence[Candidate]) -> None:
+        super().__init__(learner.player)
+        self.learner, self.candidates = learner, list(candidates)
+        self.first = len(learner.models) - len(self.candidates)  # of their blocks
+        self.expected: dict[int, list[tuple[float, float]]] = {}
+
+    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+        """Prepare a round and, before a choice, have every candidate forecast."""
+        self.learner.prepare(oldest, choice=choice)
+        if choice:
+            self._ask(self.learner.blocks)
+
+    def _ask(self, blocks: Sequence[Any]) -> None:
+        models = self.learner.models
+        for number, candidate in enumerate(self.candidates, self.first):
+            model = models[number]
+            assert isinstance(model, CandidateModel)
+            model.ask(candidate, self.player.features.copy(), blocks[number])
+
+    def attend(self) -> None:
+        """Make the fits that are due."""
+        self.learner.attend()
+
+    def decided(self, arm: int) -> None:
+        """Remember what was expected of the arm that is played."""
+        self.learner.decided(arm)
+        t, blocks = self.player.rounds - 1, self.learner.blocks[self.first :]
+        self.expected[t] = [(float(own.model.forecast[arm]), float(own.deviation[arm])) for own in blocks]
+        while next(iter(self.expected)) < t - self.learner.max_delay:
+            del self.expected[next(iter(self.expected))]
+
+    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+        """Pass a reward to every candidate, and score its forecast."""
+        self.learner.require_recent(age)
+        for candidate in self.candidates:  # first, so that nothing has changed here where one of them fails
+            candidate.learn(waiting.round, waiting.arm, reward)
+        places = [self.learner.block(number) for number in range(self.first, len(self.learner.models))]
+        before = [place.copy() for place in places]
+        self.learner.learn(waiting, reward, age)
+        for place, kept, (mean, deviation), own in zip(
+            places, before, self.expected.pop(waiting.round), self.learner.blocks[self.first :], strict=True
+        ):
+            place[:] = kept  # the state may have gone back in time; a candidate does not
+            score, ring = own.model.score, own.model.innovations
+            _note_density(score, ring, (reward - mean) / deviation, deviation, self.player.rounds)
+
+    def observe(self) -> None:
+        """Pass a context to every candidate."""
+        for candidate in self.candidates:
+            candidate.observe(self.player.context.copy())
+        self.learner.observe()
+
+    def lead_through_log(self) -> None:
+        """Lead the candidates through the rounds of the log, as if they had been there."""
+        log, first = self.learner.log, self.learner.turns.context_first
+        m = log.context_dim
+        for t in range(log.begin, log.end):
+            row = log.row(t)
+            for candidate in self.candidates:
+                if first:
+                    candidate.observe(row[:m].copy())
+                candidate.forecast(row[m : log.arm].copy())
+                if not math.isnan(row[log.reward]):
+                    candidate.learn(t, int(row[log.arm]), float(row[log.reward]))
+                if m and not first:
+                    candidate.observe(row[:m].copy())
+
+    def scratch(self) -> FloatArray:
+        """Return a copy of the state in which the candidates have forecast, too."""
+        state = self.learner.scratch()
+        self._ask(self.learner.open_blocks(state))
+        return state
+
+    def why(self) -> Why:
+        """Explain the decision that was just made."""
+        return self.learner.why()
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Refuse: the state of a candidate is not ours to save."""
+        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot be saved")
+
+    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
+        """Take back what the learner kept."""
+        self.learner.restore(arrays)
+
+    def take_over(self, old: Any) -> None:
+        """Refuse, as a candidate does."""
+        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot take in another arm")

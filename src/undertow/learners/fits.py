@@ -1,0 +1,170 @@
+"""Fits in the background: made on a thread, from copies, and swapped in once they have caught up."""
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.compiled import ahead
+from undertow.errors import InvalidInputError
+from undertow.learners.log import RoundLog
+from undertow.learners.model import BLOCK, Fit, Model, Span, Task
+
+__all__ = ["BackgroundFits", "attempt"]
+
+_SLICE = 32  # rounds that a fitted model catches up with before a decision
+
+
+def attempt(make: Callable[[], Fit]) -> Fit | Exception:
+    """Make a fit, or return why it failed: the policy then continues with the model it has."""
+    ahead.finish()
+    try:
+        return make()
+    except Exception as error:
+        return error
+
+
+class BackgroundFits:
+    """The fits of one learner that are made on a thread, by the number of their model."""
+
+    def __init__(self, models: Sequence[Model], log: RoundLog) -> None:
+        self.models, self.log = models, log
+        self.under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
+        self.outdated: set[int] = set()  # those that do not know of a reward which has come since
+        self._led: dict[int, tuple[int, FloatArray]] = {}  # fitted blocks, and the round they have come to
+        self._worker: Worker | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_worker": None}  # a thread answers one policy only
+
+    def start(self, number: int, task: Task, made: Fit | None = None) -> None:
+        """Make a fit on the thread; where it is made already, have it hear of rewards that have come since."""
+        answer: list[Fit | Exception] = []
+        model, task = self.models[number], self._amended(task)
+        self.under_way[number] = (task, answer)
+        self.outdated.discard(number)
+        if self._worker is None or not self._worker.here:
+            self._worker = Worker(self)
+
+        def fitted() -> Fit:
+            begin = task.round  # going through no rounds loads the kernel here, and not in a decision
+            model.catch_up(task.block.copy(), 0, task.rows[:0], Span(begin, begin, begin, begin))
+            return model.fit(task)
+
+        def filtered(made: Fit) -> Fit:
+            block = made.block.copy()
+            model.believe(block, task.rows[int(BLOCK.open(block).head.begin) - task.begin :], task.round)
+            return made._replace(block=block)
+
+        make = fitted if made is None else partial(filtered, made)
+        self._worker.tasks.put(lambda: answer.append(attempt(make)))
+
+    def start_again(self) -> None:
+        """Start those fits again whose thread answers another policy, or has not followed into a forked process."""
+        self._worker = None
+        for number, (task, answer) in list(self.under_way.items()):
+            if not answer:
+                self.start(number, task)
+
+    def note_reward(self, then: int) -> None:
+        """Take note of a reward of an earlier round, which fits under way have to hear of."""
+        if self.under_way:
+            self.outdated |= {number for number, (task, _) in self.under_way.items() if then < task.round}
+            self._led = {number: led for number, led in self._led.items() if led[0] <= then}
+
+    def ready(self, now: int, latest: int) -> Iterator[tuple[int, Task, Fit | Exception]]:
+        """Yield the fits, made or failed, that can be swapped in before round `now` is decided.
+
+        Rewards have lately come up to `latest` rounds late.
+        """
+        if self._worker is None or not self._worker.here:
+            self.start_again()
+        for number, (task, answer) in tuple(self.under_way.items()):
+            if answer and number in self.outdated and isinstance(answer[0], Fit):
+                self.start(number, task, answer[0])
+            elif answer and self._has_caught_up(number, task, answer[0], now - latest):
+                del self.under_way[number]
+                yield number, task, answer[0]
+
+    def _has_caught_up(self, number: int, task: Task, answer: Fit | Exception, last: int) -> bool:
+        """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them.
+
+        Rounds whose rewards may still come are left for the end.
+        """
+        if isinstance(answer, Exception):
+            return True
+        begin, block = self._led.setdefault(number, (task.round, _begun(answer.block, task.round)))
+        end = min(begin + _SLICE, last)
+        if end > begin:
+            self.log.open(end - 1)
+            self.models[number].catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, begin, end))
+            self._led[number] = (end, block)
+        return end >= last
+
+    def take_led(self, number: int, task: Task, fit: Fit) -> tuple[int, FloatArray]:
+        """Return the block of a fit, and the round that it has been led to."""
+        return self._led.pop(number, (task.round, fit.block))
+
+    def _amended(self, task: Task) -> Task:
+        """Return a task with the rewards that the log knows by now."""
+        log, rows = self.log, task.rows.copy()
+        first = max(task.begin, log.begin)
+        rows[first - task.begin :, -1] = log.rows(first, task.round)[:, -1]
+        return task._replace(rows=rows)
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return the fits under way as tasks, to be started again."""
+        arrays = {}
+        for number, (task, _) in self.under_way.items():
+            arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed], dtype=np.float64)
+            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = self._amended(task).rows, task.block
+        return arrays
+
+    def restore(self, arrays: Mapping[str, FloatArray], now: int) -> None:
+        """Take back what `arrays` returned."""
+        for number, model in enumerate(self.models):
+            if f"task_{number}" not in arrays:
+                continue
+            t, begin, *seed = (int(value) for value in arrays[f"task_{number}"])
+            rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
+            if not 0 <= begin <= t <= now or rows.shape != (t - begin, self.log.reward + 1):
+                raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
+            model.layout.check(block, model.sizes())
+            self.start(number, Task(t, begin, rows, block, tuple(seed)))
+
+
+def _begun(block: FloatArray, fitted: int) -> FloatArray:
+    copy = block.copy()
+    own = BLOCK.open(copy)
+    own.head.fitted = own.alarm.tried = fitted
+    return copy
+
+
+class Worker:
+    """Do one task after another on a thread that ends with its owner, or with the process.
+
+    One thread for all fits of a policy: starting one for each would hold up the decision that asks for it.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self._process = os.getpid()
+        self.tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        weakref.finalize(owner, self.tasks.put, None)
+        self.thread = threading.Thread(target=_work, args=(self.tasks,), name="undertow-fits", daemon=True)
+        self.thread.start()
+
+    @property
+    def here(self) -> bool:
+        """Whether the thread lives in this process, and not in one that this one was forked from."""
+        return self._process == os.getpid()
+
+
+def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task()

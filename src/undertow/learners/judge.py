@@ -1,0 +1,223 @@
+"""How a learner decides: its state, start-up, which of its models leads, and the loop bound to a list of models.
+
+Every model predicts the reward of the played arm, no matter which model chose it; the one whose discounted log density
+is largest, less its handicap, decides.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.compiled import Common, Layout, Record, compile_loop, spliced
+from undertow.compiled.kernel import inlined
+from undertow.compiled.loop import Loop, bound
+from undertow.learners.model import Block, ModelHead, Steps, open_block
+
+__all__ = ["LEARNER", "LearnerHead", "LearnerState", "compile_learner", "handicap", "start_up_rounds"]
+
+_START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
+_EARLY = 100.0  # rounds that say little about whether anything moves
+
+
+class LearnerSizes(Record):
+    """Length n of all blocks together."""
+
+    n: float
+
+
+class LearnerHead(Record):
+    """What a learner keeps in addition to its models."""
+
+    start: float  # rounds of start-up
+    context_first: float
+    seed: float  # of the fits
+    leader: float  # where the block of the model that made the last decision begins; −1 in start-up
+    lead: float  # by how many nats it led
+
+
+class LearnerState(NamedTuple):
+    """Start-up, and the blocks of the models, one behind the other."""
+
+    common: Common
+    sizes: LearnerSizes
+    learner: LearnerHead
+    plays: Annotated[FloatArray, "k"]
+    blocks: Annotated[FloatArray, "n"]
+
+
+LEARNER = Layout(LearnerState)
+
+
+def start_up_rounds(k: int) -> int:
+    """Return how many rounds of start-up k arms need."""
+    return max(_START, min(k, 2 * _START))
+
+
+@spliced
+def start_up(own: LearnerState, draws: FloatArray) -> int:
+    """Return an open arm among those played least, drawn at random; the first draw of all also seeds the fits."""
+    plays, closed = own.plays, own.common.closed
+    if own.learner.seed == 0.0:
+        own.learner.seed = math.floor(draws[0] * 2.0**53)
+    arm = -1
+    for a in range(len(plays)):
+        first = arm < 0 or plays[a] < plays[arm] or (plays[a] == plays[arm] and draws[a] > draws[arm])
+        if closed[a] == 0.0 and first:
+            arm = a
+    return arm
+
+
+@inlined
+def fit_is_due(block: Block, t: int) -> bool:
+    """Return whether a fit of a model is due before round t is decided."""
+    return block.running.busy == 0.0 and (t >= block.running.next_fit or block.alarm.raised > 0.0)
+
+
+@inlined
+def handicap(head: ModelHead, scored: float) -> float:
+    """Return by how many nats a model has to lead to decide, after so many predictions were scored.
+
+    Where there are contexts, levels and ridge have to lead the shared system by 8: they know an arm from its own plays
+    alone, and follow the played arm as closely as a shared system, which also knows the others by the contexts; the
+    score is that of the played arm and does not show the difference. Constant arms have to lead by 8 in the first
+    hundred rounds, which say little about whether anything moves, and by 800/t after t.
+    """
+    return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
+
+
+@spliced
+def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> int:
+    """Return the open arm with the largest forecast + width of the leading model, and note which one that was.
+
+    In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
+    """
+    common, t = own.common, int(own.common.head.rounds)
+    arm = start_up(own, draws)
+    own.learner.leader = leader if t >= own.learner.start else -1
+    own.learner.lead = lead
+    if leader >= 0:
+        block = open_block(own.blocks, leader)
+        best, top = -1, 0.0
+        for r in range(len(common.order)):
+            a = int(common.order[r])
+            common.forecast[a] = block.forecast[a]
+            common.width[a] = block.width[a]
+            if common.closed[a] == 0.0 and (best < 0 or common.forecast[a] + common.width[a] > top):
+                best, top = a, common.forecast[a] + common.width[a]
+        if t >= own.learner.start:
+            arm = best
+    else:
+        for a in range(len(common.order)):
+            common.forecast[a] = 0.0
+            common.width[a] = np.inf
+    return arm
+
+
+if TYPE_CHECKING:  # the names that every copy of a template below binds to a learner's own
+    from undertow.learners.model import begin_step, learn_step, observe_step, played_step, see_step
+
+    def forecast_step(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None: ...
+    def rest(*args: Any) -> None: ...
+    def forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, plays: FloatArray) -> None: ...
+    def played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> None: ...
+    def learn_all(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None: ...
+    def observe_all(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None: ...
+
+
+def _forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, plays: FloatArray) -> None:
+    """Bring one model into the present round and have it forecast; then the others."""
+    block = open_block(blocks, at)
+    begin_step(blocks, at)
+    see_step(blocks, at, t, features)
+    if block.head.order > 0.0:
+        forecast_step(blocks, at, t, plays)
+    rest(blocks, at + int(block.head.length), t, features, plays)
+
+
+def _played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> None:
+    """Tell one model which arm was played, −1 for none, and whether the round is over; then the others."""
+    block = open_block(blocks, at)
+    begin_step(blocks, at)
+    played_step(blocks, at, t, arm)
+    if over:
+        block.head.over = 1.0
+    rest(blocks, at + int(block.head.length), t, arm, over)
+
+
+def _learn_all(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
+    """Let one model predict the reward of round t, be scored, and learn it; then the others."""
+    learn_step(blocks, at, t, arm, reward)
+    rest(blocks, at + int(open_block(blocks, at).head.length), t, arm, reward)
+
+
+def _observe_all(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
+    """Show a context to one model, after t rounds have begun; then to the others."""
+    observe_step(blocks, at, t, context, first)
+    rest(blocks, at + int(open_block(blocks, at).head.length), t, context, first)
+
+
+@inlined
+def _nothing_more(blocks: FloatArray, at: int, t: int, given: Any, more: Any) -> None:
+    """End the list of models; candidates, which come behind them, take their steps in Python."""
+
+
+def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
+    """Have every model forecast, and play the largest forecast + width of the leader; ask for fits that are due."""
+    blocks, t = own.blocks, int(own.common.head.rounds)
+    at = 0
+    while at < len(blocks):
+        block = open_block(blocks, at)
+        if fit_is_due(block, t):
+            return -1
+        at += int(block.head.length)
+    forecast_all(blocks, 0, t, features, own.plays)
+    leader, top, second = -1, -math.inf, -math.inf
+    at = 0
+    while at < len(blocks):
+        block = open_block(blocks, at)
+        score = block.score.total - handicap(block.head, block.score.count)
+        if np.isnan(score):
+            score = -math.inf
+        if block.head.order > 0.0 and (leader < 0 or score > top):
+            leader, top, second = at, score, top
+        elif block.head.order > 0.0 and score > second:
+            second = score
+        at += int(block.head.length)
+    return choose(own, leader, top - second if leader >= 0 else 0.0, draws)
+
+
+def _played(own: LearnerState, arm: int) -> None:
+    """Tell every model which arm was played; the round is over unless its context is still to come."""
+    over = own.learner.context_first > 0.0 or own.common.sizes.m == 0.0
+    if arm >= 0:
+        own.plays[arm] += 1.0
+    played_all(own.blocks, 0, int(own.common.head.rounds), arm, over)
+
+
+def _learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Let every model predict a reward of the present round, be scored, and learn it."""
+    learn_all(own.blocks, 0, int(own.common.head.rounds) - 1, arm, rewards[arm])
+
+
+def _observe(own: LearnerState, context: FloatArray) -> None:
+    """Show a context to every model."""
+    observe_all(own.blocks, 0, int(own.common.head.rounds), context, own.learner.context_first > 0.0)
+
+
+def compile_learner(module: str, name: str, models: Sequence[Steps]) -> Loop:
+    """Return the loop of a learner with these models, in their order."""
+    every: dict[str, Any] = {}
+    for template in (_forecast_all, _played_all, _learn_all, _observe_all):
+        link: Any = _nothing_more
+        for steps in reversed(models):
+            names = {f"{step}_step": function for step, function in steps._asdict().items()} | {"rest": link}
+            link = spliced(bound(template, names, f"{name}{template.__name__}", module))
+        every[template.__name__.removeprefix("_")] = link
+    decide, played, learn, observe = (
+        spliced(bound(template, every, f"{name}{template.__name__}", module))
+        for template in (_decide, _played, _learn, _observe)
+    )
+    return compile_loop(module, LEARNER, decide=decide, learn=learn, played=played, observe=observe)

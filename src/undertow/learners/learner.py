@@ -1,0 +1,353 @@
+"""What happens around a learner's compiled steps: a log, models that are fitted to it now and then, late rewards.
+
+When a fit is due, the kernel that was asked to decide says so. Inline, the fit is made at once; in the background, a
+thread makes it from a copy, and the model is swapped in before a later decision, after it has caught up with the rounds
+in between. A late reward is applied at its own round: the state goes back to a checkpoint before it, and from there
+through the log again.
+"""
+
+import json
+import math
+import warnings
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.compiled import ahead
+from undertow.compiled.loop import Player
+from undertow.errors import InvalidInputError
+from undertow.learners.fits import BackgroundFits, attempt
+from undertow.learners.log import RoundLog
+from undertow.learners.model import Block, Fit, Model, Span, Task
+from undertow.learners.report import FitRecord
+from undertow.live.decision import Why
+from undertow.live.rewind import too_late
+from undertow.live.rounds import Timeline, Turns, Waiting
+
+__all__ = ["Learner"]
+
+LONGEST = 20_000  # rounds that a fit looks at
+_SPACING = 64  # rounds between two states that late rewards can go back to, unless states are large
+_MOST_BYTES = 256e6  # that these states may take
+
+
+class Learner(Timeline):
+    """The timeline of a policy that learns models; the blocks of its state are those of `models`, in their order."""
+
+    def __init__(
+        self,
+        player: Player,
+        turns: Turns,
+        models: Sequence[Model],
+        *,
+        max_delay: int,
+        refit: Literal["inline", "background"],
+    ) -> None:
+        super().__init__(player)
+        self.turns, self.models, self.max_delay, self.refit = turns, tuple(models), max_delay, refit
+        lengths = [model.length for model in self.models]
+        self.places = [sum(lengths[:number]) for number in range(len(lengths))]
+        self.log = RoundLog(len(player.context), len(player.features), LONGEST + max_delay)
+        self.checkpoints: deque[tuple[int, FloatArray]] = deque()
+        self.spacing = max(_SPACING, math.ceil(max_delay * player.state.nbytes / _MOST_BYTES))
+        self.records: deque[FitRecord] = deque(maxlen=50)
+        self.fits = BackgroundFits(self.models, self.log)
+        self.latest = 0  # how many rounds late rewards have been lately
+        self.blocks = self.open_blocks(player.state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "blocks"}
+
+    def __setstate__(self, entries: dict[str, Any]) -> None:
+        self.__dict__.update(entries)
+        self.blocks = self.open_blocks(self.player.state)
+
+    # The blocks of the models
+
+    def block(self, number: int, state: FloatArray | None = None) -> FloatArray:
+        """Return the block of a model, as a view of the state or of another one."""
+        own = self.player.own if state is None else self.player.loop.layout.open(state)
+        blocks: FloatArray = own.blocks[self.places[number] :]
+        return blocks[: self.models[number].length]
+
+    def open_blocks(self, state: FloatArray) -> list[Any]:
+        """Return the blocks of a state as named views."""
+        blocks = self.player.loop.layout.open(state).blocks
+        return [model.layout.open(blocks, at) for model, at in zip(self.models, self.places, strict=True)]
+
+    def _common(self, number: int) -> Block:
+        block: Block = self.blocks[number].model
+        return block
+
+    # Fits
+
+    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+        """Swap in the fits that are ready, and remember a state now and then for late rewards to go back to."""
+        t = self.player.rounds
+        if self.fits.under_way:
+            for number, task, answer in self.fits.ready(t, self.latest):
+                self.install(number, task, answer)
+        if not self.checkpoints:  # the first decision
+            ahead.begin(self.models[0].fitted_by)
+        if not self.checkpoints or t - self.checkpoints[-1][0] >= self.spacing:
+            while len(self.checkpoints) > 1 and self.checkpoints[1][0] <= t - self.max_delay:
+                self.checkpoints.popleft()
+            self.checkpoints.append((t, self.player.state.copy()))
+
+    def attend(self) -> None:
+        """Make the fits that are due, or start them."""
+        t = self.player.rounds
+        for number, model in enumerate(self.models):
+            block = self._common(number)
+            running, raised = block.running, block.alarm.raised
+            if running.busy or (t < running.next_fit and not raised):
+                continue
+            self.log.open(t - 1)
+            begin = max(int(block.head.begin), t - LONGEST, self.log.begin)
+            seed = (int(self.player.own.learner.seed), number, int(running.fits))
+            task = Task(t, begin, self.log.rows(begin, t).copy(), self.block(number).copy(), seed)
+            running.next_fit = min(math.ceil(t * model.growth(t)), t + LONGEST // 2)
+            running.alarms += raised
+            if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
+                block.alarm.raised = 0.0
+                continue
+            running.fits += 1
+            if self.refit == "inline":
+                self.install(number, task, attempt(partial(model.fit, task)))
+            else:
+                running.busy = 1.0
+                self.fits.start(number, task)
+
+    def install(self, number: int, task: Task, answer: Fit | Exception) -> None:
+        """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
+        model, block = self.models[number], self._common(number)
+        block.running.busy = block.alarm.raised = 0.0
+        block.alarm.tried = task.round
+        if isinstance(answer, Exception):
+            block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
+            self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
+            message = f"the fit of the {model.name} at round {task.round} failed ({answer!r}); the old model continues"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            return
+        found = (answer.order, answer.log_likelihood, len(answer.tried))
+        self.records.append(FitRecord(model.name, task.round, *found, None))
+        scored = block.head.order > 0.0 and math.isfinite(block.score.total)
+        kept = [part.copy() for part in _own(block)]
+        begin, self.block(number)[:] = self.fits.take_led(number, task, answer)
+        block.head.fitted = block.alarm.tried = task.round
+        self._catch_up(number, begin, begin, self.player.rounds + self.turns.context_first)
+        score, innovations = block.score.numbers.copy(), block.innovations.copy()
+        for part, numbers in zip(_own(block), kept, strict=True):
+            part[:] = numbers  # the rounds since were scored when they were played
+        if not scored:  # a newcomer among the models begins level with the last of them
+            block.score.numbers[:], block.innovations[:] = score, innovations
+            others = (self._common(other) for other in range(len(self.models)) if other != number)
+            theirs = [other.score.total for other in others if other.head.order and math.isfinite(other.score.total)]
+            block.score.total = min(theirs, default=0.0)
+        self.checkpoints.clear()
+        self.checkpoints.append((self.player.rounds, self.player.state.copy()))
+
+    def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
+        now = self.player.rounds
+        self.log.open(max(now, seen) - 1)
+        rows, span = self.log.rows(begin, max(now, seen)), Span(begin, now, fresh, seen)
+        if len(rows):  # none after a fit inline, so that its kernel need not be compiled
+            self.models[number].catch_up(self.player.own.blocks, self.places[number], rows, span)
+
+    def scratch(self) -> FloatArray:
+        """Return a copy of the state that asks for no fits."""
+        state = self.player.state.copy()
+        for own in self.open_blocks(state):
+            own.model.running.next_fit, own.model.alarm.raised = math.inf, 0.0
+        return state
+
+    # The log, and rewards that come late
+
+    def decided(self, arm: int) -> None:
+        """File the choice of the last round."""
+        row, log = self.log.row(self.player.rounds - 1), self.log
+        row[log.arm] = arm
+        if log.feature_dim:
+            row[log.context_dim : log.arm] = self.player.features
+
+    def observe(self) -> None:
+        """File a context, and take it in."""
+        number = self.player.rounds - (not self.turns.context_first)
+        self.log.row(number)[: self.log.context_dim] = self.player.context
+        self.player.observe()
+
+    def require_recent(self, age: int) -> None:
+        """Refuse a reward that comes too late."""
+        if age > self.max_delay or self.player.rounds - 1 - age < self.log.begin:
+            raise too_late(age, self.max_delay)
+
+    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+        """File a reward and take it in: at once, or at its own round."""
+        self.require_recent(age)
+        then, now = waiting.round, self.player.rounds
+        self.log.row(then)[self.log.reward] = reward
+        self.latest = max(self.latest - 1, age)
+        self.fits.note_reward(then)
+        if age == 0 and self.turns.contexts_seen(now) <= now:  # no context of the next round has come
+            self.player.learn(waiting.memory, waiting.arm, reward, 0)
+        else:
+            self._filter_again(then)
+
+    def _filter_again(self, then: int) -> None:
+        """Go back to a state before round `then`, and from there through the log once more."""
+        player, first = self.player, self.turns.context_first
+        now, seen = player.rounds, self.turns.contexts_seen(player.rounds)
+        while len(self.checkpoints) > 1 and self.checkpoints[-1][0] > then:
+            self.checkpoints.pop()
+        begin, state = self.checkpoints[-1]
+        if begin > then:  # a fit has been made since: its belief is to hold the reward, too
+            blocks = player.loop.layout.open(state).blocks
+            for number, model in enumerate(self.models):
+                block = self.block(number, state)
+                fitted = int(model.layout.open(block).model.head.begin)
+                model.believe(block, self.log.rows(max(fitted, self.log.begin), begin), begin)
+                if first:
+                    rows, span = self.log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
+                    model.catch_up(blocks, self.places[number], rows, span)
+        own = player.own
+        lasting = (own.common.closed, own.plays, own.learner.numbers)
+        lasting += tuple(self._common(number).running.numbers for number in range(len(self.models)))
+        kept = [part.copy() for part in lasting]
+        player.state[:] = state
+        own.common.head.rounds = now
+        for part, numbers in zip(lasting, kept, strict=True):
+            part[:] = numbers
+        for number in range(len(self.models)):
+            self._catch_up(number, begin, begin + first, seen)
+
+    def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
+        """File steps that were played in one go."""
+        log, first, last = self.log, begun // 3, step // 3
+        base = self.player.rounds - last
+        if step % 3:  # the context of the next round has been seen
+            log.row(base + last)[: log.context_dim] = data[last, : log.context_dim]
+        if last > first:
+            log.open(base + last - 1)
+            rows = log.rows(base + first, base + last)
+            played = arms[first:last].astype(np.int64)
+            rows[:, : log.arm] = data[first:last, : log.arm]
+            rows[:, log.arm] = played
+            rows[:, log.reward] = data[np.arange(first, last), log.arm + played]
+
+    def warm_start(self, rows: FloatArray, rounds: int, seed: int) -> None:
+        """Begin after `rounds` rounds, whose rows are given; the first decision then begins with a fit."""
+        own, log = self.player.own, self.log
+        log.open(rounds - 1)
+        log.rows(log.begin, rounds)[:] = rows[log.begin :]  # what is older than the log's memory is gone
+        own.common.head.rounds, own.learner.seed = rounds, seed
+        arms = rows[:, log.arm].astype(np.int64)
+        own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
+        for number in range(len(self.models)):
+            running = self._common(number).running
+            if running.next_fit < math.inf:  # a candidate fits itself
+                running.next_fit = min(running.next_fit, max(rounds, own.learner.start))
+
+    # What it reports
+
+    def why(self) -> Why:
+        """Explain the decision that was just made, as the kernel noted it."""
+        learner, k = self.player.own.learner, len(self.player.rewards)
+        if learner.leader < 0:
+            return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
+        number = self.places.index(int(learner.leader))
+        block = self._common(number)
+        since_fit = self.player.rounds - 1 - int(block.head.fitted)
+        errors = (block.state_error.copy(), block.arm_error.copy())
+        return Why(*errors, self.models[number].name, learner.lead, since_fit)
+
+    def start_up_chance(self, arm: int) -> float | None:
+        """Return the chance of an arm in start-up, where those played least are drawn from; None after it."""
+        own = self.player.own
+        if own.learner.leader >= 0.0:
+            return None
+        plays, closed = own.plays.copy(), own.common.closed
+        plays[arm] -= 1.0
+        least = (closed == 0) & (plays == plays[closed == 0].min())
+        return float(least[arm] / least.sum())
+
+    # One more arm, and save files
+
+    def take_over(self, old: "Learner") -> None:
+        """Bring the models to where those of a learner with one arm less stand."""
+        own, player, first = self.player.own, self.player, self.turns.context_first
+        self.log, self.records, self.latest = old.log, old.records, old.latest
+        self.fits = BackgroundFits(self.models, self.log)
+        if own.learner.leader >= 0:  # with one more arm, blocks are longer
+            own.learner.leader = self.places[old.places.index(int(own.learner.leader))]
+        now, seen = player.rounds, self.turns.contexts_seen(player.rounds)
+        begin = now if not self.turns.context_dim else seen - first  # the last round that could be decided
+        if begin < 0:
+            return
+        self.log.open(max(now, seen) - 1)
+        for number, model in enumerate(self.models):
+            was, block = old.block(number), self._common(number)
+            before = old.models[number]
+            rows = self.log.rows(max(int(before.layout.open(was).model.head.begin), self.log.begin), begin)
+            self.block(number)[:] = model.adopt(before, was, rows, begin)
+            if number in old.fits.under_way:  # a fit that is being made lacks the new arm
+                block.running.busy, block.running.next_fit = 0.0, now
+            if first:
+                again = self.log.rows(begin, begin + 1)
+                model.catch_up(own.blocks, self.places[number], again, Span(begin, begin, begin, begin + 1))
+        self.checkpoints.append((begin, player.state.copy()))
+        for number in range(len(self.models)):
+            self._catch_up(number, begin, begin + first, seen)
+            block, was_block = self._common(number), old.blocks[number].model
+            block.score.numbers[:] = was_block.score.numbers  # these rounds were scored when they were played
+            block.innovations[:] = was_block.innovations
+
+    def check(self, state: Any) -> None:
+        """Refuse what is no state of this learner, or in which a model's block is not one."""
+        super().check(state)
+        for number, model in enumerate(self.models):
+            model.layout.check(self.block(number, state), model.sizes())
+            if model.layout.open(self.block(number, state)).model.head.length != model.length:
+                raise InvalidInputError(f"state: expected {model.length} numbers of the {model.name}")
+        leader = self.player.loop.layout.open(state).learner.leader
+        if leader not in (-1, *self.places):
+            raise InvalidInputError(f"state: expected the place of a model as its leader, got {leader:g}")
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return the log, the checkpoints, and fits made and under way."""
+        records = json.dumps(list(self.records)).encode()
+        return {
+            "log_begin": np.array([float(self.log.begin)]),
+            "log_room": np.array([float(self.log.room)]),
+            "log_rows": self.log.rows(self.log.begin, self.log.end),
+            "checkpoint_rounds": np.array([float(t) for t, _ in self.checkpoints]),
+            "checkpoint_states": np.array([state for _, state in self.checkpoints]).reshape(-1, len(self.player.state)),
+            "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
+        } | self.fits.arrays()
+
+    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
+        """Take back what `arrays` returned."""
+        begin, room, rows = int(arrays["log_begin"][0]), int(arrays["log_room"][0]), arrays["log_rows"]
+        rounds, states, now = arrays["checkpoint_rounds"], arrays["checkpoint_states"], self.player.rounds
+        widths = rows.ndim == 2 and rows.shape[1] == self.log.reward + 1
+        if not widths or begin < 0 or not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
+            raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
+        if len(states) != len(rounds):
+            raise InvalidInputError(f"checkpoints: expected {len(rounds)} states, got shape {states.shape}")
+        if not len(rows) <= room <= max(2 * self.log.keep, self.log.room):
+            raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
+        for state in states:
+            self.check(state)
+        self.log.restore(begin, rows, room)
+        self.checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
+        records = json.loads(arrays["fit_records"].astype(np.uint8).tobytes().decode())
+        self.records.extend(FitRecord(*record) for record in records)
+        self.fits.restore(arrays, now)
+
+
+def _own(block: Block) -> tuple[FloatArray, ...]:
+    """Return what a fit leaves to the model that runs."""
+    return block.running.numbers, block.score.numbers, block.innovations

@@ -1,0 +1,72 @@
+"""What a learner remembers of the rounds behind it, in bounded memory."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.identify.table import played_arms
+
+__all__ = ["RoundLog", "arms_played"]
+
+
+class RoundLog:
+    """One row per round: m contexts, q features, the arm (−1 where none was played), its reward (NaN until it comes).
+
+    At least the last `keep` rounds are remembered, at most twice as many.
+    """
+
+    def __init__(self, context_dim: int, feature_dim: int, keep: int) -> None:
+        self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
+        self.arm, self.reward = context_dim + feature_dim, context_dim + feature_dim + 1
+        self.begin = self.end = 0  # the rounds that are remembered
+        self._rows = self._blank(64)
+
+    def open(self, last: int) -> None:
+        """Have a row for every round up to `last`, empty where nothing is known yet."""
+        if last < self.end:
+            return
+        if last - self.begin >= len(self._rows):
+            first = max(self.begin, last + 1 - self.keep)
+            kept = self.rows(first, self.end)
+            self._rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
+            self._rows[: len(kept)] = kept
+            self.begin = first
+        self.end = last + 1  # rows beyond the end have been blank from the start
+
+    def _blank(self, count: int) -> FloatArray:
+        """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""
+        rows = np.full((count, self.reward + 1), math.nan)
+        rows[:, self.arm] = -1.0
+        return rows
+
+    def row(self, number: int) -> FloatArray:
+        """Return a round's row, to read or to write."""
+        self.open(number)
+        row: FloatArray = self._rows[number - self.begin]
+        return row
+
+    def rows(self, first: int, last: int) -> FloatArray:
+        """Return the rows of rounds `first` to `last`, the last excluded."""
+        return self._rows[max(first - self.begin, 0) : max(last - self.begin, 0)]
+
+    @property
+    def room(self) -> int:
+        """How many rows there is room for; when they are full, the oldest are dropped."""
+        return len(self._rows)
+
+    def restore(self, begin: int, rows: FloatArray, room: int) -> None:
+        """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""
+        self.begin, self.end = begin, begin + len(rows)
+        self._rows = self._blank(room)
+        self._rows[: len(rows)] = rows
+
+
+def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
+    """Return checked indices of k arms, −1 where none was played."""
+    played, _ = played_arms(arms)
+    if len(played) and played.max() >= k:
+        raise InvalidInputError(f"arms: expected numbers from -1 to {k - 1}, got {played.max()}")
+    return played

@@ -1,0 +1,343 @@
+"""What every model inside a learner has in common: the beginning of its block, its steps, its fits, and its score.
+
+A model keeps all that changes in a block of the learner's packed state. Round by round it goes through compiled steps
+with the same names in every family:
+
+    begin       step to the present round
+    see         take in the round's features
+    forecast    write forecast, width and standard errors of every arm
+    played      take note of the arm that was played, −1 for none
+    learn       predict the reward of the played arm, be scored, and take it in
+    observe     take in the round's context
+
+Outside kernels it is fitted to a log (`fit`), led through rounds that it has missed (`catch_up`), and shown to users
+(`describe`). A family is one file that holds its block, its steps and a subclass of `Model`.
+"""
+
+import abc
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import inlined, kernel
+from undertow.compiled.layout import Layout
+from undertow.compiled.loop import bound
+from undertow.compiled.views import Record, view
+
+__all__ = [
+    "BLOCK",
+    "Block",
+    "Fit",
+    "Model",
+    "RewardScale",
+    "Span",
+    "Steps",
+    "Task",
+    "compile_catch_up",
+    "last_innovations",
+    "no_begin",
+    "no_played",
+    "no_see",
+    "note_density",
+    "open_block",
+    "watch",
+]
+
+_TAIL = 5.0  # degrees of freedom
+_FORGETTING = 0.001  # of the log densities by which models are compared, per round
+_FADING = 3.0  # early on they are weighted by (s / t)³, s their round: a model of few rounds is not yet what it will be
+_RATE = 0.03  # at which the mean squared innovation follows
+_LARGEST = 9.0  # squared innovation: a single gross error is no alarm
+_ALARM = 2.0
+_QUIET, _PATIENCE = 32, 0.05  # rounds after a fit without an alarm, and at least this share of all rounds
+
+
+class BlockSizes(Record):
+    """Numbers of arms k, context entries m and features q."""
+
+    k: float
+    m: float
+    q: float
+
+
+class ModelHead(Record):
+    """The model as it was fitted last."""
+
+    length: float  # of its block
+    order: float  # 0 before the first fit
+    fitted: float  # the round of the last fit
+    begin: float  # the first round that fits look at
+    over: float  # whether the belief is still in a round that is over
+    bonus: float  # factor of the width
+    handicap: float  # nats by which the model has to lead the others to decide
+    early: float  # whether the handicap falls off with the rounds
+    spent: float  # of the compute budget
+    turn: float  # in the cycle of models that fits try against the one in use
+
+
+class Running(Record):
+    """What a fit does not change: when the next one is due, how many there were, whether one is under way."""
+
+    next_fit: float
+    fits: float
+    busy: float  # whether a fit is under way elsewhere
+    alarms: float  # how often the innovations were too large
+
+
+class Alarm(Record):
+    """Mean squared innovation, whether it is too large, and the round of the last fit, also of one that failed."""
+
+    level: float
+    raised: float
+    tried: float
+
+
+class Score(Record):
+    """Discounted log density of the rewards, that of the last one, and how many were predicted."""
+
+    total: float
+    last: float
+    count: float
+
+
+class Block(NamedTuple):
+    """What the block of every model begins with."""
+
+    sizes: BlockSizes
+    head: ModelHead
+    running: Running
+    alarm: Alarm
+    score: Score
+    innovations: Annotated[FloatArray, "128"]  # the last ones, standardised, in a ring
+    forecast: Annotated[FloatArray, "k"]
+    width: Annotated[FloatArray, "k"]
+    state_error: Annotated[FloatArray, "k"]  # standard error of the forecast: what is unknown of the state
+    arm_error: Annotated[FloatArray, "k"]  # ... and of the arm itself
+
+
+class RewardScale(Record):
+    """Mean and scale of the rewards, for models that standardise them."""
+
+    mean: float
+    scale: float
+
+
+BLOCK = Layout(Block)
+open_block = BLOCK.open_in_kernels
+
+
+@inlined
+def watch(alarm: Alarm, squared: float, t: int) -> None:
+    """Follow the squared standardised innovations, whose mean is 1 while the model holds, and raise the alarm."""
+    alarm.level += _RATE * (min(squared, _LARGEST) - alarm.level)
+    if alarm.level > _ALARM and t - alarm.tried >= max(_QUIET, _PATIENCE * t):
+        alarm.raised = 1.0
+
+
+@inlined
+def note_density(score: Score, innovations: FloatArray, innovation: float, deviation: float, t: int) -> None:
+    """Score a prediction of the played arm's reward: standardised innovation, predicted standard deviation.
+
+    The log density is that of Student's t with 5 degrees of freedom and the predicted variance, without its constant:
+    one outlier says little about which model is better, and a model that is too sure of itself still loses.
+    """
+    density = -math.log(deviation) - 0.5 * (_TAIL + 1.0) * math.log(1.0 + innovation * innovation / (_TAIL - 2.0))
+    score.total = (1.0 - max(_FORGETTING, _FADING / (t + _FADING))) * score.total + density
+    score.last = density
+    innovations[int(score.count) % len(innovations)] = innovation
+    score.count += 1.0
+
+
+def last_innovations(block: Block) -> FloatArray:
+    """Return the last standardised innovations of a model, oldest first."""
+    count, ring = int(block.score.count), block.innovations
+    length = len(ring)
+    return np.roll(ring, -count % length if count > length else 0)[: min(count, length)].copy()
+
+
+class Steps(NamedTuple):
+    """The compiled steps of a model; each takes the buffer of all blocks and where the model's own begins."""
+
+    begin: Callable[[FloatArray, int], None]
+    see: Callable[[FloatArray, int, int, FloatArray], None]
+    forecast: Callable[[FloatArray, int, int, FloatArray], None]
+    played: Callable[[FloatArray, int, int, int], None]
+    learn: Callable[[FloatArray, int, int, int, float], None]
+    observe: Callable[[FloatArray, int, int, FloatArray, bool], None]
+
+
+@inlined
+def no_begin(blocks: FloatArray, at: int) -> None:
+    """Need no step to the present round."""
+
+
+@inlined
+def no_see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
+    """Look at no features."""
+
+
+@inlined
+def no_played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
+    """Take no note of the arm that was played."""
+
+
+class Task(NamedTuple):
+    """A fit to be made: copies of what it needs."""
+
+    round: int
+    begin: int  # the round of the first row
+    rows: FloatArray
+    block: FloatArray
+    seed: tuple[int, ...]
+
+
+class Span(NamedTuple):
+    """Which rounds to go through again, from `begin` on.
+
+    The choices of those before `decided`, and the contexts of those from `fresh` to before `seen`.
+    """
+
+    begin: int
+    decided: int
+    fresh: int
+    seen: int
+
+
+class Fit(NamedTuple):
+    """A fit that was made: the block it leads to, what was tried, and the size and likelihood of the model chosen."""
+
+    block: FloatArray
+    tried: tuple[Any, ...]
+    order: int
+    log_likelihood: float
+
+
+if TYPE_CHECKING:  # the names that every copy of the template below binds to a model's steps
+
+    def begin_step(blocks: FloatArray, at: int) -> None: ...
+    def see_step(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None: ...
+    def played_step(blocks: FloatArray, at: int, t: int, arm: int) -> None: ...
+    def learn_step(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None: ...
+    def observe_step(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None: ...
+
+
+def _catch_up(
+    blocks: FloatArray, at: int, rows: FloatArray, begin: int, decided: int, fresh: int, seen: int, first: bool
+) -> None:
+    """Go through rows of a log, as in `Span`: m contexts, features, arm and reward each."""
+    block = open_block(blocks, at)
+    m, width = int(block.sizes.m), rows.shape[1]
+    arm, reward = width - 2, width - 1
+    for i in range(len(rows)):
+        t = begin + i
+        if first and fresh <= t < seen:
+            observe_step(blocks, at, t, view(rows, i * width, (m,)), first)
+        if t < decided:
+            begin_step(blocks, at)
+            if rows[i, arm] >= 0.0:
+                see_step(blocks, at, t, view(rows, i * width + m, (arm - m,)))
+            played_step(blocks, at, t, int(rows[i, arm]))
+            if rows[i, arm] >= 0.0 and not np.isnan(rows[i, reward]):
+                learn_step(blocks, at, t, int(rows[i, arm]), rows[i, reward])
+            if first or m == 0:
+                block.head.over = 1.0
+        if not first and fresh <= t < seen:
+            observe_step(blocks, at, t + 1, view(rows, i * width, (m,)), first)
+
+
+def compile_catch_up(module: str, steps: Steps) -> Callable[..., None]:
+    """Return the kernel that leads a model of the given steps through rows of a log."""
+    names = {f"{name}_step": step for name, step in steps._asdict().items()}
+    return kernel(bound(_catch_up, names, "catch_up", module))
+
+
+@dataclass(frozen=True)
+class Model(abc.ABC):
+    """One model inside a learner, for given sizes; all that changes is in its block."""
+
+    layout: ClassVar[Layout[Any]]
+    steps: ClassVar[Steps]
+    catch_up_kernel: ClassVar[Callable[..., None]]
+    fitted_by: ClassVar[str] = ""  # the function of `identify` that needs the same kernels as a fit, where there is one
+    watched: ClassVar[bool] = True  # whether its innovations raise alarms
+    handicap: ClassVar[float] = 0.0  # nats by which it has to lead the others to decide, where there are contexts
+
+    @property
+    def early(self) -> bool:
+        """Whether the handicap falls off with the rounds."""
+        return False
+
+    arms: int
+    context_dim: int
+    feature_dim: int
+    context_first: bool
+    bonus: float
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The model's name in reports."""
+
+    @abc.abstractmethod
+    def fit(self, task: Task) -> Fit:
+        """Fit the model to the rows of a task, from its block; called from any thread."""
+
+    @abc.abstractmethod
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Set the belief to that after the rows of a log, which end before round `end`, with the model as it is."""
+
+    @abc.abstractmethod
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Return the block of this model where `old`, which has one arm less, has `block`.
+
+        The belief is that after the rows of a log, which end before round `end`.
+        """
+
+    def describe(self, block: FloatArray) -> Any:
+        """Return the model in use in readable form; None where there is nothing to show."""
+        return None
+
+    def growth(self, rounds: int) -> float:
+        """Return by which factor the data grow between a fit after `rounds` rounds and the next."""
+        return 1.4
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the block."""
+        return {"k": self.arms, "m": self.context_dim, "q": self.feature_dim}
+
+    @property
+    def length(self) -> int:
+        """Length of the block."""
+        return self.layout.length(**self.sizes())
+
+    def block(self) -> FloatArray:
+        """Return the block before the first round."""
+        block = self.layout.new(**self.sizes())
+        own = self.open(block)
+        own.model.head.length, own.model.head.bonus = len(block), self.bonus
+        own.model.head.handicap, own.model.head.early = self.handicap if self.context_dim else 0.0, self.early
+        self.fill(own)
+        return block
+
+    def fill(self, own: Any) -> None:  # noqa: B027
+        """Write what the block holds before the first round, beyond what all models share; everything else is 0."""
+
+    def open(self, block: FloatArray) -> Any:
+        """Return named views of a block."""
+        return self.layout.open(block)
+
+    def inherit(self, block: FloatArray, old: FloatArray) -> None:
+        """Take over what all models keep from a model with one arm less."""
+        own, was = BLOCK.open(block), BLOCK.open(old)
+        for name in ("head", "running", "alarm", "score"):
+            getattr(own, name).numbers[:] = getattr(was, name).numbers
+        own.innovations[:] = was.innovations
+        own.head.length, own.head.bonus = len(block), self.bonus
+
+    def catch_up(self, blocks: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
+        """Go through rows of a log with the block in place."""
+        type(self).catch_up_kernel(blocks, at, rows, *span, self.context_first)

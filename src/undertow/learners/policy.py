@@ -1,0 +1,153 @@
+"""Base of the policies that learn a model of the system as they go."""
+
+import abc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.compiled import ahead
+from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.learners.judge import LearnerState, start_up_rounds
+from undertow.learners.learner import Learner
+from undertow.learners.log import arms_played
+from undertow.learners.model import Model
+from undertow.learners.report import Health, ModelInUse, health_of, models_in_use
+from undertow.live import ContextPolicy
+from undertow.live.rounds import Timeline
+from undertow.system import LinearGaussianSystem
+
+__all__ = ["LearningPolicy"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LearningPolicy(ContextPolicy):
+    """Base of the learners.
+
+    Parameters
+    ----------
+    refit
+        "inline": a decision waits for a fit that is due, and a seed fixes the run. "background": a thread makes the
+        fits, and a decision never waits.
+    max_delay
+        How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
+    """
+
+    refit: Literal["inline", "background"] = "inline"
+    max_delay: int = 1000
+
+    @abc.abstractmethod
+    def _make_models(self) -> Sequence[Model]:
+        """Check the parameters and return the models, in the order of the loop's."""
+
+    def _sizes(self) -> dict[str, int]:
+        _checks.choice("refit", self.refit, ("inline", "background"))
+        self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+        self._models = tuple(self._make_models())
+        return {"n": sum(model.length for model in self._models)}
+
+    def _begin(self, own: LearnerState) -> None:
+        start = start_up_rounds(self.arm_count)
+        own.learner.start, own.learner.leader = start, -1.0
+        own.learner.context_first = self._turns.context_first
+        at = 0
+        for model in self._models:
+            block = model.block()
+            running = model.open(block).model.running
+            running.next_fit = max(running.next_fit, start)
+            own.blocks[at : at + len(block)] = block
+            at += len(block)
+
+    def _make_timeline(self) -> Timeline:
+        return self._make_learner()
+
+    def _make_learner(self) -> Learner:
+        parts = (self._player, self._turns, self._models)
+        self._learner = Learner(*parts, max_delay=self.max_delay, refit=self.refit)
+        return self._learner
+
+    def __setstate__(self, entries: dict[str, Any]) -> None:
+        super().__setstate__(entries)
+        self._learner.fits.start_again()  # here, and not in what is copied on the way
+
+    def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
+        return rng.random((rounds, self.arm_count))
+
+    def _chance(self, own: LearnerState, arm: int) -> float:
+        """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
+        chance = self._learner.start_up_chance(arm)
+        return float(arm == own.common.head.proposed) if chance is None else chance
+
+    def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
+        return {"n": None}  # each model makes room for itself
+
+    def _welcome(self, own: LearnerState) -> None:
+        own.learner.start = start_up_rounds(self.arm_count)
+
+    def _run_parameters(self) -> dict[str, Any]:
+        ahead.begin(self._models[0].fitted_by)
+        return {"refit": "inline"}
+
+    # What users call
+
+    @property
+    def models(self) -> tuple[ModelInUse, ...]:
+        """The models that have been fitted, the one that decides first."""
+        with self._lock:
+            return models_in_use(self._learner, minimise=self.minimise)
+
+    @property
+    def model(self) -> ModelInUse | None:
+        """The model that decides; None before the first fit."""
+        return next(iter(self.models), None)
+
+    @property
+    def system(self) -> LinearGaussianSystem | None:
+        """The system in use, with identity state noise, where one shared system decides; None otherwise."""
+        content = None if self.model is None else self.model.content
+        return content if isinstance(content, LinearGaussianSystem) else None
+
+    def health(self) -> Health:
+        """Return what a person on call needs: innovations, alarms, fits and their failures."""
+        with self._lock:
+            return health_of(self._learner)
+
+    def warm_start(
+        self,
+        arms: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        *,
+        contexts: npt.ArrayLike | None = None,
+        features: npt.ArrayLike | None = None,
+    ) -> None:
+        """Take in a table of past rounds, one row each; the first decision then begins with a fit.
+
+        `arms` (n,) are indices, −1 where none was played; `rewards` (n,) are NaN where none came; `contexts` (n, m) are
+        NaN where an entry is missing, and `features` (n, q) are needed where the policy takes them.
+        """
+        with self._lock:
+            if not self.unused:
+                raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
+            m, q = self._context_dim, self._feature_dim
+            n = len(played := arms_played(arms, self.arm_count))
+            x = _checks.measured("rewards", rewards, (n,), missing=True)
+            given = np.full((n, m), math.nan) if contexts is None else contexts
+            θ = _checks.measured("contexts", given, (n, m), missing=True)
+            if features is None and q:
+                raise InvalidInputError(f"features: expected shape ({n}, {q}), got None")
+            u = _checks.measured("features", np.empty((n, 0)) if features is None else features, (n, q))
+            if not n:
+                return
+            x = x if self._columns.units is None else self._columns.units.rewards(x)
+            rows = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])
+            seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
+            self._learner.warm_start(rows, n, seed)
+            self._note_past()
+
+    def _note_past(self) -> None:
+        """Take note of the rounds of a warm start, which are in the log."""

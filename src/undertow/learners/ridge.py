@@ -1,0 +1,232 @@
+"""A ridge regression on lagged contexts, features and own rewards, and its special case: constant arms.
+
+The inputs are those of `undertow.inputs`; every arm has a regression of its own (`undertow.ridge`). Predictions are
+scored with a noise variance estimated from their own errors.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, NamedTuple, Self
+
+from undertow._checks import FloatArray
+from undertow.compiled import Layout, Record, inlined, kernel
+from undertow.identify.table import centre_and_scale
+from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
+from undertow.learners.model import (
+    Block,
+    Fit,
+    Model,
+    RewardScale,
+    Steps,
+    Task,
+    compile_catch_up,
+    no_begin,
+    note_density,
+)
+from undertow.ridge import ridge_project, ridge_update
+
+__all__ = ["RIDGE_STEPS", "Ridge"]
+
+_LAG_INPUTS = 60  # how many inputs past rewards may bring
+_DRIFT = 0.25  # change of mean or scale, relative to the scale, from which the regression is rebuilt
+
+
+class RidgeSizes(Record):
+    """Number p of inputs."""
+
+    p: float
+
+
+class Errors(Record):
+    """Sum and number of squared errors."""
+
+    squares: float
+    count: float
+
+
+class RidgeState(NamedTuple):
+    """The block; inputs and rewards are standardised."""
+
+    model: Block
+    sizes: RidgeSizes
+    reward: RewardScale
+    errors: Errors
+    centre: Annotated[FloatArray, "m+q"]
+    scale: Annotated[FloatArray, "m+q"]
+    row: Annotated[FloatArray, "m+q"]  # standardised context and features
+    Θ: Annotated[FloatArray, "p"]
+    u: Annotated[FloatArray, "k p"]
+    W: Annotated[FloatArray, "k p p"]
+    scratch: Annotated[FloatArray, "3 p"]
+    inputs: Inputs
+
+
+_LAYOUT = Layout(RidgeState)
+open_ridge = _LAYOUT.open_in_kernels
+
+
+@kernel
+def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
+    """Build the inputs of round t."""
+    own = open_ridge(blocks, at)
+    m = int(own.model.sizes.m)
+    for i in range(int(own.model.sizes.q)):
+        own.row[m + i] = (features[i] - own.centre[m + i]) / own.scale[m + i]
+    build_inputs(own.inputs, len(own.u), t, own.row[m:], own.Θ)
+
+
+@inlined
+def widening(t: int, k: int, plays: float) -> float:
+    """Return by which factor to widen a constant arm: √(¼ + ln(t / k n)), as in MOSS.
+
+    Audibert and Bubeck 2009; Degenne and Perchet 2016 for any horizon.
+    """
+    return math.sqrt(0.25 + math.log(max(t / (k * max(plays, 1.0)), 1.0)))
+
+
+@kernel
+def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
+    """Write forecast, width and standard error of every arm, in the rewards' own units."""
+    own = open_ridge(blocks, at)
+    out, k, p, y = own.model, len(own.u), len(own.Θ), own.scratch[0]
+    mean, scale, constant = own.reward.mean, own.reward.scale, own.inputs.sizes.s == 0.0
+    noise = math.sqrt(own.errors.squares / own.errors.count)
+    for a in range(k):
+        ridge_project(own.W[a], own.Θ, y, p)
+        expected = 0.0
+        uncertainty = 0.0
+        for i in range(p):
+            expected += own.u[a, i] * y[i]
+            uncertainty += y[i] * y[i]
+        error = scale * noise * math.sqrt(uncertainty)
+        out.forecast[a] = mean + scale * expected
+        out.width[a] = out.head.bonus * error * (widening(t, k, plays[a]) if constant else 1.0)
+        out.arm_error[a] = error
+
+
+@kernel
+def played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
+    """Note which arm was played in round t; −1 for none."""
+    note_round(open_ridge(blocks, at).inputs, t, arm)
+
+
+@kernel
+def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
+    """Add a row to the played arm's regression; t is the round of the reward."""
+    own = open_ridge(blocks, at)
+    errors, scale, p, y = own.errors, own.reward.scale, len(own.Θ), own.scratch[0]
+    x = (reward - own.reward.mean) / scale
+    note_reward(own.inputs, t, 0, x)
+    ridge_project(own.W[arm], own.Θ, y, p)
+    e = x
+    variance = 1.0
+    for i in range(p):
+        e -= own.u[arm, i] * y[i]
+        variance += y[i] * y[i]
+    if own.model.head.order > 0.0:
+        deviation = math.sqrt(variance * errors.squares / errors.count)
+        note_density(own.model.score, own.model.innovations, e / deviation, deviation * scale, t + 1)
+    errors.squares += e * e / variance
+    errors.count += 1.0
+    ridge_update(own.W[arm], own.u[arm], y, x, own.scratch[1], own.scratch[2])
+
+
+@kernel
+def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
+    """File a context."""
+    own = open_ridge(blocks, at)
+    m = len(context)
+    for i in range(m):
+        own.row[i] = (context[i] - own.centre[i]) / own.scale[i]
+    push_context(own.inputs, own.row[:m])
+
+
+RIDGE_STEPS = Steps(no_begin, see, forecast, played, learn, observe)
+
+
+@dataclass(frozen=True)
+class Ridge(Model):
+    """What LinUCB with reward lags knows, at any scale: rewards need not be linear in any hidden state.
+
+    `memory` is over how many past rounds contexts and own rewards enter; with 0, an arm is a constant and fixed weights
+    on the features.
+    """
+
+    layout = _LAYOUT
+    steps = RIDGE_STEPS
+    catch_up_kernel = compile_catch_up(__name__, RIDGE_STEPS)
+    watched: ClassVar[bool] = False
+    handicap: ClassVar[float] = 8.0
+
+    memory: int = 5
+
+    @property
+    def name(self) -> str:
+        """The model's name in reports."""
+        return "ridge" if self.memory else "constant arms"
+
+    @property
+    def early(self) -> bool:
+        """Whether the handicap falls off with the rounds: that of constant arms does."""
+        return self.memory == 0
+
+    def growth(self, rounds: int) -> float:
+        """Return by which factor the data grow until the next fit, which only measures the columns again."""
+        return 2.0
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the block."""
+        k, m, q = self.arms, self.context_dim, self.feature_dim
+        lags = min(self.memory, _LAG_INPUTS // (2 * k))  # over how many past rounds own rewards enter
+        return {"k": k, "m": m, "q": q, **inputs_sizes(k, m, q, self.memory, lags)}
+
+    def fill(self, own: RidgeState) -> None:
+        """Write a regression that has seen nothing."""
+        own.reward.scale = own.errors.squares = own.errors.count = 1.0
+        own.scale[:] = 1.0
+        for W in own.W:
+            W.flat[:: W.shape[0] + 1] = 1.0
+        begin_inputs(own.inputs)
+
+    def fit(self, task: Task) -> Fit:
+        """Fit the model to the rows of a task, from its block."""
+        own, rows, same = self.open(task.block), task.rows, Fit(task.block.copy(), (), 1, math.nan)
+        units = [centre_and_scale(rows[:, i]) for i in range(self.context_dim + self.feature_dim)]
+        reward = centre_and_scale(rows[:, -1])
+        old = [*zip(own.centre, own.scale, strict=True), (own.reward.mean, own.reward.scale)]
+        moved = max(
+            max(abs(c - c0) / s0, abs(s - s0) / s0) for (c, s), (c0, s0) in zip([*units, reward], old, strict=True)
+        )
+        if own.model.head.order and moved < _DRIFT:
+            return same
+        block = self.block()
+        fresh: RidgeState = self.open(block)
+        for i, (centre, scale) in enumerate(units):
+            fresh.centre[i], fresh.scale[i] = centre, scale
+        fresh.reward.mean, fresh.reward.scale = reward
+        fresh.model.head.begin = task.begin
+        self._rebuild(block, rows, task.begin)
+        return same._replace(block=block)
+
+    def _rebuild(self, block: FloatArray, rows: FloatArray, begin: int) -> None:
+        """Lead a fresh block through rows of a log."""
+        end = begin + len(rows)
+        type(self).catch_up_kernel(block, 0, rows, begin, end, begin, end, self.context_first)
+        self.open(block).model.head.order = 1.0
+
+    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
+        """Lead a fresh regression, in the units as they are, through the rows of a log."""
+        block[:] = self._led(block, rows, end)
+
+    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        """Return the block with one more arm, rebuilt from the log."""
+        return self._led(block, rows, end)
+
+    def _led(self, old: FloatArray, rows: FloatArray, end: int) -> FloatArray:
+        fresh = self.block()
+        new, was = self.open(fresh), _LAYOUT.open(old)
+        new.centre[:], new.scale[:] = was.centre, was.scale
+        new.reward.numbers[:] = was.reward.numbers
+        self._rebuild(fresh, rows, end - len(rows))
+        self.inherit(fresh, old)
+        return fresh

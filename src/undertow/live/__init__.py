@@ -1,0 +1,22 @@
+"""Policies as they are used: live objects around compiled steps."""
+
+from undertow.live.contextual import ContextPolicy, LaggedPolicy, RidgePolicy
+from undertow.live.decision import Claims, Decision, Outlook, Policy, Why
+from undertow.live.policy import LivePolicy
+from undertow.live.registry import Entry, make, register, registry
+
+__all__ = [
+    "Claims",
+    "ContextPolicy",
+    "Decision",
+    "Entry",
+    "LaggedPolicy",
+    "LivePolicy",
+    "Outlook",
+    "Policy",
+    "RidgePolicy",
+    "Why",
+    "make",
+    "register",
+    "registry",
+]

@@ -1,0 +1,114 @@
+"""Bases of policies that see contexts, and of those that regress rewards on them."""
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow.inputs import inputs_sizes
+from undertow.live.decision import Claims
+from undertow.live.policy import LivePolicy
+from undertow.live.standardise import Change, StandardisedColumns
+from undertow.live.units import Columns
+
+__all__ = ["ContextPolicy", "LaggedPolicy", "RidgePolicy"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ContextPolicy(LivePolicy):
+    """Base of policies that see contexts.
+
+    Parameters
+    ----------
+    context_dim
+        Number m of entries of a context; with 0 every decide is a round.
+    context_first
+        Whether the context of a round comes before its decision (the everyday order) or after (the paper's).
+    """
+
+    context_dim: int = 0
+    context_first: bool = False
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RidgePolicy(ContextPolicy):
+    """Base of policies that regress rewards on lagged contexts.
+
+    Parameters
+    ----------
+    standardise
+        Whether contexts, features and rewards are brought to mean 0 and deviation 1: after 16 rounds and at every
+        doubling, by what was seen until then; before that, they are counted from their first values. What is given in
+        units of reward stays in those units.
+    """
+
+    standardise: bool = False
+
+    @abc.abstractmethod
+    def _change_units(self, own: Any, change: Change) -> None:
+        """Bring the state into new units."""
+
+    def claims_as_built(self) -> Claims:
+        """Return the claims; where rewards enter inputs or units, what is learned depends on when they came."""
+        if self.standardise or self._window_sizes()["lags"]:
+            return self.claims._replace(late_rewards_count_alike=False)
+        return self.claims
+
+    def _make_columns(self) -> Columns:
+        self.standardise = _checks.flag("standardise", self.standardise)
+        kind = StandardisedColumns if self.standardise else Columns
+        return kind(self._context_dim, self._feature_dim, minimise=self.minimise)
+
+    def _window_sizes(self) -> dict[str, int]:
+        """Return how many contexts, and how many past rewards of every arm, are among the inputs."""
+        return {"window": getattr(self, "window", 0), "lags": getattr(self, "reward_lags", 0)}
+
+    def _rescale(self) -> None:
+        assert isinstance(self._columns, StandardisedColumns)
+        change = self._columns.change(self.round, arms=self.arm_count, **self._window_sizes())
+        self._change_units(self._player.own, change)
+        self._pending.change_memories(change.T.__matmul__)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LaggedPolicy(RidgePolicy):
+    """Base of linear policies over lagged contexts, the round's features and the learner's own past rewards.
+
+    Parameters
+    ----------
+    window
+        How many past contexts enter; without effect when context_dim is 0.
+    feature_dim
+        Number q of features given to `decide`.
+    reward_lags
+        Over how many past rounds the learner's own rewards enter: k inputs per lag, 0 where an arm was not played or
+        its reward has not come, each with an indicator.
+    ridge
+        λ > 0.
+    exploration
+        Factor of √(Θ'V⁻¹Θ), ≥ 0.
+    """
+
+    window: int = 10
+    feature_dim: int = 0
+    reward_lags: int = 0
+    ridge: float = 1.0
+    exploration: float = 1.0
+
+    def _input_sizes(self) -> dict[str, int]:
+        """Check the parameters and return the sizes of the inputs."""
+        self.window = _checks.integer("window", self.window, least=0)
+        self.reward_lags = _checks.integer("reward_lags", self.reward_lags, least=0)
+        self.ridge = _checks.number("ridge", self.ridge, above=0)
+        self.exploration = _checks.number("exploration", self.exploration, least=0)
+        return inputs_sizes(self.arm_count, self._context_dim, self._feature_dim, self.window, self.reward_lags)
+
+    def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
+        """Return where the old inputs stand among ours: at every lag, the pair of a new arm comes last."""
+        k, lags = old_arms, self.reward_lags
+        fixed = 1 + self._context_dim * self.window + self._feature_dim
+        pairs = fixed + 2 * (k + 1) * np.arange(lags)[:, None] + np.arange(2 * k)
+        return {"p": np.concatenate([np.arange(fixed), pairs.ravel()])}

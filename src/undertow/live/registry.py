@@ -1,0 +1,91 @@
+"""Policies by name, with their parameters, claims and citations."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from undertow.errors import InvalidInputError
+from undertow.live.decision import Claims
+from undertow.live.policy import LivePolicy
+
+__all__ = ["Entry", "make", "register", "registry"]
+
+P = TypeVar("P", bound=type[LivePolicy])
+_ENTRIES: "dict[str, Entry]" = {}
+_HEADING = "Parameters\n----------\n"
+_PARAMETER = re.compile(r"^(\w[\w, ]*)\n((?:    .*(?:\n|$))+)", re.M)
+
+
+class Entry(NamedTuple):
+    """One policy of the registry: its class, its parameters with their defaults (... where one is needed), and more."""
+
+    name: str
+    policy: type[LivePolicy]
+    parameters: dict[str, Any]
+    claims: Claims
+    citation: str
+
+
+def register(name: str, *, citation: str) -> Callable[[P], P]:
+    """Enter a policy class under a name, so that `make`, `load`, plans and reports know it."""
+
+    def enter(policy: P) -> P:
+        policy.registered_name, policy.citation = name, citation
+        policy.__doc__ = _documented(policy)
+        parameters = {
+            field.name: ... if field.default is dataclasses.MISSING else field.default
+            for field in dataclasses.fields(policy)
+        }
+        _ENTRIES[name] = Entry(name, policy, parameters, policy.claims, citation)
+        return policy
+
+    return enter
+
+
+def registry() -> dict[str, Entry]:
+    """Return every policy by name."""
+    return dict(_ENTRIES)
+
+
+def make(name: str, *args: Any, **parameters: Any) -> LivePolicy:
+    """Make a policy by its name.
+
+    Examples
+    --------
+    >>> make("ares", arms=2, context_dim=1, max_window=5)
+    ARES(arms=2, context_dim=1, max_window=5)
+    """
+    if not isinstance(name, str) or name not in _ENTRIES:
+        raise InvalidInputError(f"name: no policy is called {name!r:.60}; known are {', '.join(sorted(_ENTRIES))}")
+    entry = _ENTRIES[name]
+    if unknown := sorted(parameters.keys() - entry.parameters.keys()):
+        raise InvalidInputError(f"{unknown[0]}: {name} has no such parameter; it takes {', '.join(entry.parameters)}")
+    needed = [parameter for parameter, default in entry.parameters.items() if default is ...][len(args) :]
+    if absent := [parameter for parameter in needed if parameter not in parameters]:
+        raise InvalidInputError(f"{absent[0]}: {name} needs this parameter, and got none")
+    return entry.policy(*args, **parameters)
+
+
+def _documented(policy: type) -> str:
+    """Return a policy's docstring with the parameters that only its bases describe: `help` shows no others."""
+    own, *_ = docs = [inspect.cleandoc(cls.__dict__.get("__doc__") or "") for cls in policy.__mro__]
+    described: dict[str, str] = {}
+    for doc in docs:
+        for names, text in _PARAMETER.findall(_section(doc)):
+            described |= {name: f"{name}\n{text.rstrip()}" for name in names.split(", ") if name not in described}
+    written = _section(own).rstrip()
+    names = {name for entry, _ in _PARAMETER.findall(written) for name in entry.split(", ")}
+    fields = [field.name for field in dataclasses.fields(policy)]
+    inherited = [described[name] for name in fields if name in described and name not in names]
+    if written:
+        return own.replace(written, "\n".join([written, *inherited]))
+    head, gap, examples = own.partition("\n\nExamples\n")
+    return "".join([head, "\n\n", _HEADING, "\n".join(inherited), gap, examples])
+
+
+def _section(doc: str) -> str:
+    """Return the parameters' part of a docstring, without its heading."""
+    _, _, after = doc.partition(_HEADING)
+    return re.split(r"(?<=\n\n)(?=\w+\n-+\n)", after)[0]

@@ -1,0 +1,125 @@
+"""Late rewards of Kalman filters: applied at their own round, and what came since is filtered again."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.compiled.loop import Player
+from undertow.errors import InvalidInputError, UnknownDecisionError
+from undertow.live.rounds import Timeline, Turns, Waiting
+
+__all__ = ["Rewinding", "too_late"]
+
+
+def too_late(age: int, most: int) -> UnknownDecisionError:
+    """Return the error for a reward that comes too late."""
+    return UnknownDecisionError(
+        f"decision: its reward comes {age} rounds late, and only max_delay = {most} are remembered"
+    )
+
+
+@dataclass
+class _Round:
+    """A round that may have to be filtered again: the state before it, and what was seen in it."""
+
+    before: FloatArray
+    context: FloatArray | None = None
+    arm: int = -1
+    reward: float = math.nan
+
+
+class Rewinding(Timeline):
+    """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if it does."""
+
+    def __init__(self, player: Player, turns: Turns, max_delay: int) -> None:
+        super().__init__(player)
+        self.turns, self.max_delay = turns, max_delay
+        self.rounds: dict[int, _Round] = {}
+        self.oldest = 0
+
+    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+        """Remember where the round begins."""
+        self.oldest = oldest
+        if not self.turns.context_first:
+            self._open_round()
+
+    def _open_round(self) -> None:
+        t = self.player.rounds
+        for number in list(self.rounds):
+            if number >= max(min(self.oldest, t), t - self.max_delay - 1):  # context first: t − 1 is still the last
+                break
+            del self.rounds[number]
+        self.rounds[t] = _Round(self.player.state.copy())
+
+    def observe(self) -> None:
+        """Take in a context, and remember it."""
+        if self.turns.context_first:
+            self._open_round()
+        next(reversed(self.rounds.values())).context = self.player.context.copy()
+        self.player.observe()
+
+    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+        """Apply a reward at its own round, and filter again what came since."""
+        then = waiting.round
+        if age > self.max_delay or then not in self.rounds:
+            raise too_late(age, self.max_delay)
+        self.rounds[then].arm, self.rounds[then].reward = waiting.arm, reward
+        if then == next(reversed(self.rounds)):
+            self.player.learn(waiting.memory, waiting.arm, reward, 0)
+            return
+        player, begun, first = self.player, self.player.rounds, self.turns.context_first
+        closed = player.common.closed.copy()
+        player.state[:] = self.rounds[then].before
+        for number, seen in self.rounds.items():
+            if number < then:
+                continue
+            if number > then:  # what this round begins with has changed
+                seen.before = player.state.copy()
+            if first:
+                self._see_again(seen)
+            if number < begun:
+                player.skip()
+            if seen.arm >= 0:
+                player.learn(waiting.memory, seen.arm, seen.reward, 0)
+            if not first:
+                self._see_again(seen)
+        player.common.closed[:] = closed  # arms may have been retired since
+
+    def _see_again(self, seen: _Round) -> None:
+        if seen.context is not None:
+            self.player.context[:] = seen.context
+            self.player.observe()
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return the rounds that are remembered."""
+        rounds, m = self.rounds.values(), len(self.player.context)
+        nothing = np.full(m, math.nan)
+        return {
+            "round_numbers": np.array(list(self.rounds), dtype=np.float64),
+            "round_states": np.array([r.before for r in rounds]).reshape(len(rounds), len(self.player.state)),
+            "round_observed": np.array([r.context is not None for r in rounds], dtype=np.float64),
+            "round_contexts": np.array([nothing if r.context is None else r.context for r in rounds]).reshape(
+                len(rounds), m
+            ),
+            "round_arms": np.array([r.arm for r in rounds], dtype=np.float64),
+            "round_rewards": np.array([r.reward for r in rounds]),
+        }
+
+    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
+        """Take back what `arrays` returned."""
+        n, m, k = len(arrays["round_numbers"]), len(self.player.context), len(self.player.rewards)
+        contexts = _checks.array("round_contexts", arrays["round_contexts"], (n, m), missing=True)
+        states = _checks.array("round_states", arrays["round_states"], (n, len(self.player.state)), missing=True)
+        rewards = _checks.array("round_rewards", arrays["round_rewards"], (n,), missing=True)
+        arms = _checks.array("round_arms", arrays["round_arms"], (n,)).astype(np.int64)
+        if ((arms < -1) | (arms >= k)).any():
+            raise InvalidInputError(f"round_arms: expected numbers from -1 to {k - 1}, got {arms}")
+        self.rounds = {}
+        for i, number in enumerate(arrays["round_numbers"]):
+            self.check(states[i])
+            context = contexts[i] if arrays["round_observed"][i] else None
+            self.rounds[int(number)] = _Round(states[i].copy(), context, int(arms[i]), float(rewards[i]))

@@ -1,0 +1,174 @@
+"""Standardised inputs for ridge policies: units that change at geometric times, and the factor rebuilt in them.
+
+At first a column is counted from its first value, so that large offsets cost no digits; that value also stands in for
+what is not there yet (a context before the first one). Later its mean and deviation so far are taken.
+
+The inputs of a ridge policy are linear in the units: Θ' = TΘ, and the reward is x' = αx + β. What a regression knows of
+the past, M = V − λI = ΣΘΘ' and b = ΣxΘ, is therefore known in the new units, too: TMT' and T(αb + βMe₀), since the
+first input is the constant 1. Only the ridge λI is that of the new units.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import solve_triangular
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.inputs import Inputs
+from undertow.live.units import Columns, Units
+
+__all__ = ["Change", "Moments", "StandardisedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
+
+_FIRST_SCALING = 16  # rounds before the first units are set; then at every doubling
+_CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
+_FAINT = 1e-8  # an input that has added less than this to V, relative to λ, is lost in rounding
+
+
+class Moments:
+    """Mean and variance of every column so far, added up value by value, so that blocks and single rows agree."""
+
+    def __init__(self, columns: int) -> None:
+        self.rows = np.zeros((4, columns))  # count, origin, sum and sum of squares about it
+
+    @property
+    def unseen(self) -> npt.NDArray[np.bool_]:
+        """Whether no value of a column has been added yet."""
+        return np.asarray(self.rows[0] == 0)
+
+    def begin(self, first: int, values: FloatArray) -> None:
+        """Take the first values of columns that were not seen before as their origins."""
+        part = self.rows[:, first : first + values.shape[-1]]
+        seen = ~np.isnan(values)
+        if seen.any():
+            first_seen = values[seen.argmax(axis=0), range(part.shape[1])]
+            part[1] = np.where((part[0] == 0) & seen.any(axis=0), first_seen, part[1])
+
+    def add(self, first: int, values: FloatArray) -> None:
+        """Add rows of the columns from `first` on; NaN is left out."""
+        part = self.rows[:, first : first + values.shape[-1]]
+        seen = ~np.isnan(values)
+        if not seen.any():
+            return
+        x = np.where(seen, values - part[1], 0.0)
+        part[0] += seen.sum(axis=0)
+        part[2] = np.cumsum(np.vstack([part[2], x]), axis=0)[-1]
+        part[3] = np.cumsum(np.vstack([part[3], x * x]), axis=0)[-1]
+
+    def units(self, *, minimise: bool) -> Units:
+        """Return the units in which every column has mean 0 and deviation 1; a constant one keeps its scale."""
+        count, origin, total, squares = self.rows
+        mean = total / np.maximum(count, 1.0)
+        deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0))
+        scale = np.where(deviation > _CONSTANT * (np.abs(origin) + np.abs(mean)), deviation, 1.0)
+        scale[-1] *= -1.0 if minimise else 1.0
+        return Units(origin + mean, scale)
+
+
+class Change(NamedTuple):
+    """From old units to new ones: every column x becomes `slope` · x + `shift`, the inputs Θ become TΘ."""
+
+    slope: FloatArray  # (m + q + 1,)
+    shift: FloatArray
+    T: FloatArray  # (p, p)
+
+    @classmethod
+    def between(cls, old: Units, new: Units, *, m: int, q: int, window: int, arms: int, lags: int) -> "Change":
+        """Return the change for inputs of the given sizes."""
+        slope, shift = old.scale / new.scale, (old.centre - new.centre) / new.scale
+        p = 1 + m * window + q + 2 * arms * lags
+        T = np.eye(p)
+        columns = [*np.tile(np.arange(m), window), *range(m, m + q)]
+        first = 1 + len(columns)
+        T[range(1, first), range(1, first)], T[1:first, 0] = slope[columns], shift[columns]
+        rewards = np.arange(first, p, 2)  # each with its indicator behind it
+        T[rewards, rewards], T[rewards, rewards + 1] = slope[-1], shift[-1]
+        return cls(slope, shift, T)
+
+
+class StandardisedColumns(Columns):
+    """Columns that are brought to mean 0 and deviation 1, by what was seen until then."""
+
+    follows = True
+
+    def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
+        super().__init__(context_dim, feature_dim, minimise=minimise)
+        self.units: Units = Units.as_given(context_dim, feature_dim, minimise=minimise)
+        self.pause = _FIRST_SCALING
+        self.moments = Moments(context_dim + feature_dim + 1)
+        self.first = {"context": 0, "features": context_dim, "reward": context_dim + feature_dim}
+
+    def begin(self, **columns: FloatArray | float) -> None:
+        """Have columns that were not seen before begin with these values."""
+        if self.moments.unseen.any():
+            for name, values in columns.items():
+                self.moments.begin(self.first[name], np.atleast_2d(values))
+            centre = np.where(self.moments.unseen, self.moments.rows[1], self.units.centre)
+            self.units = self.units._replace(centre=centre)
+
+    def note(self, **columns: FloatArray | float) -> None:
+        """Take note of values in their own units."""
+        self.begin(**columns)
+        for name, values in columns.items():
+            self.moments.add(self.first[name], np.atleast_2d(values))
+
+    def change(self, rounds: int, *, window: int, arms: int, lags: int) -> Change:
+        """Change the units, and return how to get there from the old ones."""
+        old, self.units, self.pause = self.units, self.moments.units(minimise=self.minimise), 2 * rounds
+        m, q = self.context_dim, self.feature_dim
+        return Change.between(old, self.units, m=m, q=q, window=window, arms=arms, lags=lags)
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Return moments, units and when they change next."""
+        return {"moments": self.moments.rows, "units": np.array(self.units), "pause": np.array([float(self.pause)])}
+
+    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
+        """Take back what `arrays` returned."""
+        columns = len(self.moments.rows[0])
+        self.moments.rows[:] = _checks.array("moments", arrays["moments"], (4, columns))
+        self.units = Units(*_checks.array("units", arrays["units"], (2, columns)))
+        self.pause = int(_checks.array("pause", arrays["pause"], (1,))[0])
+
+
+def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> None:
+    """Rebuild the factor of one regression, W = L⁻¹ and u = Wb, in the new units.
+
+    Where a gross error, such as 1e36 for an empty cell, has left nothing but rounding in it, it starts from scratch.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            W[:], u[:] = _changed(W, u, ridge, change)
+    except (np.linalg.LinAlgError, ValueError):  # no inverse, no factor, or no numbers any more
+        W[:], u[:] = np.eye(len(u)) / math.sqrt(ridge), 0.0
+
+
+def _changed(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> tuple[FloatArray, FloatArray]:
+    one, T = np.eye(len(u)), change.T
+    L = solve_triangular(W, one, lower=True)
+    M, b = L @ L.T - ridge * one, L @ u
+    faint = np.diag(M) < _FAINT * ridge
+    M[faint], M[:, faint], b[faint] = 0.0, 0.0, 0.0
+    b = T @ (change.slope[-1] * b + change.shift[-1] * M[0])
+    factor = np.linalg.cholesky(ridge * one + T @ M @ T.T)
+    new = np.asarray(solve_triangular(factor, one, lower=True))
+    return new, np.asarray_chkfinite(new @ b)
+
+
+def change_inputs(inputs: Inputs, change: Change) -> None:
+    """Bring what the inputs remember into the new units; a missing entry is forecast in deviations, which stay."""
+    m = len(inputs.means)
+    slope, shift = change.slope[:m], change.shift[:m]
+    inputs.means[:] = slope * inputs.means + shift
+    inputs.squares[:] *= slope**2
+    inputs.ring[:] = slope * inputs.ring + shift
+    inputs.lag_reward[:] = change.slope[-1] * inputs.lag_reward + change.shift[-1]
+
+
+def log_det_and_trace(W: FloatArray, ridge: float, sizes: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    """Return log det V − log det λI and tr V⁻¹ of the leading blocks of the given sizes."""
+    last = sizes - 1
+    log_det = np.cumsum(-2.0 * np.log(np.diag(W)) - math.log(ridge))
+    return log_det[last], np.cumsum((W**2).sum(axis=1))[last]

@@ -1,0 +1,330 @@
+"""Policies that know the system: the paper's Oracle and its relatives, all by the Kalman filter.
+
+The filter steps to the next round when that round begins, so that the reward of the last one may come until then.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks, riccati
+from undertow._checks import FloatArray
+from undertow.compiled import Common, Layout, Record, compile_loop, inlined
+from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.kalman_steps import condition_scalar, condition_step, predict_step
+from undertow.live import Claims, Decision, LivePolicy, register
+from undertow.live.rewind import Rewinding
+from undertow.live.rounds import Timeline
+from undertow.symbols import Symbols
+from undertow.system import LinearGaussianSystem
+
+__all__ = ["IDEA", "ContextOracle", "FullInformationOracle", "KalmanGreedy", "KalmanUCB"]
+
+NO_BONUS, STATE_BONUS, INFORMATION_BONUS = 0, 1, 2
+
+
+class Sizes(Record):
+    """Dimension d of the state."""
+
+    d: float
+
+
+class Settings(Record):
+    """Whether own rewards are used, factor and kind of the width, whether the context comes first."""
+
+    uses_rewards: float
+    factor: float
+    bonus: float
+    context_first: float
+
+
+class Now(Record):
+    """Whether the belief is still in a round that is over."""
+
+    over: float
+
+
+class KnownState(NamedTuple):
+    """The belief about z, and the system."""
+
+    common: Common
+    sizes: Sizes
+    settings: Settings
+    now: Now
+    z: Annotated[FloatArray, "d"]
+    P: Annotated[FloatArray, "d d"]
+    scratch: Annotated[FloatArray, "d"]
+    symbols: Symbols
+
+
+@inlined
+def begin_round(own: KnownState) -> None:
+    """Step to the present round, if the belief is still in the last one; rewards of that one could come until now."""
+    if own.now.over > 0.0:
+        predict_step(own.z, own.P, own.symbols)
+        own.now.over = 0.0
+
+
+@inlined
+def played(own: KnownState, arm: int) -> None:
+    """End the round, but for its reward, unless its context is still to come."""
+    begin_round(own)
+    if own.settings.context_first > 0.0 or own.common.sizes.m == 0.0:
+        own.now.over = 1.0
+
+
+@inlined
+def decide(own: KnownState, features: FloatArray, draws: FloatArray) -> int:
+    """Play the largest forecast + width."""
+    begin_round(own)
+    order, forecast, width, closed = own.common.order, own.common.forecast, own.common.width, own.common.closed
+    Γ, c, x0, σ2 = own.symbols.Γ, own.symbols.c, own.symbols.x0, own.symbols.σ2
+    z, P, Pc = own.z, own.P, own.scratch
+    d, factor, kind = len(z), own.settings.factor, int(own.settings.bonus)
+    arm = -1
+    for r in range(len(order)):
+        a = int(order[r])
+        mean = x0[a]
+        for i in range(d):
+            mean += c[a, i] * z[i]
+        forecast[a] = mean
+        width[a] = 0.0
+        if kind != NO_BONUS:
+            variance = 0.0
+            for i in range(d):
+                Pc[i] = 0.0
+                for j in range(d):
+                    Pc[i] += P[i, j] * c[a, j]
+                variance += c[a, i] * Pc[i]
+            if kind == INFORMATION_BONUS:
+                norm = 0.0
+                for i in range(d):
+                    total = 0.0
+                    for j in range(d):
+                        total += Γ[i, j] * Pc[j]
+                    norm += total * total
+                variance = norm / (variance + σ2[a])
+            width[a] = factor * math.sqrt(max(variance, 0.0))
+        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
+            arm = a
+    return arm
+
+
+@inlined
+def condition_on_reward(own: KnownState, arm: int, reward: float) -> None:
+    """Condition the belief on a reward of the present round."""
+    c, x0, σ2 = own.symbols.c, own.symbols.x0, own.symbols.σ2
+    condition_scalar(own.z, own.P, c[arm], reward - x0[arm], σ2[arm], own.scratch)
+
+
+@inlined
+def learn(own: KnownState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Take in the reward of the chosen arm, if the policy uses it."""
+    if own.settings.uses_rewards > 0.0:
+        condition_on_reward(own, arm, rewards[arm])
+
+
+@inlined
+def learn_all(own: KnownState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Take in the rewards of all arms, which only a simulation knows."""
+    for a in range(len(rewards)):
+        condition_on_reward(own, a, rewards[a])
+
+
+@inlined
+def observe(own: KnownState, context: FloatArray) -> None:
+    """Condition the belief on a context, which begins the round or ends it."""
+    context_first = own.settings.context_first > 0.0
+    if context_first:
+        begin_round(own)
+    condition_step(own.z, own.P, context, context[:0], own.symbols)
+    if not context_first:
+        own.now.over = 1.0
+
+
+_LAYOUT = Layout(KnownState)
+_LOOP = compile_loop(__name__, _LAYOUT, decide=decide, learn=learn, played=played, observe=observe)
+_FULL_INFORMATION = compile_loop(__name__, _LAYOUT, decide=decide, learn=learn_all, played=played, observe=observe)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class KnownPolicy(LivePolicy):
+    """Base of policies that know the system.
+
+    Parameters
+    ----------
+    system
+        The system, assumed to be true.
+    arms
+        Names for the system's arms, or their number.
+    context_first
+        Whether the context of a round comes before its decision (the everyday order) or after (the paper's).
+    max_delay
+        How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
+    """
+
+    loop = _LOOP
+    uses_rewards: ClassVar[bool] = True
+    bonus: ClassVar[int] = NO_BONUS
+
+    system: LinearGaussianSystem = field(kw_only=False)
+    arms: int | Sequence[str] | None = None  # type: ignore[assignment]
+    context_first: bool = False
+    max_delay: int = 1000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.system, LinearGaussianSystem):
+            raise InvalidInputError(f"system: expected a LinearGaussianSystem, got {self.system!r:.80}")
+        if self.arms is None:
+            self.arms = self.system.arm_count
+        self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+        super().__post_init__()
+
+    @property
+    def context_dim(self) -> int:
+        """Number m of entries of the system's contexts."""
+        return self.system.context_dim
+
+    def add_arm(self, name: str) -> None:
+        """Bring back an arm that was retired; one that the system does not have cannot be filtered."""
+        if name not in self.names:
+            raise InvalidInputError(
+                f"name: the system has no arm {name!r}; build a policy with a system that has it, and retire what is "
+                f"not to be played yet"
+            )
+        super().add_arm(name)
+
+    def _sizes(self) -> dict[str, int]:
+        if self.arm_count != self.system.arm_count:
+            raise InvalidInputError(f"arms: expected {self.system.arm_count}, as the system has, got {self.arm_count}")
+        return {"d": len(_what_is_seen(self.system)[0])}
+
+    def _begin(self, own: KnownState) -> None:
+        settings = own.settings
+        settings.uses_rewards, settings.bonus = self.uses_rewards, self.bonus
+        settings.factor = _checks.number("exploration", getattr(self, "exploration", 1.0), least=0)
+        settings.context_first = self.context_first
+        own.z[:], own.P[:], symbols = _what_is_seen(self.system)
+        for target, values in zip(own.symbols, symbols, strict=True):
+            target[...] = values
+        if self.minimise:
+            own.symbols.c[:], own.symbols.x0[:] = -symbols.c, -symbols.x0
+
+    def _make_timeline(self) -> Timeline:
+        if self.uses_rewards:
+            return Rewinding(self._player, self._turns, self.max_delay)
+        return Timeline(self._player)
+
+
+def _what_is_seen(system: LinearGaussianSystem) -> tuple[FloatArray, FloatArray, Symbols]:
+    """Return the law of the first state and the system, without modes that grow for ever and are never seen.
+
+    Neither contexts nor rewards depend on such a mode, but the belief about it would grow beyond all numbers. With U
+    the directions that are seen, U'Γ = (U'ΓU)U', so that U'z is a system by itself.
+    """
+    mean, covariance, symbols = system.initial_mean, system.initial_covariance, system.symbols
+    H = np.vstack([symbols.C, symbols.c])
+    if (np.abs(riccati.unobserved_modes(symbols.Γ, H)) <= 1 + riccati.UNIT_CIRCLE).all():
+        return mean, covariance, symbols
+    U = riccati.seen_directions(symbols.Γ, H)
+    seen = {"Γ": U.T @ symbols.Γ @ U, "μ": U.T @ symbols.μ, "Q": U.T @ symbols.Q @ U}
+    return U.T @ mean, U.T @ covariance @ U, symbols._replace(**seen, C=symbols.C @ U, c=symbols.c @ U)
+
+
+@register("context-oracle", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418 (the Oracle)")
+@dataclass(kw_only=True, eq=False, repr=False)
+class ContextOracle(KnownPolicy):
+    """The paper's Oracle: the largest forecast of a Kalman filter that knows the system and sees the contexts.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> ContextOracle(paper_system(psi=1)).decide().forecast
+    array([0., 0.])
+    """
+
+    claims: ClassVar[Claims] = Claims(
+        needs_system=True,
+        uses_contexts=True,
+        uses_own_rewards=False,
+        handles_missing_contexts=True,
+        late_rewards_count_alike=True,
+    )
+    uses_rewards: ClassVar[bool] = False
+
+
+_OWN_REWARDS = ContextOracle.claims._replace(uses_own_rewards=True)
+
+
+@register("kalman-greedy", citation="Gornet and Sinopoli, arXiv 2510.01364 (KODE, with contexts)")
+@dataclass(kw_only=True, eq=False, repr=False)
+class KalmanGreedy(KnownPolicy):
+    """The largest forecast of a Kalman filter that knows the system and sees the contexts and its own rewards.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> policy = KalmanGreedy(paper_system(psi=1))
+    >>> policy.learn(policy.decide(), reward=0.4)
+    >>> policy.observe([0.2])
+    """
+
+    claims: ClassVar[Claims] = _OWN_REWARDS
+
+
+@register("kalman-ucb", citation="Gornet and Sinopoli, arXiv 2510.01364")
+@dataclass(kw_only=True, eq=False, repr=False)
+class KalmanUCB(KnownPolicy):
+    """KalmanGreedy with the width `exploration` · √(c_a'Pc_a): what is unknown of the arm's expected reward.
+
+    Parameters
+    ----------
+    exploration
+        Factor of the width, ≥ 0.
+    """
+
+    claims: ClassVar[Claims] = _OWN_REWARDS
+    bonus: ClassVar[int] = STATE_BONUS
+
+    exploration: float = 1.0
+
+
+@register("idea", citation="Gornet and Sinopoli, arXiv 2510.01364 (IDEA)")
+@dataclass(kw_only=True, eq=False, repr=False)
+class IDEA(KnownPolicy):
+    """KalmanGreedy with a width for what an arm's reward would reveal of the next state.
+
+    The width is `exploration` · √tr(ΓPc_a (c_a'Pc_a + σ²)⁻¹ c_a'PΓ').
+
+    Parameters
+    ----------
+    exploration
+        Factor of the width, ≥ 0.
+    """
+
+    claims: ClassVar[Claims] = _OWN_REWARDS
+    bonus: ClassVar[int] = INFORMATION_BONUS
+
+    exploration: float = 1.0
+
+
+@register("full-information-oracle", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418 (Eq. Kalman_Oracle)")
+@dataclass(kw_only=True, eq=False, repr=False)
+class FullInformationOracle(KnownPolicy):
+    """The largest forecast of a filter that sees the contexts and every arm's reward: the lower bound on regret.
+
+    It cannot be played, since only the chosen arm pays; `undertow.simulate` can run it.
+    """
+
+    claims: ClassVar[Claims] = _OWN_REWARDS._replace(simulates_only=True)
+    loop = _FULL_INFORMATION
+
+    def decide(
+        self, features: npt.ArrayLike | None = None, *, available: Iterable[str | int] | None = None
+    ) -> Decision:
+        """Refuse: the policy needs rewards that are not seen."""
+        raise OutOfTurnError("decide: the full-information oracle sees every arm's reward, so only simulate can run it")

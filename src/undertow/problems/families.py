@@ -1,0 +1,118 @@
+"""Families of problems, for policies to play.
+
+A family is a set of problems of one kind. Problem i of a family is the same in every program.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+from undertow.errors import InvalidInputError
+from undertow.problems.datasets import DATASETS, dataset
+from undertow.problems.environments import (
+    KINDS,
+    Kind,
+    base_system,
+    contextless,
+    misspecified,
+    random_problem,
+    with_missing,
+    without_contexts,
+)
+from undertow.system import LinearGaussianSystem, paper_system
+from undertow.trajectory import Trajectory
+
+__all__ = ["FAMILIES", "Family", "Problem", "select_families"]
+
+PSI = (1, 2, 3, 4)
+MISSING = 0.3
+
+
+class Problem(NamedTuple):
+    """A problem: its path, given the largest number of rounds; the system behind it, if any; the policy's seed."""
+
+    label: str
+    path: Callable[[int], Trajectory]
+    system: LinearGaussianSystem | None
+    seed: int
+
+
+class Family(NamedTuple):
+    """Problems of one kind: `problem(i)` is number i, and there are `size` of them by default.
+
+    `data` names the data set behind a family of recorded rewards; for these, the share won is reported.
+    """
+
+    title: str
+    size: int
+    problem: Callable[[int], Problem]
+    data: str | None = None
+
+
+def _sampled(system: LinearGaussianSystem, seed: int, run: int, rounds: int) -> Trajectory:
+    return system.sample(rounds, rng=seed, runs=[run], threads=1).run(0)
+
+
+def _paper(psi: int, run: int) -> Problem:
+    system = paper_system(psi)
+    return Problem(f"run {run}", partial(_sampled, system, 0, run), system, run)
+
+
+def _paper_missing(psi: int, run: int) -> Problem:
+    whole = _paper(psi, run)
+    return whole._replace(path=lambda rounds: with_missing(whole.path(rounds), MISSING, run))
+
+
+def _paper_without(psi: int, run: int) -> Problem:
+    whole = _paper(psi, run)
+    system = contextless(paper_system(psi))
+    return Problem(whole.label, lambda rounds: without_contexts(whole.path(rounds)), system, run)
+
+
+def _random(radius: float | None, drift: bool, seed: int) -> Problem:
+    system = random_problem(seed, radius=radius, drift=drift)
+    return Problem(f"seed {seed}", partial(_sampled, system, seed, 0), system, seed)
+
+
+def _misspecified(kind: Kind, seed: int) -> Problem:
+    # Correlated noise is the one kind that a linear Gaussian system describes.
+    system = base_system(kind, seed) if kind == "correlated-noise" else None
+    return Problem(f"seed {seed}", partial(misspecified, kind, seed), system, seed)
+
+
+def _recorded(name: str, seed: int) -> Problem:
+    def path(rounds: int) -> Trajectory:
+        whole = dataset(name).trajectory
+        rewards, features = whole.rewards[:rounds], whole.features[:rounds]
+        return Trajectory(None, rewards, means=rewards, features=features)
+
+    return Problem(f"seed {seed}", path, None, seed)
+
+
+FAMILIES: dict[str, Family] = {
+    **{f"paper-{psi}": Family(f"the paper's system, psi = {psi}", 100, partial(_paper, psi)) for psi in PSI},
+    "stable": Family("random systems, stable", 20, partial(_random, None, False)),
+    "stable-drift": Family("random systems, stable, with drift", 20, partial(_random, None, True)),
+    "unit-root": Family("random systems, spectral radius 1", 20, partial(_random, 1.0, False)),
+    "unit-root-drift": Family("random systems, spectral radius 1, with drift", 20, partial(_random, 1.0, True)),
+    **{
+        f"misspecified-{kind}": Family(f"misspecified: {kind.replace('-', ' ')}", 8, partial(_misspecified, kind))
+        for kind in KINDS
+    },
+    **{
+        f"missing-{psi}": Family(f"30 % missing contexts, psi = {psi}", 20, partial(_paper_missing, psi)) for psi in PSI
+    },
+    **{f"no-contexts-{psi}": Family(f"no contexts, psi = {psi}", 20, partial(_paper_without, psi)) for psi in PSI},
+    **{f"data-{name}": Family(f"recorded: {name}", 10, partial(_recorded, name), name) for name in DATASETS},
+}
+
+
+def select_families(names: Iterable[str]) -> list[str]:
+    """Return the families that have one of these names or begin with one; all of them if no name is given."""
+    chosen = set()
+    for name in names:
+        begin = [name] if name in FAMILIES else [family for family in FAMILIES if family.startswith(f"{name}-")]
+        if not begin:
+            raise InvalidInputError(f"family: there is no {name!r}; there are {', '.join(FAMILIES)}")
+        chosen.update(begin)
+    return [family for family in FAMILIES if not chosen or family in chosen]

@@ -1,0 +1,142 @@
+"""The contenders of a replay: a default set, or any policies by name and parameters."""
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from undertow import _checks
+from undertow.contenders import Contender
+from undertow.errors import InvalidInputError
+from undertow.policies import LivePolicy, registry
+from undertow.replay.table import Table
+from undertow.reporting.pool import Progress, run_tasks
+
+__all__ = ["build", "parse_policies", "play_all", "remarks", "who_plays"]
+
+Result = TypeVar("Result")
+
+DEFAULTS = (
+    Contender("Autopilot", "autopilot"),
+    Contender("LearnedKalman", "learned-kalman"),
+    Contender("StructuralKalman", "structural-kalman"),
+    Contender("ARES", "ares"),
+    Contender("LinUCB", "linucb", {"window": 5}),
+    Contender("LinUCB + own rewards", "linucb", {"window": 5, "reward_lags": 5}),
+    Contender("Discounted UCB", "discounted-ucb"),
+    Contender("Sliding-window UCB", "sliding-window-ucb"),
+    Contender("Random", "random"),
+)
+_MANY_ARMS = 40  # beyond, five lags of every arm's reward make regressions of hundreds of inputs for each arm
+
+
+def parse_policies(text: str) -> list[Contender]:
+    """Parse policies separated by commas: labels or names, with parameters in brackets.
+
+    Examples
+    --------
+    >>> [contender.label for contender in parse_policies("autopilot, linucb(window=5, reward_lags=2)")]
+    ['Autopilot', 'linucb(window=5, reward_lags=2)']
+    """
+    return [_parse(word.strip()) for word in re.split(r",(?![^(]*\))", text) if word.strip()]
+
+
+def _parse(word: str) -> Contender:
+    name, bracket, rest = word.partition("(")
+    name = name.strip()
+    if not bracket:
+        for contender in DEFAULTS:
+            if name.lower() in (contender.label.lower(), contender.policy):
+                return contender
+    if name not in registry():
+        labels = ", ".join(contender.label for contender in DEFAULTS)
+        raise InvalidInputError(
+            f"policies: no policy is called {name!r}; there are {labels}, and by name {', '.join(sorted(registry()))}"
+        )
+    if bracket and not rest.endswith(")"):
+        raise InvalidInputError(f"policies: {word!r} does not end with a bracket; expected as in linucb(window=5)")
+    try:
+        parameters = tomllib.loads(f"given = {{{rest.removesuffix(')')}}}")["given"]
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"policies: expected parameters as in linucb(window=5), got {word!r}") from error
+    return Contender(word, name, parameters)
+
+
+_TAKEN = ("always ", "any arm at random", "best fixed arm", "clairvoyant")  # fixed arms and bounds of the report
+
+
+def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Contender], list[str]]:
+    """Return the policies that play a table, by default all that can, and remarks on the choice.
+
+    A chosen policy that cannot play the table is an error; one of the default set is left out.
+    """
+    labels = [contender.label for contender in chosen]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise InvalidInputError(f"policies: {twice!r} stands for more than one; give them labels that differ")
+    if taken := next((label for label in labels if label.startswith(_TAKEN)), None):
+        raise InvalidInputError(f"policies: {taken!r} is what a row of the report is called; give it another label")
+    playing, notes = [], []
+    for contender in chosen or DEFAULTS:
+        if not chosen and contender.parameters.get("reward_lags") and len(table.arms) > _MANY_ARMS:
+            notes.append(f"{contender.label} is left out: with {len(table.arms)} arms it has too many inputs")
+            continue
+        try:
+            build(contender, table, seed=0)
+        except (InvalidInputError, TypeError) as error:
+            if chosen:
+                raise InvalidInputError(f"policies: {contender.label}: {error}") from error
+            notes.append(f"{contender.label} is left out: {error}")
+        else:
+            playing.append(contender)
+    return playing, notes
+
+
+def build(contender: Contender, table: Table, *, seed: int, context_first: bool = False) -> LivePolicy:
+    """Make a policy for a table; inputs are standardised if it can do that, unless its parameters say otherwise."""
+    if contender.claims.needs_system or contender.claims.simulates_only:
+        raise InvalidInputError(f"{contender.policy} has to be told the system, and a table comes without")
+    return contender.build(
+        arms=list(table.arms),
+        context_dim=table.contexts.shape[1],
+        feature_dim=table.features.shape[1],
+        context_first=context_first,
+        standardise=True,
+        max_pending=1,  # rewards come at once or never
+        rng=seed,
+    )
+
+
+def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:
+    """Return remarks on the policies that do not use all of the table."""
+    claims = {contender.label: contender.claims for contender in contenders}
+    notes = []
+    if table.missing:
+        notes.append(f"{table.missing} of {table.contexts.size} context entries are missing")
+        poor = [label for label, claim in claims.items() if claim.uses_contexts and not claim.handles_missing_contexts]
+        if poor:
+            notes.append(f"without a claim to handle missing contexts: {', '.join(poor)}; distrust what they won here")
+    if table.contexts.shape[1] and (blind := [label for label, claim in claims.items() if not claim.uses_contexts]):
+        notes.append(f"without use for contexts: {', '.join(blind)}")
+    if table.features.shape[1] and (blind := [label for label, claim in claims.items() if not claim.takes_features]):
+        notes.append(f"without use for features: {', '.join(blind)}")
+    return notes
+
+
+def play_all(
+    contenders: Sequence[Contender],
+    play: Callable[[Contender, int], Result],
+    *,
+    runs: int,
+    random: bool = False,
+    threads: int | None,
+    progress: Progress | None,
+) -> dict[str, list[Result]]:
+    """Call `play(contender, run)` `runs` times if anything is random, else once, and return the results by label."""
+    runs = _checks.integer("runs", runs, least=1)
+    tasks = [(one, run) for one in contenders for run in range(runs if random or one.randomised else 1)]
+    played = run_tasks([partial(play, *task) for task in tasks], threads=threads, progress=progress)
+    found: dict[str, list[Result]] = {}
+    for (contender, _), result in zip(tasks, played, strict=True):
+        found.setdefault(contender.label, []).append(result)
+    return found

@@ -1,0 +1,111 @@
+"""What all figures share: sizes, the colour of each policy, plain axes, files."""
+
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure as Sheet
+from matplotlib.text import Text
+from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+__all__ = [
+    "ARMS",
+    "DPI",
+    "LEGEND",
+    "SMALL",
+    "WIDTH",
+    "Figure",
+    "colour",
+    "line_style",
+    "log_scale",
+    "panels",
+    "plain_axis",
+    "write_figure",
+]
+
+WIDTH, DPI, SMALL = 7.4, 160, 8  # inches, dots per inch, points
+ARMS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
+_KNOWN = {  # colour and dashes
+    "Oracle": ("#000000", "-"),
+    "ARES": ("#0072B2", "-"),
+    "ARES (noise estimated)": ("#56B4E9", "--"),
+    "UCB": ("#D55E00", "-"),
+    "Sliding-window UCB": ("#CC79A7", "--"),
+    "Rexp3": ("#882255", ":"),
+    "Random": ("#999999", "-."),
+    "LinUCB": ("#66B366", "--"),
+    "LinUCB + own rewards": ("#00785A", "-"),
+    "KalmanGreedy": ("#5B3FA8", "-"),
+    "Full-information oracle": ("#5A5A5A", ":"),
+    "LearnedKalman": ("#B5179E", "-"),
+    "StructuralKalman": ("#8C8C00", "-"),
+    "Autopilot": ("#CC3311", "-"),
+}
+_PIES = ("#F6C75E", "#8A4B00")  # windows 1 and 10
+_OTHERS = ("#4477AA", "#AA3377", "#228833", "#B8860B", "#6A3D9A", "#00868B", "#A0522D", "#708090")
+
+
+class Figure(NamedTuple):
+    """A figure on disk, with its title and caption."""
+
+    name: str
+    title: str
+    caption: str
+    png: Path
+    svg: Path
+
+
+def panels(height: float, rows: int = 1, columns: int = 1, *, width: float = WIDTH, **more: Any) -> tuple[Sheet, Any]:
+    """Return a sheet, by default as wide as all others, and its axes."""
+    sheet = Sheet(figsize=(width, height), layout="constrained")
+    return sheet, sheet.subplots(rows, columns, **more)
+
+
+def write_figure(sheet: Sheet, name: str, title: str, caption: str, folder: Path) -> Figure:
+    """Write a figure to `folder / "figures"`, as PNG and SVG."""
+    place = folder / "figures"
+    place.mkdir(parents=True, exist_ok=True)
+    png, svg = place / f"{name}.png", place / f"{name}.svg"
+    for text in sheet.findobj(Text):
+        if "$" in text.get_text():  # part of a user's name, not mathematics
+            text.set_parse_math(False)
+    sheet.savefig(png, dpi=DPI)
+    sheet.savefig(svg, metadata={"Date": None})
+    return Figure(name, title, caption, png, svg)
+
+
+def colour(label: str) -> str:
+    """Return the colour of a policy, the same in every figure; the windows of PIES are shades of one hue."""
+    if label in _KNOWN:
+        return _KNOWN[label][0]
+    window = label.removeprefix("PIES(").removesuffix(")")
+    if label != window and window.isdecimal():
+        share = min(max((int(window) - 1) / 9, 0.0), 1.0)
+        red, green, blue = ((1 - share) * a + share * b for a, b in zip(*map(to_rgb, _PIES), strict=True))
+        return to_hex((red, green, blue))
+    return _OTHERS[zlib.crc32(label.encode()) % len(_OTHERS)]
+
+
+def line_style(label: str) -> dict[str, Any]:
+    """Return the line style of a policy."""
+    dashes = _KNOWN.get(label, ("", "-"))[1]
+    return {"color": colour(label), "lw": 2 if label == "ARES" else 1.3, "ls": dashes, "label": label}
+
+
+def plain_axis(axis: Axes, title: str = "", y: str = "", x: str = "") -> None:
+    """Give an axis a title and labels, and remove what is not needed."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=SMALL)
+    axis.set_title(title, loc="left", fontsize=SMALL + 1)
+    axis.set_xlabel(x, fontsize=SMALL)
+    axis.set_ylabel(y, fontsize=SMALL)
+
+
+def log_scale(axis: Axes) -> None:
+    """Set a log scale with plain numbers, at 1, 2 and 5 times powers of ten."""
+    axis.set_yscale("log", subs=[])
+    axis.yaxis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0), numticks=12))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

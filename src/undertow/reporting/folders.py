@@ -1,0 +1,80 @@
+"""Folders of results: checked before anything is computed, and written whole or not at all."""
+
+import importlib.metadata
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from undertow.errors import InvalidInputError
+
+__all__ = ["naming", "plain", "require_writable", "versions", "whole", "write_json"]
+
+
+def require_writable(folder: Path) -> None:
+    """Create a folder if it does not exist, and refuse one that is not writable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidInputError(
+            f"{folder}: cannot keep results there ({error.strerror}); choose another with --out"
+        ) from error
+
+
+@contextmanager
+def naming(folder: Path) -> Iterator[None]:
+    """Name the folder in errors that lack a file name, as those of a full disk do."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(folder)) from error
+
+
+@contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder whose files move to `folder` once all are written; a failure changes nothing there.
+
+    Files with the same names are replaced; others stay.
+    """
+    with naming(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+        try:
+            yield part
+            for file in sorted(part.rglob("*")):  # a folder before what is in it
+                place = folder / file.relative_to(part)
+                place.parent.mkdir(exist_ok=True)
+                if file.is_file():
+                    os.replace(file, place)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Write a JSON file that a person can read too."""
+    file.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it; numbers that are not finite become None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(entry) for entry in value]
+    return value
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that a result may depend on."""
+    return {name: importlib.metadata.version(name) for name in ("undertow", "numpy", "numba", "scipy", "polars")}

@@ -1,0 +1,136 @@
+"""Numbers of all reports: standard errors, the share won, and how a number is written."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+
+__all__ = [
+    "cells",
+    "count",
+    "decimals",
+    "duration",
+    "listed",
+    "number",
+    "plus_minus",
+    "share",
+    "share_won",
+    "spelled",
+    "standard_error",
+    "with_interval",
+]
+
+
+def standard_error(values: npt.ArrayLike) -> float:
+    """Return the standard error of the mean; 0 for a single value."""
+    values = np.asarray(values)
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def share(earned: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> FloatArray:
+    """Return the share of the gap from `low` to `high` that was won: 0 for `low`, 1 for `high`, NaN without a gap."""
+    won, gap = np.subtract(earned, low, dtype=np.float64), np.subtract(high, low, dtype=np.float64)
+    shape = np.broadcast_shapes(won.shape, gap.shape)
+    return np.asarray(np.divide(won, gap, out=np.full(shape, np.nan), where=gap != 0))
+
+
+def share_won(rewards: FloatArray, arms: npt.ArrayLike) -> float:
+    """Return the share won by playing `arms` on a table of rewards, (n, k): 0 for random choice, 1 for a clairvoyant.
+
+    A clairvoyant plays the best arm of every round.
+
+    Examples
+    --------
+    >>> table = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> share_won(table, [0, 1]), round(share_won(table, [1, 1]), 3)
+    (1.0, 0.333)
+    """
+    played = _checks.indices("arms", arms, (len(rewards),), below=rewards.shape[1])
+    earned = rewards[np.arange(len(rewards)), played].mean()
+    return float(share(earned, rewards.mean(), rewards.max(axis=1).mean()))
+
+
+def plus_minus(values: npt.ArrayLike, digits: int = 1) -> str:
+    """Return the mean with its standard error, as in "3.1 ± 0.2"."""
+    return f"{np.asarray(values).mean():.{digits}f} ± {standard_error(values):.{digits}f}"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """Return "1 round", "2,000 rounds"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """Return words joined by commas and an "and"."""
+    *most, last = list(words) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def number(value: float | None) -> str:
+    """Return a number with about three significant digits."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration, as in "5 minutes"."""
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def with_interval(measure: str) -> tuple[str, str, str]:
+    """Return the names of the columns of a measure and of the ends of its interval."""
+    return measure, f"{measure}_low", f"{measure}_high"
+
+
+def cells(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, str]) -> list[list[tuple[str, str]]]:
+    """Return each row's measures and intervals as text, with the digits that the intervals support.
+
+    `measures` gives the titles of the columns; those that end in % are shares, and are multiplied by 100.
+    """
+    factors = {measure: 100 if title.endswith("%") else 1 for measure, title in measures.items()}
+    digits = {measure: decimals(rows, measure, factor) for measure, factor in factors.items()}
+    return [[spelled(row, measure, digits[measure], factors[measure]) for measure in measures] for row in rows]
+
+
+def decimals(rows: Sequence[Mapping[str, Any]], measure: str, factor: float = 1) -> int:
+    """Return the decimals that a column's median interval supports: two digits of its width.
+
+    Examples
+    --------
+    >>> decimals([{"x": 3.14159, "x_low": 3.0, "x_high": 3.2}], "x")
+    2
+    """
+    pairs = [(row[f"{measure}_low"], row[f"{measure}_high"]) for row in rows]
+    widths = sorted(factor * (high - low) for low, high in pairs if low is not None and high is not None and high > low)
+    if not widths:
+        return 2
+    return min(max(math.ceil(-math.log10(widths[len(widths) // 2])) + 1, 0), 12)
+
+
+def spelled(row: Mapping[str, Any], measure: str, digits: int, factor: float = 1) -> tuple[str, str]:
+    """Return a number and its interval as text; the interval is "" where there is none.
+
+    Examples
+    --------
+    >>> spelled({"x": 3.14159, "x_low": -1.0, "x_high": 3.2}, "x", 1)
+    ('3.1', '−1.0 to 3.2')
+    """
+    value, low, high = (_text(row[name], digits, factor) for name in with_interval(measure))
+    return value, "" if low == high else f"{low} to {high}"
+
+
+def _text(value: float | None, digits: int, factor: float) -> str:
+    if value is None or not math.isfinite(value):
+        return "–"
+    text = f"{factor * value:,.{digits}f}"
+    return (text[1:] if float(text.replace(",", "")) == 0 and text[0] == "-" else text).replace("-", "−")
