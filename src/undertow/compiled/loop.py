@@ -54,7 +54,7 @@ class Player:
         self.loop: Loop = self.owner.loop  # type: ignore[attr-defined]
         self.own = self.loop.layout.open(self.state)
         self.common: Common = self.own.common
-        self._rounds = self.common.head.cell("rounds")
+        self._rounds, self._proposed = (self.common.head.cell(name) for name in ("rounds", "proposed"))
         k, m, q, _ = map(int, self.common.sizes)
         self._row = np.zeros(m + q + k + self._draw_count)
         self.context, self.features, self.rewards, self.draws = np.split(self._row, np.cumsum([m, q, k]))
@@ -72,6 +72,11 @@ class Player:
     def rounds(self) -> int:
         """Number of rounds begun so far."""
         return int(self._rounds.item())
+
+    @property
+    def proposed(self) -> int:
+        """The arm that the policy itself chose last."""
+        return int(self._proposed.item())
 
     def decide(self, state: FloatArray | None = None) -> bool:
         """Decide with features and draws as they stand; False where the policy has to be attended to first."""

@@ -117,7 +117,7 @@ class LivePolicy(abc.ABC):
 
     def _chance(self, own: Any, arm: int) -> float:
         """Return the probability with which the policy itself proposed an arm; 1 or 0 where it does not randomise."""
-        return float(arm == own.common.head.proposed)
+        return float(arm == self._player.proposed)  # faster than through `own`, in every decision
 
     def claims_as_built(self) -> Claims:
         """Return what the policy claims with the parameters that it has."""
