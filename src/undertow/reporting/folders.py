@@ -3,8 +3,6 @@
 import importlib.metadata
 import json
 import math
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.errors import InvalidInputError
+from undertow.writing import part_folder, put, replacing
 
 __all__ = ["naming", "plain", "require_writable", "versions", "whole", "write_json"]
 
@@ -47,21 +46,19 @@ def whole(folder: Path) -> Iterator[Path]:
     """
     with naming(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
-        try:
+        with part_folder(folder.parent) as part:
             yield part
             for file in sorted(part.rglob("*")):  # a folder before what is in it
                 place = folder / file.relative_to(part)
                 place.parent.mkdir(exist_ok=True)
                 if file.is_file():
-                    os.replace(file, place)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+                    put(file, place)
 
 
 def write_json(file: Path, content: Any) -> None:
     """Write a JSON file that a person can read too."""
-    file.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with replacing(file) as part:
+        part.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def plain(value: Any) -> Any:
