@@ -1,18 +1,25 @@
-"""Chunks of a study: what is damaged is noticed and computed again, and two studies never work in one folder."""
+"""Chunks of a study: what is damaged or lost with a worker is computed again; one study at a time works in a folder."""
 
+import multiprocessing
+import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
+from deadly import always_dies, square
 from test_study import contents, small_plan
-from undertow import InvalidInputError
+from undertow import InvalidInputError, UndertowError
 from undertow.study.chunks import open_folder, read_tables, run_plan
 from undertow.study.plan import Plan
 from undertow.study.store import is_whole
+from undertow.study.workers import on_processes
 
 FLIPS = 200
 
@@ -151,3 +158,72 @@ def test_a_second_study_in_a_folder_is_refused_and_harms_nothing(tmp_path: Path)
 def test_the_lock_ends_with_the_study(plan: Plan, folder: Path) -> None:
     for _ in range(2):
         run_plan(plan, folder)
+
+
+# Workers
+
+
+def test_workers_that_die_cost_no_result(tmp_path: Path) -> None:
+    tasks = [(number, str(tmp_path), number % 3 == 0) for number in range(7)]
+    assert dict(on_processes(square, tasks, 2)) == {number: number**2 for number in range(7)}
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_a_worker_that_is_killed_while_it_starts_costs_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    begin = multiprocessing.get_context("spawn").Process.start
+
+    def start(self: Any) -> None:
+        begin(self)
+        if not killed:
+            killed.append(self.pid)
+            self.kill()
+
+    monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", start)
+    assert dict(on_processes(square, [(3, str(tmp_path), False)] * 4, 2)) == dict.fromkeys(range(4), 9)
+    assert killed
+
+
+def test_workers_that_always_die_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undertow.study.workers.TRIES", 2)
+    with pytest.raises(UndertowError, match=r"workers: they died 2 times in a row .* use fewer of them \(--threads\)"):
+        list(on_processes(always_dies, [()], 1))
+
+
+def test_local_workers_listen_to_nobody(plan: Plan, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def look(done: int, total: int) -> None:
+        family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        seen.append(len(family))
+        assert not [link for one in family for link in one.net_connections() if link.status == psutil.CONN_LISTEN]
+
+    run_plan(plan, open_folder(plan, tmp_path), threads=2, cluster="local", progress=look)
+    assert max(seen) > 2
+    assert "distributed.scheduler" not in sys.modules
+
+
+LEADER = """
+import sys
+from deadly import waits
+from undertow.study.workers import on_processes
+if __name__ == "__main__":
+    list(on_processes(waits, [(sys.argv[1],)], 1))
+"""
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    (tmp_path / "leader.py").write_text(LEADER)
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    leader = subprocess.Popen(
+        [sys.executable, tmp_path / "leader.py", tmp_path], env=os.environ | {"PYTHONPATH": paths}
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    worker = psutil.Process(int((tmp_path / "begun").read_text()))
+    leader.kill()
+    leader.wait()
+    worker.wait(timeout=20)
