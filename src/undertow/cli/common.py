@@ -45,7 +45,7 @@ app = typer.Typer(
 Out = Annotated[Path, typer.Option(help="Folder for results; each plan gets its own subfolder.")]
 Threads = Annotated[int, typer.Option(min=1, help="Number of threads.", show_default="all cores")]
 Workers = Annotated[
-    int, typer.Option(min=1, help="Number of threads, or of processes with --cluster local.", show_default="all cores")
+    int, typer.Option(min=1, help="Number of threads, or of workers of a local cluster.", show_default="all cores")
 ]
 Cluster = Annotated[
     str | None,
