@@ -44,7 +44,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        file = self._cache_file
+        file = self._cache_file  # type: ignore[has-type]
         self._cache_file = _CheckedFile(file._cache_path, self._impl.filename_base, file._source_stamp)  # noqa: SLF001
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
