@@ -75,6 +75,10 @@ class Source:
             if dated or values.null_count():
                 values = _timestamps(text)
                 self._refuse(values.is_null(), column, "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00")
+        elif dated and cells.dtype in (pl.Duration, pl.Time):
+            raise InvalidInputError(
+                f"{self.path}: column {column!r}: phases need timestamps with a date, and these are {cells.dtype}"
+            )
         elif cells.dtype.is_temporal():
             values = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells
         else:
@@ -120,6 +124,7 @@ def open_source(path: Path, separator: str) -> Source:
     except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
         if path.suffix.lower() not in (".parquet", ".pq"):
             _check_lines(path, separator)
+            _check_quotes(path)
         raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]})") from error
     frame = frame.rename(str.strip)
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
@@ -169,6 +174,17 @@ def _check_lines(path: Path, separator: str) -> None:
             hint = separator_hint(names)
             wrong = f"{path}: line {line}: expected {len(names)} cells, got {len(row)}"
             raise InvalidInputError(wrong + (f"; {hint}" if hint else ""))
+
+
+def _check_quotes(path: Path) -> None:
+    """Refuse the first line in which a quotation mark is left open, as an inch sign does."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        for line, content in enumerate(lines, start=1):
+            if content.count('"') % 2:
+                raise InvalidInputError(
+                    f"{path}: line {line}: a quotation mark is left open; put a cell that holds one into quotation "
+                    'marks, and double its own: "5"" pipe"'
+                )
 
 
 def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:

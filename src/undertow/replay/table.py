@@ -17,6 +17,9 @@ from undertow.replay.source import Source, is_number, open_source
 
 __all__ = ["Log", "Table", "read_table"]
 
+_LEAST_CHANCE = 1e-12  # of an arm that was played
+_FAR = 1e13  # standard deviations from zero
+
 
 @dataclass(frozen=True, eq=False)
 class Log:
@@ -144,7 +147,8 @@ def read_table(
         notes += _propensity_notes(log, arms)
     else:
         full = sign * _numbers(source, columns.rewards)
-    return Table(Path(path).stem, columns, arms, observed, known, feature_names, full, log, tuple(notes))
+    notes += _offset_notes(arms, full if log is None else log.rewards[:, None])
+    return Table(_name(Path(path)), columns, arms, observed, known, feature_names, full, log, tuple(notes))
 
 
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
@@ -165,14 +169,32 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
         chances = np.full(source.frame.height, 1 / len(arms))
     else:
         chances = source.numbers(columns.propensity)
-        if (wrong := np.flatnonzero((chances <= 0) | (chances > 1))).size:
+        if (wrong := np.flatnonzero((chances < _LEAST_CHANCE) | (chances > 1))).size:
             at = int(wrong[0])
             raise InvalidInputError(
                 f"{source.place(at, columns.propensity)}: expected a probability above 0 and at most 1, got "
                 f"{chances[at]:g}"
+                + (f"; what has a probability below {_LEAST_CHANCE:g} does not happen" if chances[at] > 0 else "")
             )
     rewards = sign * source.numbers(columns.reward)
     return Log(np.array([places[name] for name in played]), rewards, chances), tuple(arms)
+
+
+def _name(path: Path) -> str:
+    """Return the name of a file without its ending, as far as that can be the name of a folder."""
+    return path.stem if path.stem.strip(".") else path.name
+
+
+def _offset_notes(arms: Sequence[str], rewards: FloatArray | None) -> list[str]:
+    """Warn of rewards that are so far from zero that their differences are lost in rounding."""
+    assert rewards is not None
+    mean, spread = np.abs(rewards.mean(axis=0)), rewards.std(axis=0)
+    if not ((spread > 0) & (mean > _FAR * spread)).any():
+        return []
+    return [
+        f"rewards are more than {_FAR:g} times as large as they vary, and double precision keeps 16 digits: most of "
+        "what tells the arms apart is rounding; subtract a constant from all rewards first"
+    ]
 
 
 def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from undertow.errors import InvalidInputError
 from undertow.writing import part_folder, put, replacing
 
-__all__ = ["naming", "plain", "require_writable", "versions", "whole", "write_json"]
+__all__ = ["naming", "plain", "require_writable", "versions", "whole", "write_csv", "write_json"]
 
 
 def require_writable(folder: Path) -> None:
@@ -59,6 +61,14 @@ def write_json(file: Path, content: Any) -> None:
     """Write a JSON file that a person can read too."""
     with replacing(file) as part:
         part.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_csv(file: Path, frame: pl.DataFrame) -> None:
+    """Write a CSV file; text that a spreadsheet would run as a formula is marked as text by an apostrophe."""
+    text = pl.col(pl.String)
+    runs = text.str.contains(r"^\s*[=+\-@\t\r]") & text.cast(pl.Float64, strict=False).is_null()
+    with replacing(file) as part:
+        frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).name.keep()).write_csv(part)
 
 
 def plain(value: Any) -> Any:
