@@ -188,3 +188,15 @@ def test_rewards_that_are_lost_in_rounding_come_with_a_warning(tmp_path: Path) -
         rows = "".join(f"{offset + t % 3 / 8},{offset + t % 5 / 8}\n" for t in range(40))
         notes = read_table(csv_of(tmp_path, f"reward_a,reward_b\n{rows}")).notes
         assert any("subtract a constant from all rewards first" in note for note in notes) == told
+
+
+def test_one_row_with_a_time_is_read(tmp_path: Path) -> None:
+    assert read_table(csv_of(tmp_path, "time,reward_a,reward_b\n2024-01-01,1,2\n")).notes == ()
+
+
+def test_messages_stay_short_however_long_a_cell_is(tmp_path: Path) -> None:
+    wide = ",".join(f"column_{i}" for i in range(5000))
+    for content in (f"reward_a,reward_b\n1,{'[' * 5000}\n", f"{wide}\n{wide}\n"):
+        with pytest.raises(InvalidInputError) as error:
+            read_table(csv_of(tmp_path, content))
+        assert len(str(error.value)) < 1000

@@ -35,7 +35,7 @@ class Source:
                 where = f"line {line}"
         elif row < 0:
             where = "the schema"
-        return f"{self.path}: {where}" + (f", column {column!r}" if column else "")
+        return f"{self.path}: {where}" + (f", column {column!r:.80}" if column else "")
 
     def numbers(self, column: str, *, missing: bool = False) -> FloatArray:
         """Return a column of finite numbers; if values may be missing, they are NaN."""
@@ -49,7 +49,7 @@ class Source:
         elif cells.dtype.is_numeric() or cells.dtype == pl.Boolean:
             values = cells.cast(pl.Float64).fill_null(np.nan)
         else:
-            raise InvalidInputError(f"{self.path}: column {column!r}: expected numbers, got {cells.dtype}")
+            raise InvalidInputError(f"{self.path}: column {column!r:.80}: expected numbers, got {cells.dtype}")
         self._refuse(values.is_infinite(), column, "expected a finite number")
         self._refuse(values.fill_nan(0.0).abs() >= LARGEST, column, f"expected a number below {LARGEST:g} in size")
         if not missing:
@@ -77,7 +77,7 @@ class Source:
                 self._refuse(values.is_null(), column, "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00")
         elif dated and cells.dtype in (pl.Duration, pl.Time):
             raise InvalidInputError(
-                f"{self.path}: column {column!r}: phases need timestamps with a date, and these are {cells.dtype}"
+                f"{self.path}: column {column!r:.80}: phases need timestamps with a date, and these are {cells.dtype}"
             )
         elif cells.dtype.is_temporal():
             values = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells
@@ -85,7 +85,7 @@ class Source:
             values = pl.Series(self.numbers(column))
             if dated:
                 raise InvalidInputError(
-                    f"{self.path}: column {column!r}: phases need timestamps, and these are {cells.dtype}"
+                    f"{self.path}: column {column!r:.80}: phases need timestamps, and these are {cells.dtype}"
                 )
         self._refuse(values.is_null(), column, "expected a time")
         before = values.shift(1)
@@ -105,7 +105,8 @@ class Source:
 
     def _cell(self, row: int, column: str) -> str:
         value = self.frame[column][row]
-        return "nothing" if value is None or value == "" else repr(value) if isinstance(value, str) else str(value)
+        words = f"{value!r:.80}" if isinstance(value, str) else str(value)
+        return "nothing" if value is None or value == "" else words
 
 
 def open_source(path: Path, separator: str) -> Source:
@@ -155,7 +156,7 @@ def _check_header(path: Path, separator: str) -> None:
         if not name:
             raise InvalidInputError(f"{where}: column {place} has no name")
         if names.count(name) > 1:
-            raise InvalidInputError(f"{where}: two columns are called {name!r}")
+            raise InvalidInputError(f"{where}: two columns are called {name!r:.80}")
     if all(is_number(name) for name in names):
         raise InvalidInputError(f"{where}: expected names of columns, got numbers")
 

@@ -1,6 +1,7 @@
 """A user's table, read and checked; error messages name the line and column."""
 
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = ["Log", "Table", "read_table"]
 
 _LEAST_CHANCE = 1e-12  # of an arm that was played
 _FAR = 1e13  # standard deviations from zero
+_LONGEST = 800  # letters of a message; a table may have thousands of columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ def read_table(
             propensity=propensity,
         )
     except InvalidInputError as error:
-        raise InvalidInputError(f"{source.place(-1)}: {error}") from error
+        raise InvalidInputError(f"{source.place(-1)}: {textwrap.shorten(str(error), _LONGEST)}") from error
     if source.frame.height == 0:
         raise InvalidInputError(f"{source.path}: there are names of columns, and no row follows")
     notes = []
@@ -215,6 +217,8 @@ def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:
 def _gaps(times: pl.Series) -> list[str]:
     """Report steps in time that differ from the usual one, since every row counts as one round."""
     steps = times.diff().drop_nulls()
+    if steps.is_empty():
+        return []
     usual = steps.mode().min()
     others = int((steps != usual).sum())
     note = (

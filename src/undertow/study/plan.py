@@ -13,6 +13,7 @@ import math
 import os
 import re
 import string
+import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ __all__ = ["Plan", "SystemSpec", "build_for", "contenders_of", "paper_plan", "re
 _CHUNK_NUMBERS = 2_000_000  # how many numbers a chunk of runs may sample
 _MOST_NUMBERS = 1_000_000_000  # ... and a single run, with eight bytes each
 _MOST_CHUNKS, _MOST_ENTRIES, _MOST_ARMS, _MOST_LETTERS = 1_000_000, 10_000, 1_000, 200
+_LONGEST = 800  # letters of a message; a number may have thousands of digits
 _FORMAT = re.compile(r"[^0-9]{0,3}[0-9]{0,2}[,_]?(\.[0-9]{1,2})?[a-zA-Z%]?")  # of a parameter in a label
 _SINGLE = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline")  # entries of a plan
 
@@ -73,7 +75,7 @@ class Plan:
         if not self.baseline:
             object.__setattr__(self, "baseline", self.policies[0].label)
         if self.baseline not in (policy.label for policy in self.policies):
-            raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r}")
+            raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r:.80}")
         self._check_size()
         for system, policy in itertools.product(self.systems, self.policies):  # every mistake before any work
             where = f"policy {policy.label!r} on system {system.label!r}"
@@ -209,13 +211,13 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         return _plan(content, Path(path).parent)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{os.fspath(path)}: {error}") from error
+        raise InvalidInputError(f"{os.fspath(path)}: {textwrap.shorten(str(error), _LONGEST)}") from error
 
 
 def _plan(content: dict[str, Any], folder: Path) -> Plan:
     known = {*_SINGLE, "systems", "policies"}
     if unknown := sorted(content.keys() - known):
-        raise InvalidInputError(f"{unknown[0]}: a plan has no such entry; it has {', '.join(sorted(known))}")
+        raise InvalidInputError(f"{unknown[0]:.80}: a plan has no such entry; it has {', '.join(sorted(known))}")
     systems = [_system(entry, folder) for entry in _entries(content, "systems")]
     return Plan(**content | {"systems": systems, "policies": contenders_of(content)})
 
@@ -244,7 +246,9 @@ def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         try:
             entries.append(entry | {"label": _label(str(label), entry)})
         except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-            raise InvalidInputError(f"{where}: label {label!r} names something that is not there ({error})") from error
+            raise InvalidInputError(
+                f"{where}: label {label!r:.80} names something that is not there ({error!s:.200})"
+            ) from error
     return entries
 
 
@@ -262,7 +266,9 @@ def _label(text: str, entry: Mapping[str, Any]) -> str:
 def _policy(entry: dict[str, Any]) -> Contender:
     label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
     if not isinstance(name, str) or name not in registry():
-        raise InvalidInputError(f"policies: no policy is called {name!r}; known are {', '.join(sorted(registry()))}")
+        raise InvalidInputError(
+            f"policies: no policy is called {name!r:.80}; known are {', '.join(sorted(registry()))}"
+        )
     if given := next((given for given in ("arms", "rng") if given in entry), None):
         raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; leave it out")
     return Contender(label, name, entry, _checks.flag("detail", detail))
@@ -276,14 +282,14 @@ def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
         "file": lambda path: LinearGaussianSystem.load(folder / path),
     }
     if not isinstance(kind, str) or kind not in makers:
-        raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r}")
+        raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r:.80}")
     if kind == "random":
         entry["rng"] = entry.pop("seed", 0)
     fields = inspect.signature(makers[kind]).parameters
     names = ", ".join("seed" if name == "rng" else name for name in fields)
     where = f"a system of kind {kind!r} has {names}"
     if unknown := next((name for name in entry if name not in fields), None):
-        raise InvalidInputError(f"systems: {label!r}: {unknown}: there is no such field; {where}")
+        raise InvalidInputError(f"systems: {label!r}: {unknown:.80}: there is no such field; {where}")
     if missing := next((n for n, field in fields.items() if field.default is field.empty and n not in entry), None):
         raise InvalidInputError(f"systems: {label!r}: {missing}: this field is missing; {where}")
     for name in ("state_dim", "context_dim", "arm_count"):
