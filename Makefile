@@ -4,10 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: help setup check test study bench bench-tune examples clean
+.PHONY: help setup check test torture study bench bench-tune examples clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
+	@echo "make torture the long tests of reliability, SECONDS=60 for each part, SEED=0"
 	@echo "make check   format, lint, types, direction of imports, how states are read"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make examples run the examples and put their tables and figures into docs/examples"
@@ -35,6 +36,9 @@ check: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses logical --dist loadfile
+
+torture: $(READY)
+	$(BIN)/python tools/torture.py --seed $(or $(SEED),0) --seconds $(or $(SECONDS),60)
 
 study: $(READY)
 	$(BIN)/undertow study

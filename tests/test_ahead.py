@@ -1,5 +1,6 @@
 """Compiling what fits need in a process of its own: it is found on disk, and nothing depends on it."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -87,6 +88,37 @@ def test_one_core_and_foreign_programs_compile_by_themselves(
     ahead.begin("fit")
     ahead.finish()
     assert cold == []
+
+
+def test_a_frozen_program_is_not_started_again(cold: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    ahead.begin("fit")
+    ahead.finish()
+    assert cold == []
+
+
+def test_no_thread_to_be_had_is_no_obstacle(cold: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    ahead.begin("fit")
+    ahead.finish()
+    assert cold == []
+
+
+@pytest.mark.parametrize(("given", "passed"), [([], []), (["-I"], ["-I", "-E", "-s"]), (["-E", "-s"], ["-E", "-s"])])
+def test_the_child_ignores_what_this_process_was_told_to_ignore(given: list[str], passed: list[str]) -> None:
+    source = str(Path(ahead.__file__).parents[2])
+    program = (
+        f"import sys; sys.path.insert(0, {source!r})\nfrom undertow.compiled import ahead; print(ahead._command('fit'))"
+    )
+    done = subprocess.run([sys.executable, *given, "-c", program], capture_output=True, text=True, check=True)
+    command = ast.literal_eval(done.stdout)
+    assert command[1:-2] == [*passed, "-P"]
+    script = command[-1].split("; from undertow")[0] + "; import undertow; print(undertow.__file__)"
+    found = subprocess.run([*command[:-1], script], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(source)  # wherever the child would have looked by itself
 
 
 @pytest.mark.parametrize("failure", ["no such program", "a program that fails"])

@@ -233,8 +233,8 @@ def test_rules_look_at_the_past_only() -> None:
     assert before.scored == 90
     for rule in ((ALL_PAST, 0), (AVERAGE, 5), (REWARDS, 2)):
         cut = 200 - before.first + 1
-        assert (before.forecasts[rule][:cut] == after.forecasts[rule][:cut]).all()
-        assert (before.forecasts[rule][cut:] != after.forecasts[rule][cut:]).any()
+        assert (before.forecast(rule)[:cut] == after.forecast(rule)[:cut]).all()
+        assert (before.forecast(rule)[cut:] != after.forecast(rule)[cut:]).any()
     assert (before.chosen[:141] == after.chosen[:141]).all()
 
 
@@ -247,7 +247,7 @@ def test_a_regression_is_ridge_regression() -> None:
     Z = np.hstack([np.vstack([np.zeros((lag, 2)), relative[:-lag]]) for lag in (1, 2)])
     centre, spread = Z[:start].mean(axis=0), Z[:start].std(axis=0)
     A, level = (Z - centre) / spread, relative[:start].mean(axis=0)
-    found = rules.forecasts[REWARDS, 2][start - rules.first : stop - rules.first]
+    found = rules.forecast((REWARDS, 2))[start - rules.first : stop - rules.first]
     by_hand = [
         level
         + A[start:stop]

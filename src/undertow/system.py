@@ -23,6 +23,7 @@ from undertow.errors import InvalidInputError
 from undertow.riccati import SteadyState
 from undertow.symbols import Symbols
 from undertow.trajectory import Trajectory, sample_paths
+from undertow.writing import replacing
 
 __all__ = ["LinearGaussianSystem", "paper_system", "random_system"]
 
@@ -279,7 +280,9 @@ class LinearGaussianSystem:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the system to a JSON file; every number survives the round trip exactly."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        with replacing(path) as part:
+            part.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "LinearGaussianSystem":

@@ -48,7 +48,8 @@ Workers = Annotated[
     int, typer.Option(min=1, help="Number of threads, or of workers of a local cluster.", show_default="all cores")
 ]
 Cluster = Annotated[
-    str | None, typer.Option(help="Run on dask.distributed: 'local', or the address of a scheduler (tcp://…).")
+    str | None,
+    typer.Option(help="'local': on processes of this machine; or the address of a dask scheduler (tls://…, tcp://…)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines instead of text.")]
 CORES = os.cpu_count() or 1

@@ -194,12 +194,13 @@ def diagnose(
     from undertow.reporting.folders import plain, require_writable
 
     table = read()
-    if not as_json:
-        for line in [f"{table.rounds} rounds", *table.columns.describe()]:
-            print(f"{file}: {line}", file=sys.stderr)
     require_writable(out)
-    found = measure(table, seed=seed, block=block, context_first=context_first)
-    written = write_diagnosis(found, table, out, command=_command())
+    with watching(False, "rules") as (progress, say):
+        for line in [] if as_json else [f"{table.rounds} rounds", *table.columns.describe()]:
+            say(f"{file}: {line}")
+        shown = None if as_json else progress  # the answer is one JSON object, and nothing else
+        found = measure(table, seed=seed, block=block, context_first=context_first, progress=shown)
+        written = write_diagnosis(found, table, out, command=_command())
     if as_json:
         done = {"event": "done", "folder": str(written.folder), "report": str(written.report), "answer": answer(found)}
         print(json.dumps(plain(done | {"notes": table.notes} | found.to_dict())))

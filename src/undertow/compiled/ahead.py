@@ -20,7 +20,11 @@ _KERNELS = {
     "fit": "undertow.identify.system.descent",
     "fit_levels": "undertow.identify.levels.fit",
 }  # where they are compiled
-_PROGRAM = "from undertow import identify; identify.{}([0, 1, 0, 1], [0.0, 1.0, 2.0, 4.0])"
+_PROGRAM = (
+    "import sys; sys.path[:] = {paths!r}; from undertow import identify; "
+    "identify.{name}([0, 1, 0, 1], [0.0, 1.0, 2.0, 4.0])"
+)
+_FLAGS = {"isolated": "-I", "ignore_environment": "-E", "no_user_site": "-s"}  # what this process was told to ignore
 _PATIENCE = 300  # seconds
 
 _lock = threading.Lock()
@@ -36,14 +40,23 @@ def begin(name: str) -> None:
     with _lock:
         idle = _under_way is None or not _under_way.is_alive()
         if name and idle and to_be_compiled(_KERNELS[name]) and _core_to_spare():
-            command = [sys.executable, "-P", "-c", _PROGRAM.format(name)]  # -P: no modules of the present folder
-            thread = threading.Thread(target=_run, args=(command,), name="undertow-compiles", daemon=True)
-            thread.start()
-            _under_way = thread
+            thread = threading.Thread(target=_run, args=(_command(name),), name="undertow-compiles", daemon=True)
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had: this process compiles
+                thread.start()
+                _under_way = thread
+
+
+def _command(name: str) -> list[str]:
+    """Return a command that compiles a function of `identify`, with the modules that this process would find."""
+    flags = [flag for attribute, flag in _FLAGS.items() if getattr(sys.flags, attribute)]
+    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    return [sys.executable, *flags, "-P", "-c", _PROGRAM.format(name=name, paths=paths)]  # -P: not the present folder
 
 
 def _core_to_spare() -> bool:
-    """Return whether a child process has a core to run on; a program that embeds Python cannot be started as one."""
+    """Return whether a child process has a core to run on; a program that holds Python cannot be started as one."""
+    if getattr(sys, "frozen", False):
+        return False
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores > 1 and Path(sys.executable or "").name.startswith("python")
 
@@ -55,8 +68,6 @@ def finish() -> None:
 
 
 def _run(command: list[str]) -> None:
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     quiet = subprocess.DEVNULL
     with contextlib.suppress(OSError, subprocess.SubprocessError):  # then this process compiles
-        subprocess.run(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_PATIENCE)
+        subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_PATIENCE)

@@ -12,12 +12,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numba
 
-__all__ = ["cache_folder", "source_stamp", "to_be_compiled"]
+__all__ = ["cache_folder", "cache_roots", "source_stamp", "to_be_compiled"]
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^\s*(?:from\s+(undertow[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|import\s+(undertow[\w.]*))", re.M)
@@ -79,11 +78,11 @@ def cache_folder(module: str) -> Path | None:
 
 @functools.cache
 def _folder(name: str, stamp: str) -> Path | None:
-    for root in _cache_roots():
+    for root in cache_roots():
         folder = root / f"{name}-{stamp}"
         try:
             if not folder.is_dir():
-                folder.mkdir(parents=True)
+                folder.mkdir(parents=True, exist_ok=True)  # another process may be as far
                 for stale in root.glob(f"{name}-*"):
                     if stale != folder:
                         shutil.rmtree(stale, ignore_errors=True)
@@ -106,10 +105,11 @@ def _digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
 
 
-def _cache_roots() -> Iterator[Path]:
+def cache_roots() -> list[Path]:
+    """Return the folders in which kernels may be kept, the best first."""
     own = f"undertow-{_digest(_PACKAGE)}"
     if numba.config.CACHE_DIR:
-        yield Path(numba.config.CACHE_DIR) / own
-        return
-    yield _PACKAGE / "__pycache__" / "kernels"
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / own
+        return [Path(numba.config.CACHE_DIR) / own]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    elsewhere = [Path(home) / own] if os.path.isabs(home) else []  # a user may have no home
+    return [_PACKAGE / "__pycache__" / "kernels", *elsewhere]

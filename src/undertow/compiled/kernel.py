@@ -1,23 +1,25 @@
 """How kernels are compiled (docs/decisions/0001-kernels.md).
 
 A kernel is a module-level function over plain arrays, marked with `@kernel`. numba compiles it on first use, and keeps
-the machine code on disk (`undertow.compiled.cache`).
+the machine code on disk (`undertow.compiled.cache` says where, `undertow.compiled.keeping` how).
 """
 
+import contextlib
 import dis
 import functools
 import gc
-import logging
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import llvmlite.binding
 import numba
 from numba.core import event
 
-from undertow.compiled.cache import cache_folder
+from undertow.compiled.cache import cache_folder, cache_roots
+from undertow.compiled.keeping import KernelCache, tell_once
 
 __all__ = ["inlined", "kernel", "plain", "spliced", "straight_kernel"]
 
@@ -97,14 +99,25 @@ def straight_kernel(function: F) -> F:
 
 
 def _compiled(function: F) -> F:
+    compiled: F = numba.njit(**_OPTIONS)(function)
     folder = cache_folder(function.__module__ or "")  # code from exec has no module
+    if folder is not None and hasattr(compiled, "enable_caching"):  # not where compiling is switched off
+        _keep(compiled, folder)
+    return compiled
+
+
+def _keep(compiled: Any, folder: Path) -> None:
+    """Give a kernel its place on disk; without one it is compiled in every process."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder) if folder else before  # read by numba while it decorates, and only then
+    numba.config.CACHE_DIR = str(folder)  # read by numba when the cache is made, and only then
     try:
-        compiled: F = numba.njit(cache=folder is not None, **_OPTIONS)(function)
+        cache = KernelCache(compiled.py_func)
+        if folder in Path(cache.cache_path).parents:  # numba looks elsewhere if it cannot write there
+            compiled._cache = cache  # noqa: SLF001 (numba has no other way to say which cache)
+    except (OSError, RuntimeError):  # no place at all
+        pass
     finally:
         numba.config.CACHE_DIR = before
-    return compiled
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
@@ -136,12 +149,15 @@ class _Compiling(event.Listener):  # type: ignore[misc]
     def _tell(self, kept: bool) -> None:
         self.told = True
         if not kept:  # every process waits, also one whose log is all that anybody sees
-            logging.getLogger("undertow").warning(
+            tell_once(
+                "unwritable",
                 "undertow compiles its kernels in every process, since there is no folder to keep them in; "
-                "set NUMBA_CACHE_DIR to one that can be written"
+                f"set NUMBA_CACHE_DIR to one that can be written (tried: {', '.join(map(str, cache_roots()))})",
             )
-        elif sys.stderr.isatty():
-            print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
+            return
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr may be None, closed or a broken pipe
+            if sys.stderr.isatty():
+                print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
 
     def _hurry(self, hurried: bool) -> None:
         """Skip a pass of LLVM that takes a fifth of all time to compile ours and gains nothing outside rows of eight.

@@ -17,7 +17,7 @@ from undertow import _checks, kalman
 from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.problems.families import FAMILIES, Problem
-from undertow.reporting.figure import DPI, LEGEND, SMALL, line_style, log_scale, panels, plain_axis
+from undertow.reporting.figure import DPI, LEGEND, SMALL, line_style, log_scale, panels, plain_axis, save_sheet
 from undertow.reporting.folders import naming, require_writable
 from undertow.reporting.numbers import share
 from undertow.reporting.pool import Progress, run_tasks, thread_count
@@ -100,7 +100,7 @@ def draw_learners(
     }
     with naming(place):
         for png, (sheet, _) in drawn.items():
-            sheet.savefig(png, dpi=0.8 * DPI)  # on a page of documentation, small
+            save_sheet(sheet, png, dpi=0.8 * DPI)  # on a page of documentation, small
     return [Drawing(png, caption) for png, (_, caption) in drawn.items()]
 
 

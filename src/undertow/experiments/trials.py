@@ -21,7 +21,7 @@ from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.problems.datasets import dataset, follow_average
 from undertow.problems.families import FAMILIES, Family, Problem, select_families
-from undertow.reporting.folders import whole, write_json
+from undertow.reporting.folders import whole, write_csv, write_json
 from undertow.reporting.numbers import share_won
 from undertow.reporting.pool import Progress, run_tasks, thread_count
 from undertow.simulation import simulate
@@ -259,7 +259,7 @@ def write(folder: str | os.PathLike[str], table: pl.DataFrame, summary: pl.DataF
     """Write trials.csv and summary.json to a folder, and return the folder."""
     place = Path(folder)
     with whole(place) as part:
-        table.write_csv(part / "trials.csv")
+        write_csv(part / "trials.csv", table)
         write_json(part / "summary.json", summary.to_dicts())
     return place
 

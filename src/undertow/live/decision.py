@@ -2,6 +2,7 @@
 
 import json
 import math
+import operator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -117,22 +118,28 @@ class Decision(NamedTuple):
             width = [math.inf if value is None else value for value in entries["width"]]
             window = None if entries["window"] is None else np.array(entries["window"], dtype=np.int64)
             return cls(
-                int(entries["id"]),
-                int(entries["round"]),
-                int(entries["arm"]),
+                operator.index(entries["id"]),
+                operator.index(entries["round"]),
+                operator.index(entries["arm"]),
                 str(entries["name"]),
                 np.array(entries["forecast"], dtype=np.float64),
                 np.array(width, dtype=np.float64),
                 window,
                 None if entries.get("why") is None else _why(entries["why"]),
-                float(entries.get("propensity", 1.0)),
+                _probability(entries.get("propensity", 1.0)),
             )
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidInputError(f"decision: expected JSON from Decision.to_json, got {text!r:.60}") from error
 
 
 def _plain(values: FloatArray) -> list[float | None]:
     return [None if math.isinf(value) else value for value in values.tolist()]
+
+
+def _probability(value: Any) -> float:
+    if not 0 < value <= 1:
+        raise ValueError(f"expected a probability, got {value}")
+    return float(value)
 
 
 def _why(entries: dict[str, Any]) -> Why:
@@ -141,7 +148,7 @@ def _why(entries: dict[str, Any]) -> Why:
         for name in ("state_error", "arm_error")
     )
     lead = math.inf if entries["lead"] is None else float(entries["lead"])
-    return Why(state_error, arm_error, str(entries["model"]), lead, int(entries["since_fit"]))
+    return Why(state_error, arm_error, str(entries["model"]), lead, operator.index(entries["since_fit"]))
 
 
 class Outlook(NamedTuple):

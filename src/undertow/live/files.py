@@ -2,9 +2,7 @@
 
 import json
 import os
-import tempfile
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from undertow.live.policy import LivePolicy
 from undertow.live.registry import make, registry
 from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
+from undertow.writing import replacing
 
 __all__ = ["load", "snapshot", "write_policy"]
 
@@ -44,17 +43,9 @@ def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[
 def write_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
     """Write a policy to a file, whole or not at all."""
     header, arrays = snapshot(policy)
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path: there is no folder {str(target.parent)!r} to save into")
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **arrays})  # type: ignore[arg-type]
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    packed = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    with replacing(path) as part, part.open("wb") as file:
+        np.savez(file, **{"header": packed, **arrays})  # type: ignore[arg-type]
 
 
 def load(path: str | os.PathLike[str]) -> LivePolicy:

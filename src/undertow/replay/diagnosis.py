@@ -1,5 +1,6 @@
 """Is there anything to win? What to know of a table before trusting any policy on it."""
 
+import functools
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from undertow.replay.bootstrap import Measured, block_length, check_block, measu
 from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, REWARDS, WITHOUT, Rule, Rules, try_rules
 from undertow.replay.table import Table
 from undertow.reporting.numbers import share
+from undertow.reporting.pool import Progress
 
 __all__ = ["Diagnosis", "Measured", "diagnose"]
 
@@ -20,6 +22,7 @@ _WIDE = 0.25  # an interval from below zero to above this share says that nothin
 _AS_GOOD = 0.01  # of the variation
 _ROUNDING = 1e-12  # of the largest reward: what differs by less is the same
 _LAGS = 60
+_BASE: Rule = (ALL_PAST, 0)
 Verdict = Literal["motion", "fixed", "nothing", "unclear"]
 
 
@@ -87,7 +90,14 @@ class Diagnosis:
         return asdict(self) | plain | {"rule": {"knows": self.rule[0], "past_rounds": self.rule[1]}}
 
 
-def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_first: bool = False) -> Diagnosis:
+def diagnose(
+    table: Table,
+    *,
+    seed: int = 0,
+    block: int | None = None,
+    context_first: bool = False,
+    progress: Progress | None = None,
+) -> Diagnosis:
     """Measure what there is to win on a table that knows every arm's reward.
 
     Parameters
@@ -96,6 +106,8 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
         Seed and block length of the bootstrap; by default each series decides the length.
     context_first
         Whether a row's contexts are known before its decision.
+    progress
+        Called with the number of rules that were tried, and of all.
     """
     X = table.rewards
     if X is None:
@@ -110,27 +122,24 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
     if np.ptp(X, axis=1).max() == 0:
         raise InvalidInputError("rewards: all arms pay the same in every row; there is nothing to choose")
     rounding = _ROUNDING * float(np.abs(X).max())
-    rules = try_rules(table, context_first=context_first)
+    rules = try_rules(table, context_first=context_first, progress=progress)
     best = X.argmax(axis=1)
     shares = np.bincount(best, minlength=X.shape[1]) / len(X)
-    widest = next(kind for kind in (ALL, REWARDS) if (kind, 1) in rules.forecasts)
+    widest = next(kind for kind in (ALL, REWARDS) if (kind, 1) in rules.errors)
     averages, regressions = (
-        {
-            rule[1]: float(_explained(_errors(relative, rules, rule).mean(axis=0, keepdims=True), rounding)[0])
-            for rule in rules.forecasts
-            if rule[0] == kind
-        }
+        {rule[1]: _explained_by(rules, rule, len(X), rounding) for rule in rules.errors if rule[0] == kind}
         for kind in (AVERAGE, widest)
     )
+    errors = functools.cache(functools.partial(_errors, relative, rules))
 
     def signal(kind: str, beyond: str = ALL_PAST) -> Measured | None:
-        rule, base = rules.best(kind, relative), rules.best(beyond, relative)
+        rule, base = rules.best(kind), rules.best(beyond)
         if rule is None or base is None:
             return None
-        return _measured(_errors(relative, rules, rule, base), rounding, seed, block)
+        return _measured(np.stack([errors(one) for one in (rule, base, _BASE)], axis=1), rounding, seed, block)
 
     verdict, rule_share, fixed_ahead, beyond = _judge(X, rules, seed, block)
-    rewards_signal = signal(REWARDS)
+    rewards_signal, contexts_signal = signal(REWARDS), signal(CONTEXTS)
     assert rewards_signal is not None
     return Diagnosis(
         verdict=verdict,
@@ -148,10 +157,8 @@ def diagnose(table: Table, *, seed: int = 0, block: int | None = None, context_f
         regression_window=_shortest(regressions),
         features=signal(FEATURES),
         past_rewards=rewards_signal,
-        contexts=signal(CONTEXTS),
-        contexts_beyond=signal(ALL, WITHOUT if (WITHOUT, 1) in rules.forecasts else REWARDS)
-        if signal(CONTEXTS)
-        else None,
+        contexts=contexts_signal,
+        contexts_beyond=contexts_signal and signal(ALL, WITHOUT if (WITHOUT, 1) in rules.errors else REWARDS),
         rule=max(rules.followed, key=rules.followed.count),
         rule_share=rule_share,
         fixed_ahead=fixed_ahead,
@@ -170,11 +177,17 @@ def _autocorrelation(series: FloatArray, rounding: float) -> list[float]:
     return [float(x[:-lag] @ x[lag:] / power) if np.ptp(series) > rounding else 0.0 for lag in lags]
 
 
-def _errors(relative: FloatArray, rules: Rules, rule: Rule, base: Rule = (ALL_PAST, 0)) -> FloatArray:
-    """Return squared errors in the rounds that count: of a rule, of another, of the mean of all rounds before."""
+def _errors(relative: FloatArray, rules: Rules, rule: Rule) -> FloatArray:
+    """Return a rule's squared error in each round that counts."""
     truth = relative[rules.first + rules.scored :]
-    kinds = (rule, base, (ALL_PAST, 0))
-    return np.stack([((truth - rules.forecasts[one][rules.scored :]) ** 2).sum(axis=1) for one in kinds], axis=1)
+    return np.asarray(((truth - rules.forecast(rule)[rules.scored :]) ** 2).sum(axis=1))
+
+
+def _explained_by(rules: Rules, rule: Rule, rounds: int, rounding: float) -> float:
+    """Return what a rule explains beyond the mean of all rounds before."""
+    count = rounds - rules.first - rules.scored
+    mean = [rules.errors[one][1] / count for one in (rule, _BASE, _BASE)]
+    return float(_explained(np.array([mean]), rounding)[0])
 
 
 def _explained(errors: FloatArray, rounding: float) -> FloatArray:
@@ -198,7 +211,7 @@ def _judge(X: FloatArray, rules: Rules, seed: int, block: int | None) -> tuple[V
     rest = X[rules.first + rules.scored :]
     rows = np.arange(len(rest))
     ruled = rest[rows, rules.chosen[rules.scored :]]
-    fixed = rest[rows, rules.forecasts[ALL_PAST, 0][rules.scored :].argmax(axis=1)]
+    fixed = rest[rows, rules.forecast(_BASE)[rules.scored :].argmax(axis=1)]
     series = np.stack([rest.mean(axis=1), rest.max(axis=1), ruled, fixed], axis=1)
     length = block or max(block_length(series[:, 2] - series[:, place]) for place in (0, 3))
     means = resampled_means(series, block=length, seed=seed)

@@ -1,14 +1,17 @@
 """The forecast behind the doubly robust estimate: every arm's reward, from the rounds of a log before it."""
 
 import numpy as np
+import numpy.typing as npt
 
 from undertow._checks import FloatArray
+from undertow.compiled import kernel
 from undertow.replay.table import Table
 
 __all__ = ["forecast_log"]
 
 _DISCOUNTS = (1.0, 0.995, 0.97)
 _RIDGE = 1.0
+_MEMORY = 0.999  # of errors, from one round to the next
 
 
 def forecast_log(table: Table, *, context_first: bool = False) -> FloatArray:
@@ -20,22 +23,42 @@ def forecast_log(table: Table, *, context_first: bool = False) -> FloatArray:
     """
     log = table.log
     assert log is not None
-    inputs = _inputs(table, context_first)
-    n, p, k = len(inputs), inputs.shape[1], len(table.arms)
-    V = np.tile(_RIDGE * np.eye(p), (len(_DISCOUNTS), k, 1, 1))
-    b, G = np.zeros((len(_DISCOUNTS), k, p)), np.zeros((len(_DISCOUNTS), k, p))
-    errors = np.zeros(len(_DISCOUNTS))
-    forecasts, level = np.empty((n, k)), 0.0
-    keep = np.array(_DISCOUNTS)[:, None]
-    for t in range(n):
-        x, arm, reward = inputs[t], log.arms[t], log.rewards[t]
-        forecasts[t] = level + G[errors.argmin()] @ x
-        errors = 0.999 * errors + (reward - level - G[:, arm] @ x) ** 2
-        level += (reward - level) / (t + 1)  # arms that were hardly played are expected to be like all
-        V[:, arm] = keep[:, :, None] * V[:, arm] + (1 - keep[:, :, None]) * _RIDGE * np.eye(p) + np.outer(x, x)
-        b[:, arm] = keep * b[:, arm] + (reward - level) * x
-        G[:, arm] = np.linalg.solve(V[:, arm], b[:, arm, :, None])[..., 0]
+    inputs = np.ascontiguousarray(_inputs(table, context_first))
+    forecasts = np.empty((len(inputs), len(table.arms)))
+    _forecast(
+        inputs, np.ascontiguousarray(log.arms), np.ascontiguousarray(log.rewards), np.array(_DISCOUNTS), forecasts
+    )
     return forecasts
+
+
+@kernel
+def _forecast(
+    inputs: FloatArray, arms: npt.NDArray[np.int64], rewards: FloatArray, discounts: FloatArray, forecasts: FloatArray
+) -> None:
+    n, p = inputs.shape
+    d, k = len(discounts), forecasts.shape[1]
+    V, b, G = np.zeros((d, k, p, p)), np.zeros((d, k, p)), np.zeros((d, k, p))
+    for r in range(d):
+        for a in range(k):
+            for i in range(p):
+                V[r, a, i, i] = _RIDGE
+    errors, level = np.zeros(d), 0.0
+    for t in range(n):
+        x, arm, reward = inputs[t], arms[t], rewards[t]
+        best = errors.argmin()
+        for a in range(k):
+            forecasts[t, a] = level + (G[best, a] * x).sum()
+        for r in range(d):
+            errors[r] = _MEMORY * errors[r] + (reward - level - (G[r, arm] * x).sum()) ** 2
+        level += (reward - level) / (t + 1)  # arms that were hardly played are expected to be like all
+        for r in range(d):
+            keep, own = discounts[r], V[r, arm]
+            for i in range(p):
+                for j in range(p):
+                    own[i, j] = keep * own[i, j] + x[i] * x[j]
+                own[i, i] += (1 - keep) * _RIDGE
+                b[r, arm, i] = keep * b[r, arm, i] + (reward - level) * x[i]
+            G[r, arm] = np.linalg.solve(own, b[r, arm])
 
 
 def _inputs(table: Table, context_first: bool) -> FloatArray:

@@ -17,7 +17,7 @@ estimate are unbiased whatever the state does, if no arm moves it and the propen
 the logged arm of a round, E[w r] is the reward of the policy's arm. Dudík et al. 2012 treat policies that learn.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -45,6 +45,8 @@ LOGGED = "as logged"
 ESTIMATORS = ("rejection", "ips", "snips", "dr")
 FEW = 100  # effective rounds below which an estimate comes with a warning
 _HEAVY = 0.1  # of all weight on one round
+_TERMS = 6  # of a policy, in each round
+_TOGETHER = 3_000_000  # rounds of all policies that are resampled together
 _MANY_ARMS = 20  # beyond, only the fixed arm with the largest estimate is shown
 
 Learning = Literal["accepted", "matched"]
@@ -154,10 +156,11 @@ def replay_log(
     everyone, model = passes | fixed, forecast_log(table, context_first=context_first)
     gains = (_terms(log, model, ways)[:, 5] for ways in everyone.values())
     block = block or max(map(block_length, [log.rewards, *gains]))
-    rows = []
-    for label, ways in everyone.items():
-        found = estimate(log, ways, model, block=block, resamples=resamples, seed=seed)
-        rows.append(_row(label, "policy" if label in passes else "fixed arm", len(ways), found))
+    found = _estimates(log, list(everyone.values()), model, block=block, resamples=resamples, seed=seed)
+    rows = [
+        _row(label, "policy" if label in passes else "fixed arm", len(ways), each)
+        for (label, ways), each in zip(everyone.items(), found, strict=True)
+    ]
     if len(fixed) > _MANY_ARMS:
         rows[len(passes) :] = [max(rows[len(passes) :], key=lambda row: row["dr"])]
     rows.append(_logged_row(log, block, resamples, seed))
@@ -206,9 +209,29 @@ def estimate(
     seed: int = 0,
 ) -> Estimate:
     """Estimate a policy's mean reward from its passes through a log and a forecast of every arm's reward, (n, k)."""
-    terms = _terms(log, model, passes)
-    block = block or max(block_length(log.rewards), block_length(terms[:, 5]))
-    means = resampled_means(terms, block=block, resamples=resamples, seed=seed)
+    if block is None:
+        block = max(block_length(log.rewards), block_length(_terms(log, model, passes)[:, 5]))
+    return next(_estimates(log, [passes], model, block=block, resamples=resamples, seed=seed))
+
+
+def _estimates(
+    log: Log, everyone: Sequence[Sequence[Pass]], model: FloatArray, *, block: int, resamples: int, seed: int
+) -> Iterator[Estimate]:
+    """Estimate the mean rewards of several policies; as many as fit into memory are resampled together.
+
+    All are resampled with the same blocks, alone or together, so this changes no number.
+    """
+    together = max(1, _TOGETHER // len(log.rewards))
+    for start in range(0, len(everyone), together):
+        group = everyone[start : start + together]
+        terms = np.hstack([_terms(log, model, passes) for passes in group])
+        means = resampled_means(terms, block=block, resamples=resamples, seed=seed)
+        for place, passes in enumerate(group):
+            own = slice(_TERMS * place, _TERMS * (place + 1))
+            yield _estimate(log, passes, terms[:, own], means[:, own])
+
+
+def _estimate(log: Log, passes: Sequence[Pass], terms: FloatArray, means: FloatArray) -> Estimate:
     found = {name: measured(terms, means, statistic) for name, statistic in _STATISTICS.items()}
     weights = np.stack([_weights(log, way) for way in passes])
     sums, squares = weights.sum(axis=1), (weights**2).sum(axis=1)
@@ -231,7 +254,7 @@ _STATISTICS: dict[str, Callable[[FloatArray], FloatArray]] = {  # of the columns
 def _terms(log: Log, model: FloatArray, passes: Sequence[Pass]) -> FloatArray:
     """Return the terms of all estimators, one row per round, averaged over the passes, (n, 6)."""
     rows = np.arange(len(log.rewards))
-    total = np.zeros((len(rows), 6))
+    total = np.zeros((len(rows), _TERMS))
     for way in passes:
         w = _weights(log, way)
         robust = model[rows, way.arms] + w * (log.rewards - model[rows, log.arms])

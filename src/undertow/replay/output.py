@@ -13,7 +13,7 @@ from undertow.replay.full import Replay
 from undertow.replay.logged import LogReplay
 from undertow.replay.report import report_diagnosis, report_log, report_replay
 from undertow.replay.table import Table
-from undertow.reporting.folders import versions, whole, write_json
+from undertow.reporting.folders import versions, whole, write_csv, write_json
 
 __all__ = ["Written", "write_diagnosis", "write_replay"]
 
@@ -38,8 +38,9 @@ def write_replay(
     one column per policy and run; replay.json with the columns, policies, settings and versions.
     """
     table, place = result.table, Path(out) / "replay" / result.table.name
+    names = pl.Series(table.arms, dtype=pl.Categorical)
     columns = {
-        f"{label}, run {run}": [table.arms[arm] for arm in arms]
+        f"{label}, run {run}": names.gather(arms)
         for label, runs in result.choices.items()
         for run, arms in enumerate(runs)
     }
@@ -57,11 +58,11 @@ def write_replay(
         "versions": versions(),
     }
     with whole(place) as folder:
-        result.summary.write_csv(folder / "summary.csv")
-        pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Categorical)).write_parquet(folder / "choices.parquet")
+        write_csv(folder / "summary.csv", result.summary)
+        pl.DataFrame(columns).write_parquet(folder / "choices.parquet")
         write_json(folder / "replay.json", about)
         if isinstance(result, Replay):
-            result.comparisons.write_csv(folder / "comparisons.csv")
+            write_csv(folder / "comparisons.csv", result.comparisons)
             report = report_replay(result, draw_replay(result, folder), command, folder)
         else:
             report = report_log(result, draw_log(result, folder), command, folder)
@@ -76,6 +77,6 @@ def write_diagnosis(found: Diagnosis, table: Table, out: str | os.PathLike[str],
     frame = pl.DataFrame(lags, schema=["arm", "lag", "autocorrelation"], orient="row")
     with whole(place) as folder:
         write_json(folder / "diagnosis.json", {"command": command} | words | found.to_dict())
-        frame.write_csv(folder / "autocorrelation.csv")
+        write_csv(folder / "autocorrelation.csv", frame)
         report = report_diagnosis(found, table, draw_diagnosis(found, folder), command, folder)
     return Written(place, place / report.name)

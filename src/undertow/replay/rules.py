@@ -5,14 +5,17 @@ the arm that was best so far, the largest mean of the last w rounds, or the larg
 w rounds. Each of ten blocks of rounds is forecast from the blocks before; from the middle on, forecasts count.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from undertow._checks import FloatArray
 from undertow.replay.table import Table
+from undertow.reporting.pool import Progress, run_tasks
 
 __all__ = [
     "ALL",
@@ -36,6 +39,8 @@ _WINDOWS = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700,
 _LENGTHS = (1, 2, 3, 5, 7, 10, 14)
 _MOST_INPUTS = 300
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
+_ON_ONE_THREAD = 200_000  # products of numbers for which no library starts a thread
+_PIECE = 50_000  # rounds whose inputs are in memory together
 
 Rule = tuple[str, int]  # what it knows, and how many past rounds of it; 0 where that has no meaning
 
@@ -44,31 +49,32 @@ Rule = tuple[str, int]  # what it knows, and how many past rounds of it; 0 where
 class Rules:
     """What the rules forecast, from round `first` on, and what the best of them so far chose.
 
+    Forecasts of all rules together would take gigabytes on long tables, so each is made, measured and forgotten, and
+    made again where it is asked for.
+
     Attributes
     ----------
     first, scored
         The first round that was forecast, and how many rounds later forecasts begin to count.
-    forecasts
-        Relative rewards by rule, (n − first, k).
+    errors
+        Sums of squared errors by rule: before forecasts began to count, and from then on.
     chosen, followed
         The arms of the rule that had earned most so far, (n − first,), and that rule in each block that counts.
+    forecast
+        Makes the forecasts of a rule: relative rewards, (n − first, k).
     """
 
     first: int
     scored: int
-    forecasts: Mapping[Rule, FloatArray]
+    errors: Mapping[Rule, tuple[float, float]]
     chosen: npt.NDArray[np.int64]
     followed: Sequence[Rule]
+    forecast: Callable[[Rule], FloatArray]
 
-    def best(self, kind: str, relative: FloatArray) -> Rule | None:
+    def best(self, kind: str) -> Rule | None:
         """Return the rule of a kind whose squared error was smallest before forecasts began to count."""
-        truth = relative[self.first : self.first + self.scored]
-        errors = {
-            rule: float(((truth - forecast[: self.scored]) ** 2).sum())
-            for rule, forecast in self.forecasts.items()
-            if rule[0] == kind
-        }
-        return min(errors, key=lambda rule: errors[rule], default=None)
+        early = {rule: before for rule, (before, _) in self.errors.items() if rule[0] == kind}
+        return min(early, key=lambda rule: early[rule], default=None)
 
 
 def mean_of_last(relative: FloatArray, window: int) -> FloatArray:
@@ -79,50 +85,95 @@ def mean_of_last(relative: FloatArray, window: int) -> FloatArray:
     return np.asarray((sums[ends] - sums[starts]) / np.maximum(ends - starts, 1)[:, None])
 
 
-def try_rules(table: Table, *, context_first: bool = False) -> Rules:
+def try_rules(
+    table: Table, *, context_first: bool = False, threads: int | None = None, progress: Progress | None = None
+) -> Rules:
     """Test every rule on rounds that it has not seen, and follow the one that has earned most so far."""
     rewards = table.rewards
     assert rewards is not None
     relative = rewards - rewards.mean(axis=1, keepdims=True)
     n = len(relative)
     edges = np.linspace(0, n, _BLOCKS + 1).astype(int)
-    first = int(edges[_FIRST])
-    forecasts: dict[Rule, FloatArray] = {(ALL_PAST, 0): mean_of_last(relative, n)[first:]}
-    forecasts |= {(AVERAGE, w): mean_of_last(relative, w)[first:] for w in _WINDOWS if w <= max(1, n // _BLOCKS)}
-    for rule, inputs in _inputs(table, relative, context_first):
-        forecasts[rule] = _regress(inputs, relative, edges)
-    earned = {
-        rule: np.take_along_axis(rewards[first:], forecast.argmax(axis=1)[:, None], axis=1)[:, 0]
-        for rule, forecast in forecasts.items()
-    }
-    chosen, followed = np.empty(n - first, dtype=np.int64), []
-    for start, stop in zip(edges[_FIRST:-1] - first, edges[_FIRST + 1 :] - first, strict=True):
-        best = max(forecasts, key=lambda rule: float(earned[rule][:start].sum())) if start else (ALL_PAST, 0)
-        chosen[start:stop] = forecasts[best][start:stop].argmax(axis=1)
-        followed.append(best)
-    return Rules(first, int(edges[_SCORED]) - first, forecasts, chosen, followed[_SCORED - _FIRST :])
+    first, scored = int(edges[_FIRST]), int(edges[_SCORED] - edges[_FIRST])
+    known = dict(_inputs(table, relative, context_first))
+    windows = [w for w in _WINDOWS if w <= max(1, n // _BLOCKS)]
+    rules: list[Rule] = [(ALL_PAST, 0), *((AVERAGE, w) for w in windows), *known]
+
+    def forecast(rule: Rule) -> FloatArray:
+        if rule in known:
+            return _regress(known[rule], relative, edges)
+        return mean_of_last(relative, n if rule[0] == ALL_PAST else rule[1])[first:]
+
+    starts = edges[_FIRST:-1] - first
+
+    def measure(rule: Rule) -> _Measures:
+        found = forecast(rule)
+        squares = ((found - relative[first:]) ** 2).sum(axis=1)
+        arms = found.argmax(axis=1)
+        paid = np.take_along_axis(rewards[first:], arms[:, None], axis=1)[:, 0]
+        return _Measures(
+            (float(squares[:scored].sum()), float(squares[scored:].sum())),
+            arms.astype(np.min_scalar_type(relative.shape[1])),
+            [float(paid[:start].sum()) for start in starts],
+        )
+
+    tasks = [functools.partial(measure, rule) for rule in rules]
+    tried = dict(zip(rules, run_tasks(tasks, threads=threads, progress=progress), strict=True))
+    followed = [max(rules, key=lambda rule: tried[rule].earned[block]) for block in range(len(starts))]
+    chosen = np.empty(n - first, dtype=np.int64)
+    for rule, start, stop in zip(followed, starts, edges[_FIRST + 1 :] - first, strict=True):
+        chosen[start:stop] = tried[rule].arms[start:stop]
+    errors = {rule: found.errors for rule, found in tried.items()}
+    return Rules(first, scored, errors, chosen, followed[_SCORED - _FIRST :], forecast)
 
 
-def _inputs(table: Table, relative: FloatArray, context_first: bool) -> Iterator[tuple[Rule, FloatArray]]:
-    """Yield what each regression knows before a round."""
+class _Measures(NamedTuple):
+    """Of a rule: errors before forecasts count and after, its arms, and what they had earned up to each block."""
+
+    errors: tuple[float, float]
+    arms: npt.NDArray[np.integer[Any]]
+    earned: list[float]
+
+
+Inputs = Callable[[int, int], FloatArray]  # what a regression knows before each round, from one round to another
+
+
+def _inputs(table: Table, relative: FloatArray, context_first: bool) -> Iterator[tuple[Rule, Inputs]]:
+    """Yield what each regression knows."""
     features, contexts = table.features, _filled(table.contexts)
     q, m, k = features.shape[1], contexts.shape[1], relative.shape[1]
-    if q:
-        yield (FEATURES, 0), features
     most = min(_MOST_INPUTS, len(relative) // _BLOCKS)  # of inputs, so that the first fit has two rounds for each
+    if q:
+        yield (FEATURES, 0), _side_by_side(_windows(features, 1, 0))
     for length in _LENGTHS:
         if length > 1 and q + length * (k + m) > most:
             break
-        past = np.hstack([_lag(relative, lag) for lag in range(1, length + 1)])
-        ages = range(length) if context_first else range(1, length + 1)
-        seen = np.hstack([_lag(contexts, age) for age in ages])
-        yield (REWARDS, length), past
+        known, past = _windows(features, 1, 0), _windows(relative, length, 1)
+        seen = _windows(contexts, length, 0 if context_first else 1)
+        yield (REWARDS, length), _side_by_side(past)
         if m:
-            yield (CONTEXTS, length), seen
+            yield (CONTEXTS, length), _side_by_side(seen)
         if q and m:
-            yield (WITHOUT, length), np.hstack([features, past])
+            yield (WITHOUT, length), _side_by_side(known, past)
         if q or m:
-            yield (ALL, length), np.hstack([features, past, seen])
+            yield (ALL, length), _side_by_side(known, past, seen)
+
+
+def _side_by_side(*parts: FloatArray) -> Inputs:
+    """Put columns together for as many rounds as are asked for; together for all they might fill the memory."""
+    return lambda start, stop: np.hstack([part[start:stop] for part in parts])
+
+
+def _windows(values: FloatArray, length: int, age: int) -> FloatArray:
+    """Return the `length` values up to `age` rounds before each round, oldest first, as a view; zeros before the first.
+
+    Rows are `length · columns` numbers that follow one another in memory, each row beginning one round later.
+    """
+    n, width = values.shape
+    padded = np.vstack([np.zeros((length - 1 + age, width)), values]).ravel()
+    if not width:
+        return np.empty((n, 0))
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, length * width)[::width][:n])
 
 
 def _filled(contexts: FloatArray) -> FloatArray:
@@ -132,37 +183,87 @@ def _filled(contexts: FloatArray) -> FloatArray:
     return np.where(gone, np.cumsum(np.where(gone, 0.0, contexts), axis=0) / count, contexts)
 
 
-def _lag(values: FloatArray, lag: int) -> FloatArray:
-    return np.vstack([np.zeros((lag, values.shape[1])), values])[: len(values)]
-
-
-def _regress(inputs: FloatArray, relative: FloatArray, edges: npt.NDArray[np.int64]) -> FloatArray:
+def _regress(inputs: Inputs, relative: FloatArray, edges: npt.NDArray[np.int64]) -> FloatArray:
     """Forecast every arm by ridge regression on standardised inputs, fitted before each block on all rounds before.
 
     Each block is forecast with the penalty that had the smallest squared error in the blocks before. Sums of products
     are carried from block to block, about the mean of the first blocks, so that large offsets cost no digits.
     """
-    first, p, k = int(edges[_FIRST]), inputs.shape[1], relative.shape[1]
-    origin = inputs[:first].mean(axis=0)
-    products, sums, cross, totals = np.zeros((p, p)), np.zeros(p), np.zeros((p, k)), np.zeros(k)
-    tried = np.empty((len(_PENALTIES), len(inputs) - first, k))
-    forecasts = np.empty(tried.shape[1:])
-    begin = 0
+    first, n = int(edges[_FIRST]), len(relative)
+    origin = sum(inputs(*part).sum(axis=0) for part in _parts(0, first)) / first
+    sums = _Sums(origin, relative.shape[1])
+    sums.add(inputs, relative, 0, first)
+    forecasts, errors = np.empty((n - first, relative.shape[1])), np.zeros(len(_PENALTIES))
     for start, stop in zip(edges[_FIRST:-1], edges[_FIRST + 1 :], strict=True):
-        z, y = inputs[begin:start] - origin, relative[begin:start]
-        products += z.T @ z
-        sums += z.sum(axis=0)
-        cross += z.T @ y
-        totals += y.sum(axis=0)
-        begin = start
-        centre, level = sums / start, totals / start
-        gram = products / start - np.outer(centre, centre)
-        spread = np.sqrt(np.maximum(np.diag(gram), 0))
-        spread[~(spread > 1e-12 * (1 + np.abs(origin)))] = np.inf  # a constant input carries no information
-        gram, slope = gram / np.outer(spread, spread), (cross / start - np.outer(centre, level)) / spread[:, None]
-        ahead, here = (inputs[start:stop] - origin - centre) / spread, slice(start - first, stop - first)
-        for place, penalty in enumerate(_PENALTIES):
-            tried[place, here] = level + ahead @ np.linalg.solve(gram + penalty / start * np.eye(p), slope)
-        errors = ((tried[:, : here.start] - relative[first:start]) ** 2).sum(axis=(1, 2))
-        forecasts[here] = tried[errors.argmin(), here]
+        slopes, best = sums.slopes(), int(errors.argmin())
+        for begin, end in _parts(int(start), int(stop)):
+            ahead = (inputs(begin, end) - sums.middle) / sums.spread
+            for place, slope in enumerate(slopes):
+                tried = sums.level + _times(ahead, slope)
+                errors[place] += ((tried - relative[begin:end]) ** 2).sum()
+                if place == best:
+                    forecasts[begin - first : end - first] = tried
+        if stop < n:
+            sums.add(inputs, relative, int(start), int(stop))
     return forecasts
+
+
+def _parts(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield pieces of some rounds, so that the inputs of only one piece are in memory."""
+    for begin in range(start, stop, _PIECE):
+        yield begin, min(begin + _PIECE, stop)
+
+
+# Products of matrices are taken in pieces that the linear algebra library does not spread over threads of its own: on a
+# busy machine these wait for one another, and a second's work takes minutes.
+
+
+def _transposed_times(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return aᵀ b."""
+    pieces, rest = _pieces(a.shape[1] * b.shape[1], a, b)
+    return np.asarray((pieces[0].transpose(0, 2, 1) @ pieces[1]).sum(axis=0) + rest[0].T @ rest[1])
+
+
+def _times(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return a b."""
+    (pieces,), (rest,) = _pieces(b.size, a)
+    return np.vstack([(pieces @ b).reshape(-1, b.shape[1]), rest @ b])
+
+
+def _pieces(cost: int, *arrays: FloatArray) -> tuple[list[FloatArray], list[FloatArray]]:
+    """Return arrays as stacks of pieces with so many rows that `cost` products for each are few, and what is left."""
+    rows = max(1, _ON_ONE_THREAD // max(cost, 1))
+    whole = len(arrays[0]) // rows * rows
+    return [a[:whole].reshape(-1, rows, a.shape[1]) for a in arrays], [a[whole:] for a in arrays]
+
+
+class _Sums:
+    """Sums over the rounds so far that a regression is computed from, about an origin."""
+
+    def __init__(self, origin: FloatArray, arms: int) -> None:
+        p = len(origin)
+        self.origin, self.rounds = origin, 0
+        self.products, self.sums, self.cross, self.totals = np.zeros((p, p)), np.zeros(p), np.zeros((p, arms)), 0.0
+
+    def add(self, inputs: Inputs, relative: FloatArray, start: int, stop: int) -> None:
+        """Take in the rounds that follow."""
+        for begin, end in _parts(start, stop):
+            z, y = inputs(begin, end) - self.origin, relative[begin:end]
+            self.products += _transposed_times(z, z)
+            self.sums += z.sum(axis=0)
+            self.cross += _transposed_times(z, y)
+            self.totals = self.totals + y.sum(axis=0)
+        self.rounds = stop
+        self.centre, self.level = self.sums / stop, self.totals / stop
+        self.middle = self.origin + self.centre
+        self.gram = self.products / stop - np.outer(self.centre, self.centre)
+        spread = np.sqrt(np.maximum(np.diag(self.gram), 0))
+        spread[~(spread > 1e-12 * (1 + np.abs(self.origin)))] = np.inf  # a constant input carries no information
+        self.spread = spread
+
+    def slopes(self) -> list[FloatArray]:
+        """Return the regression on standardised inputs with every penalty."""
+        gram = self.gram / np.outer(self.spread, self.spread)
+        slope = (self.cross / self.rounds - np.outer(self.centre, self.level)) / self.spread[:, None]
+        ridges = [gram + penalty / self.rounds * np.eye(len(gram)) for penalty in _PENALTIES]
+        return [np.linalg.solve(ridge, slope) for ridge in ridges]

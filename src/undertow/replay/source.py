@@ -35,7 +35,7 @@ class Source:
                 where = f"line {line}"
         elif row < 0:
             where = "the schema"
-        return f"{self.path}: {where}" + (f", column {column!r}" if column else "")
+        return f"{self.path}: {where}" + (f", column {column!r:.80}" if column else "")
 
     def numbers(self, column: str, *, missing: bool = False) -> FloatArray:
         """Return a column of finite numbers; if values may be missing, they are NaN."""
@@ -49,7 +49,7 @@ class Source:
         elif cells.dtype.is_numeric() or cells.dtype == pl.Boolean:
             values = cells.cast(pl.Float64).fill_null(np.nan)
         else:
-            raise InvalidInputError(f"{self.path}: column {column!r}: expected numbers, got {cells.dtype}")
+            raise InvalidInputError(f"{self.path}: column {column!r:.80}: expected numbers, got {cells.dtype}")
         self._refuse(values.is_infinite(), column, "expected a finite number")
         self._refuse(values.fill_nan(0.0).abs() >= LARGEST, column, f"expected a number below {LARGEST:g} in size")
         if not missing:
@@ -75,13 +75,17 @@ class Source:
             if dated or values.null_count():
                 values = _timestamps(text)
                 self._refuse(values.is_null(), column, "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00")
+        elif dated and cells.dtype in (pl.Duration, pl.Time):
+            raise InvalidInputError(
+                f"{self.path}: column {column!r:.80}: phases need timestamps with a date, and these are {cells.dtype}"
+            )
         elif cells.dtype.is_temporal():
             values = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells
         else:
             values = pl.Series(self.numbers(column))
             if dated:
                 raise InvalidInputError(
-                    f"{self.path}: column {column!r}: phases need timestamps, and these are {cells.dtype}"
+                    f"{self.path}: column {column!r:.80}: phases need timestamps, and these are {cells.dtype}"
                 )
         self._refuse(values.is_null(), column, "expected a time")
         before = values.shift(1)
@@ -101,7 +105,8 @@ class Source:
 
     def _cell(self, row: int, column: str) -> str:
         value = self.frame[column][row]
-        return "nothing" if value is None or value == "" else repr(value) if isinstance(value, str) else str(value)
+        words = f"{value!r:.80}" if isinstance(value, str) else str(value)
+        return "nothing" if value is None or value == "" else words
 
 
 def open_source(path: Path, separator: str) -> Source:
@@ -120,6 +125,7 @@ def open_source(path: Path, separator: str) -> Source:
     except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
         if path.suffix.lower() not in (".parquet", ".pq"):
             _check_lines(path, separator)
+            _check_quotes(path)
         raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]})") from error
     frame = frame.rename(str.strip)
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
@@ -150,7 +156,7 @@ def _check_header(path: Path, separator: str) -> None:
         if not name:
             raise InvalidInputError(f"{where}: column {place} has no name")
         if names.count(name) > 1:
-            raise InvalidInputError(f"{where}: two columns are called {name!r}")
+            raise InvalidInputError(f"{where}: two columns are called {name!r:.80}")
     if all(is_number(name) for name in names):
         raise InvalidInputError(f"{where}: expected names of columns, got numbers")
 
@@ -169,6 +175,17 @@ def _check_lines(path: Path, separator: str) -> None:
             hint = separator_hint(names)
             wrong = f"{path}: line {line}: expected {len(names)} cells, got {len(row)}"
             raise InvalidInputError(wrong + (f"; {hint}" if hint else ""))
+
+
+def _check_quotes(path: Path) -> None:
+    """Refuse the first line in which a quotation mark is left open, as an inch sign does."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        for line, content in enumerate(lines, start=1):
+            if content.count('"') % 2:
+                raise InvalidInputError(
+                    f"{path}: line {line}: a quotation mark is left open; put a cell that holds one into quotation "
+                    'marks, and double its own: "5"" pipe"'
+                )
 
 
 def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:

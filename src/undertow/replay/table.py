@@ -1,6 +1,7 @@
 """A user's table, read and checked; error messages name the line and column."""
 
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ from undertow.replay.phases import phase_features
 from undertow.replay.source import Source, is_number, open_source
 
 __all__ = ["Log", "Table", "read_table"]
+
+_LEAST_CHANCE = 1e-12  # of an arm that was played
+_FAR = 1e13  # standard deviations from zero
+_LONGEST = 800  # letters of a message; a table may have thousands of columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +128,7 @@ def read_table(
             propensity=propensity,
         )
     except InvalidInputError as error:
-        raise InvalidInputError(f"{source.place(-1)}: {error}") from error
+        raise InvalidInputError(f"{source.place(-1)}: {textwrap.shorten(str(error), _LONGEST)}") from error
     if source.frame.height == 0:
         raise InvalidInputError(f"{source.path}: there are names of columns, and no row follows")
     notes = []
@@ -144,7 +149,8 @@ def read_table(
         notes += _propensity_notes(log, arms)
     else:
         full = sign * _numbers(source, columns.rewards)
-    return Table(Path(path).stem, columns, arms, observed, known, feature_names, full, log, tuple(notes))
+    notes += _offset_notes(arms, full if log is None else log.rewards[:, None])
+    return Table(_name(Path(path)), columns, arms, observed, known, feature_names, full, log, tuple(notes))
 
 
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
@@ -165,14 +171,32 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
         chances = np.full(source.frame.height, 1 / len(arms))
     else:
         chances = source.numbers(columns.propensity)
-        if (wrong := np.flatnonzero((chances <= 0) | (chances > 1))).size:
+        if (wrong := np.flatnonzero((chances < _LEAST_CHANCE) | (chances > 1))).size:
             at = int(wrong[0])
             raise InvalidInputError(
                 f"{source.place(at, columns.propensity)}: expected a probability above 0 and at most 1, got "
                 f"{chances[at]:g}"
+                + (f"; what has a probability below {_LEAST_CHANCE:g} does not happen" if chances[at] > 0 else "")
             )
     rewards = sign * source.numbers(columns.reward)
     return Log(np.array([places[name] for name in played]), rewards, chances), tuple(arms)
+
+
+def _name(path: Path) -> str:
+    """Return the name of a file without its ending, as far as that can be the name of a folder."""
+    return path.stem if path.stem.strip(".") else path.name
+
+
+def _offset_notes(arms: Sequence[str], rewards: FloatArray | None) -> list[str]:
+    """Warn of rewards that are so far from zero that their differences are lost in rounding."""
+    assert rewards is not None
+    mean, spread = np.abs(rewards.mean(axis=0)), rewards.std(axis=0)
+    if not ((spread > 0) & (mean > _FAR * spread)).any():
+        return []
+    return [
+        f"rewards are more than {_FAR:g} times as large as they vary, and double precision keeps 16 digits: most of "
+        "what tells the arms apart is rounding; subtract a constant from all rewards first"
+    ]
 
 
 def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:
@@ -193,6 +217,8 @@ def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:
 def _gaps(times: pl.Series) -> list[str]:
     """Report steps in time that differ from the usual one, since every row counts as one round."""
     steps = times.diff().drop_nulls()
+    if steps.is_empty():
+        return []
     usual = steps.mode().min()
     others = int((steps != usual).sum())
     note = (

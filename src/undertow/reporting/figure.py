@@ -10,6 +10,8 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
+from undertow.writing import replacing
+
 __all__ = [
     "ARMS",
     "DPI",
@@ -22,6 +24,7 @@ __all__ = [
     "log_scale",
     "panels",
     "plain_axis",
+    "save_sheet",
     "write_figure",
 ]
 
@@ -72,9 +75,15 @@ def write_figure(sheet: Sheet, name: str, title: str, caption: str, folder: Path
     for text in sheet.findobj(Text):
         if "$" in text.get_text():  # part of a user's name, not mathematics
             text.set_parse_math(False)
-    sheet.savefig(png, dpi=DPI)
-    sheet.savefig(svg, metadata={"Date": None})
+    save_sheet(sheet, png, dpi=DPI)
+    save_sheet(sheet, svg, metadata={"Date": None})
     return Figure(name, title, caption, png, svg)
+
+
+def save_sheet(sheet: Sheet, file: Path, **more: Any) -> None:
+    """Write one image, whole or not at all; its name says in which format."""
+    with replacing(file) as part:
+        sheet.savefig(part, **more)
 
 
 def colour(label: str) -> str:

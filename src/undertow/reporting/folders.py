@@ -3,17 +3,18 @@
 import importlib.metadata
 import json
 import math
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from undertow.errors import InvalidInputError
+import polars as pl
 
-__all__ = ["naming", "plain", "require_writable", "versions", "whole", "write_json"]
+from undertow.errors import InvalidInputError
+from undertow.writing import part_folder, put, replacing
+
+__all__ = ["naming", "plain", "require_writable", "versions", "whole", "write_csv", "write_json"]
 
 
 def require_writable(folder: Path) -> None:
@@ -47,21 +48,27 @@ def whole(folder: Path) -> Iterator[Path]:
     """
     with naming(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
-        try:
+        with part_folder(folder.parent) as part:
             yield part
             for file in sorted(part.rglob("*")):  # a folder before what is in it
                 place = folder / file.relative_to(part)
                 place.parent.mkdir(exist_ok=True)
                 if file.is_file():
-                    os.replace(file, place)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+                    put(file, place)
 
 
 def write_json(file: Path, content: Any) -> None:
     """Write a JSON file that a person can read too."""
-    file.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with replacing(file) as part:
+        part.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_csv(file: Path, frame: pl.DataFrame) -> None:
+    """Write a CSV file; text that a spreadsheet would run as a formula is marked as text by an apostrophe."""
+    text = pl.col(pl.String)
+    runs = text.str.contains(r"^\s*[=+\-@\t\r]") & text.cast(pl.Float64, strict=False).is_null()
+    with replacing(file) as part:
+        frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).name.keep()).write_csv(part)
 
 
 def plain(value: Any) -> Any:

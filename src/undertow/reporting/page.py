@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from undertow.reporting.figure import Figure
+from undertow.writing import replacing
 
 __all__ = ["figures_html", "text", "write_page"]
 
@@ -70,7 +71,8 @@ def write_page(title: str, parts: Sequence[str], file: Path) -> Path:
         + "\n".join(part for part in (f"<h1>{text(title)}</h1>", *parts) if part)
         + "\n</main>\n</body>\n</html>\n"
     )
-    file.write_text(page, encoding="utf-8")
+    with replacing(file) as part:
+        part.write_text(page, encoding="utf-8")
     return file
 
 

@@ -1,111 +1,73 @@
 """Run a plan in chunks, on threads or a cluster; resumable at any moment, with the same tables in the end.
 
-A chunk is some runs of one system with every policy on the same paths. Its tables are written to a folder of their own
-under a temporary name and renamed when complete, so a folder that is there is whole. The final tables are the chunks in
-order, wherever and whenever they were computed.
+A chunk is some runs of one system with every policy on the same paths. `undertow.study.store` keeps it. The final
+tables are the chunks in order, wherever and whenever they were computed.
 """
 
-import json
-import os
-import shutil
+import logging
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow.errors import InvalidInputError
 from undertow.reporting.pool import Progress, as_they_finish
 from undertow.simulation import Run, simulate
 from undertow.study.plan import Plan, build_for
+from undertow.study.store import Tables, alone_in, discard, is_whole, keep, keep_tables, open_folder, read_tables
 
-__all__ = ["ChunkResult", "Tables", "open_folder", "read_tables", "run_plan"]
-
-_PLAN = "plan.json"
-
-
-class Tables(NamedTuple):
-    """The tables of a study, or of one chunk of it.
-
-    Attributes
-    ----------
-    regret
-        system, policy, run, round, regret: one row per run and checkpoint.
-    detail
-        system, policy, run, round, arm, width, window, error, plays: for policies that record it, means over the rounds
-        since the last checkpoint; `error` is the mean |reward − forecast| over the `plays` rounds that chose the arm.
-    seconds
-        Time spent computing, over all threads and machines.
-    """
-
-    regret: pl.DataFrame
-    detail: pl.DataFrame
-    seconds: float
-
+__all__ = ["ChunkResult", "Tables", "open_folder", "read_tables", "run_chunk", "run_plan"]
 
 ChunkResult = Tables  # of one chunk
 
 
-def open_folder(plan: Plan, out: str | os.PathLike[str]) -> Path:
-    """Return the folder of a plan's results below `out`, created if needed; a changed plan gets another folder."""
-    folder = Path(out) / f"{plan.name}-{plan.digest}"
-    try:
-        (folder / "chunks").mkdir(parents=True, exist_ok=True)
-        file = folder / _PLAN
-        if not file.exists():
-            if any((folder / "chunks").iterdir()):
-                raise InvalidInputError(f"{folder}: holds results without a plan.json; move it away and start again")
-            with _replacing(file) as part:
-                part.write_text(plan.to_json(), encoding="utf-8")
-        elif file.read_text(encoding="utf-8") != plan.to_json():
-            raise InvalidInputError(f"{folder}: its plan.json is not this plan; move it away and start again")
-        for leftover in (folder / "chunks").glob("*.part-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{folder}: cannot keep results there ({error}); choose another with --out") from error
-    return folder
-
-
 def run_plan(
-    plan: Plan, folder: Path, *, threads: int = 1, cluster: str | None = None, progress: Progress | None = None
+    plan: Plan,
+    folder: Path,
+    *,
+    threads: int = 1,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Tables:
-    """Run the missing chunks of a plan, write the tables to its folder, and return them."""
+    """Run the missing chunks of a plan, write the tables to its folder, and return them.
+
+    A chunk that is damaged counts as missing, and `say` is told, by default the log. One process at a time works in a
+    folder; a second one is refused.
+    """
     total = len(plan.chunks)
     progress = progress or (lambda done, total: None)
-    missing = [index for index in range(total) if not _chunk_folder(folder, index).exists()]
-    progress(total - len(missing), total)
-    if cluster:
-        from undertow.study.cluster import compute_chunks  # dask takes a second to import
+    with alone_in(folder):
+        missing = _missing(total, folder, say or logging.getLogger("undertow").warning)
+        progress(total - len(missing), total)
+        if cluster:
+            from undertow.study.cluster import compute_chunks  # dask takes a second to import
 
-        compute = compute_chunks(plan, missing, cluster, threads)
-    else:
-        compute = as_they_finish([partial(run_chunk, plan, index) for index in missing], threads)
-    for done, (number, result) in enumerate(compute, start=total - len(missing) + 1):
-        _keep(folder, missing[number], result)
-        progress(done, total)
-    tables = read_tables(folder, range(total))
-    for name, table in (("regret", tables.regret), ("detail", tables.detail)):
-        with _replacing(folder / f"{name}.parquet") as part:
-            table.write_parquet(part)
+            compute = compute_chunks(plan, missing, cluster, threads)
+        else:
+            compute = as_they_finish([partial(run_chunk, plan, index) for index in missing], threads)
+        for done, (number, result) in enumerate(compute, start=total - len(missing) + 1):
+            keep(folder, missing[number], result)
+            progress(done, total)
+        tables = read_tables(folder, range(total))
+        keep_tables(folder, tables)
     return tables
 
 
-def read_tables(folder: Path, indices: Iterable[int] | None = None) -> Tables:
-    """Return the tables of the chunks that are complete, in order."""
-    if indices is None:
-        indices = sorted(int(chunk.name) for chunk in (folder / "chunks").iterdir() if chunk.name.isdigit())
-    chunks = [_chunk_folder(folder, index) for index in indices]
-    seconds = sum(json.loads((chunk / "seconds.json").read_text()) for chunk in chunks)
-    regret, detail = (
-        pl.concat([pl.read_parquet(chunk / f"{name}.parquet", glob=False) for chunk in chunks])
-        for name in ("regret", "detail")
-    )
-    return Tables(regret, detail, seconds)
+def _missing(total: int, folder: Path, say: Callable[[str], None]) -> list[int]:
+    """Return the chunks that are to be computed; those that are damaged are removed, and named."""
+    missing = []
+    for index in range(total):
+        whole = is_whole(folder, index)
+        if whole is False:
+            say(f"{discard(folder, index)}: this chunk is damaged; it is computed again")
+        if not whole:
+            missing.append(index)
+    return missing
 
 
 def run_chunk(plan: Plan, index: int) -> Tables:
@@ -161,30 +123,3 @@ def _detail(rounds: npt.NDArray[np.int64], played: Run, runs: range) -> dict[str
         "error": np.where(plays > 0, errors / np.maximum(plays, 1), np.nan).ravel(),
         "plays": plays.ravel(),
     }
-
-
-def _chunk_folder(folder: Path, index: int) -> Path:
-    return folder / "chunks" / f"{index:05}"
-
-
-def _keep(folder: Path, index: int, result: Tables) -> None:
-    """Write a chunk whole or not at all."""
-    final = _chunk_folder(folder, index)
-    part = final.with_name(f"{final.name}.part-{os.getpid()}")
-    try:
-        part.mkdir()
-        result.regret.write_parquet(part / "regret.parquet")
-        result.detail.write_parquet(part / "detail.parquet")
-        (part / "seconds.json").write_text(json.dumps(result.seconds), encoding="utf-8")
-        os.rename(part, final)
-    except OSError:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """Yield a name to write to, which takes the place of `file` in the end."""
-    part = file.with_name(f".{file.name}.part-{os.getpid()}")
-    yield part
-    os.replace(part, file)

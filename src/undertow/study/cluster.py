@@ -1,4 +1,8 @@
-"""The same chunks on dask.distributed: on the cores of this machine, or on a cluster that runs already."""
+"""The same chunks on processes of this machine, or on a dask.distributed cluster that runs already.
+
+A scheduler of dask runs whatever code anybody sends it who reaches its port. So none is started here: local workers
+are processes of our own. A cluster that runs already is as safe as whoever started it made it.
+"""
 
 import importlib.util
 from collections.abc import Iterator
@@ -6,22 +10,24 @@ from typing import Any
 
 from undertow.errors import InvalidInputError
 from undertow.study.plan import Plan
+from undertow.study.workers import TRIES, on_processes
 
 __all__ = ["compute_chunks"]
 
-_TRIES = 10  # how often a chunk may be lost with its worker before the study gives up
-
 
 def compute_chunks(plan: Plan, indices: list[int], address: str, workers: int) -> Iterator[tuple[int, Any]]:
-    """Yield chunks by their place in `indices` as the cluster finishes them; one lost with its worker is run again."""
+    """Yield chunks by their place in `indices` as they are finished; one lost with its worker is run again."""
+    content = plan.to_dict()
+    if address == "local":
+        yield from on_processes(_remote_chunk, [(content, index) for index in indices], workers)
+        return
     if importlib.util.find_spec("distributed") is None:
         raise InvalidInputError("cluster: dask.distributed is not installed; pip install 'undertow[cluster]'")
     from distributed import as_completed
 
-    content = plan.to_dict()
-    with _connect(address, workers) as client:
+    with _connect(address) as client:
         futures = {
-            client.submit(_remote_chunk, content, index, pure=False, retries=_TRIES): place
+            client.submit(_remote_chunk, content, index, pure=False, retries=TRIES): place
             for place, index in enumerate(indices)
         }
         for future in as_completed(list(futures)):
@@ -29,13 +35,11 @@ def compute_chunks(plan: Plan, indices: list[int], address: str, workers: int) -
             future.release()
 
 
-def _connect(address: str, workers: int) -> Any:
+def _connect(address: str) -> Any:
     import dask
     from distributed import Client
 
-    dask.config.set({"distributed.scheduler.allowed-failures": _TRIES})
-    if address == "local":
-        return Client(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None)
+    dask.config.set({"distributed.scheduler.allowed-failures": TRIES})
     try:
         return Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:

@@ -29,6 +29,7 @@ from undertow.reporting.figure import (
     log_scale,
     panels,
     plain_axis,
+    save_sheet,
     write_figure,
 )
 from undertow.reporting.numbers import number
@@ -58,7 +59,7 @@ def draw_preview(plan: Plan, tables: Tables, folder: Path) -> Path:
     file = folder / "preview.png"
     sheet = _only_paths(plan, tables)
     sheet.suptitle(f"{plan.name}: {tables.regret['run'].n_unique()} of {plan.runs} runs", fontsize=SMALL + 2)
-    sheet.savefig(file, dpi=DPI)
+    save_sheet(sheet, file, dpi=DPI)
     return file
 
 

@@ -9,7 +9,11 @@ import importlib.resources
 import inspect
 import itertools
 import json
+import math
 import os
+import re
+import string
+import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +31,10 @@ from undertow.theory import true_noise_bound
 __all__ = ["Plan", "SystemSpec", "build_for", "contenders_of", "paper_plan", "read_plan", "read_toml"]
 
 _CHUNK_NUMBERS = 2_000_000  # how many numbers a chunk of runs may sample
+_MOST_NUMBERS = 1_000_000_000  # ... and a single run, with eight bytes each
+_MOST_CHUNKS, _MOST_ENTRIES, _MOST_ARMS, _MOST_LETTERS = 1_000_000, 10_000, 1_000, 200
+_LONGEST = 800  # letters of a message; a number may have thousands of digits
+_FORMAT = re.compile(r"[^0-9]{0,3}[0-9]{0,2}[,_]?(\.[0-9]{1,2})?[a-zA-Z%]?")  # of a parameter in a label
 _SINGLE = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline")  # entries of a plan
 
 
@@ -55,7 +63,8 @@ class Plan:
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("burn_in", 0), ("runs", 1), ("seed", 0), ("checkpoints", 1)):
             _checks.integer(name, getattr(self, name), least=least)
-        if not isinstance(self.name, str) or not self.name or Path(self.name).name != self.name:
+        word = isinstance(self.name, str) and 0 < len(self.name) <= _MOST_LETTERS and self.name.isprintable()
+        if not word or Path(self.name).name != self.name:
             raise InvalidInputError(f"name: expected a word that can be the name of a folder, got {self.name!r:.60}")
         for what, entries in (("systems", self.systems), ("policies", self.policies)):
             labels = [entry.label for entry in entries]
@@ -66,12 +75,26 @@ class Plan:
         if not self.baseline:
             object.__setattr__(self, "baseline", self.policies[0].label)
         if self.baseline not in (policy.label for policy in self.policies):
-            raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r}")
+            raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r:.80}")
+        self._check_size()
         for system, policy in itertools.product(self.systems, self.policies):  # every mistake before any work
+            where = f"policy {policy.label!r} on system {system.label!r}"
             try:
                 build_for(policy, system.system, self.seed)
             except (InvalidInputError, TypeError) as error:
-                raise InvalidInputError(f"policy {policy.label!r} on system {system.label!r}: {error}") from error
+                raise InvalidInputError(f"{where}: {error}") from error
+            except (MemoryError, OverflowError, ValueError) as error:
+                raise InvalidInputError(f"{where}: it is too large for this machine ({error})") from error
+
+    def _check_size(self) -> None:
+        """Refuse a study that no machine could finish, before it fills the memory of this one."""
+        if self.rounds * self._widest > _MOST_NUMBERS:
+            raise InvalidInputError(f"rounds: expected at most {_MOST_NUMBERS // self._widest}, got {self.rounds}")
+        pieces = len(self.systems) * -(-self.runs // self._chunk_size)
+        if pieces > _MOST_CHUNKS:
+            raise InvalidInputError(
+                f"runs: expected fewer than {self.runs}, which are {pieces} pieces of work; {_MOST_CHUNKS} are the most"
+            )
 
     @property
     def checkpoint_rounds(self) -> list[int]:
@@ -82,10 +105,18 @@ class Plan:
     @property
     def chunks(self) -> list[tuple[int, range]]:
         """Pieces of work, system and runs: every system's first runs come before any system's next."""
-        widest = max(spec.system.context_dim + 5 * spec.system.arm_count for spec in self.systems)
-        size = max(1, min(10, self.runs, _CHUNK_NUMBERS // (self.rounds * widest)))
+        size = self._chunk_size
         starts = range(0, self.runs, size)
         return [(i, range(s, min(s + size, self.runs))) for s in starts for i in range(len(self.systems))]
+
+    @property
+    def _widest(self) -> int:
+        """How many numbers a round takes on the largest system."""
+        return max(spec.system.context_dim + 5 * spec.system.arm_count for spec in self.systems)
+
+    @property
+    def _chunk_size(self) -> int:
+        return max(1, min(10, self.runs, _CHUNK_NUMBERS // (self.rounds * self._widest)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan with every system and parameter written out, and the versions that will run it."""
@@ -165,7 +196,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InvalidInputError(f"{os.fspath(path)}: there is no such file") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"{os.fspath(path)}: not a plan in TOML ({error})") from error
 
 
@@ -180,13 +211,13 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         return _plan(content, Path(path).parent)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{os.fspath(path)}: {error}") from error
+        raise InvalidInputError(f"{os.fspath(path)}: {textwrap.shorten(str(error), _LONGEST)}") from error
 
 
 def _plan(content: dict[str, Any], folder: Path) -> Plan:
     known = {*_SINGLE, "systems", "policies"}
     if unknown := sorted(content.keys() - known):
-        raise InvalidInputError(f"{unknown[0]}: a plan has no such entry; it has {', '.join(sorted(known))}")
+        raise InvalidInputError(f"{unknown[0]:.80}: a plan has no such entry; it has {', '.join(sorted(known))}")
     systems = [_system(entry, folder) for entry in _entries(content, "systems")]
     return Plan(**content | {"systems": systems, "policies": contenders_of(content)})
 
@@ -207,20 +238,37 @@ def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         raise InvalidInputError(f"{where}: expected grid to be a table of lists, got {grid!r:.60}")
     default = plain.get("policy") or plain.get("kind") or where
     label = raw.get("label", " ".join([str(default), *(f"{name}={{{name}}}" for name in grid)]))
+    if (size := math.prod(map(len, grid.values()))) > _MOST_ENTRIES:
+        raise InvalidInputError(f"{where}: expected a grid of at most {_MOST_ENTRIES} combinations, got {size}")
     entries = []
     for values in itertools.product(*grid.values()):
         entry = plain | dict(zip(grid, values, strict=True))
         try:
-            entries.append(entry | {"label": str(label).format(**entry)})
+            entries.append(entry | {"label": _label(str(label), entry)})
         except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-            raise InvalidInputError(f"{where}: label {label!r} names something that is not there ({error})") from error
+            raise InvalidInputError(
+                f"{where}: label {label!r:.80} names something that is not there ({error!s:.200})"
+            ) from error
     return entries
+
+
+def _label(text: str, entry: Mapping[str, Any]) -> str:
+    """Fill in the parameters that a label names; a width of two billion letters is no label."""
+    for _, field, form, _ in string.Formatter().parse(text):
+        if field is not None and not (field.isidentifier() and _FORMAT.fullmatch(form or "")):
+            raise ValueError(f"expected the name of a parameter in brackets, got {field + ':' * bool(form)}{form:.20}")
+    label = text.format(**entry)
+    if len(label) > _MOST_LETTERS:
+        raise ValueError(f"expected at most {_MOST_LETTERS} letters, got {len(label)}")
+    return label
 
 
 def _policy(entry: dict[str, Any]) -> Contender:
     label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
     if not isinstance(name, str) or name not in registry():
-        raise InvalidInputError(f"policies: no policy is called {name!r}; known are {', '.join(sorted(registry()))}")
+        raise InvalidInputError(
+            f"policies: no policy is called {name!r:.80}; known are {', '.join(sorted(registry()))}"
+        )
     if given := next((given for given in ("arms", "rng") if given in entry), None):
         raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; leave it out")
     return Contender(label, name, entry, _checks.flag("detail", detail))
@@ -234,17 +282,22 @@ def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
         "file": lambda path: LinearGaussianSystem.load(folder / path),
     }
     if not isinstance(kind, str) or kind not in makers:
-        raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r}")
+        raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r:.80}")
     if kind == "random":
         entry["rng"] = entry.pop("seed", 0)
     fields = inspect.signature(makers[kind]).parameters
     names = ", ".join("seed" if name == "rng" else name for name in fields)
     where = f"a system of kind {kind!r} has {names}"
     if unknown := next((name for name in entry if name not in fields), None):
-        raise InvalidInputError(f"systems: {label!r}: {unknown}: there is no such field; {where}")
+        raise InvalidInputError(f"systems: {label!r}: {unknown:.80}: there is no such field; {where}")
     if missing := next((n for n, field in fields.items() if field.default is field.empty and n not in entry), None):
         raise InvalidInputError(f"systems: {label!r}: {missing}: this field is missing; {where}")
+    for name in ("state_dim", "context_dim", "arm_count"):
+        if isinstance(size := entry.get(name), int) and size > _MOST_ARMS:
+            raise InvalidInputError(f"systems: {label!r}: {name}: expected at most {_MOST_ARMS}, got {size}")
     try:
         return SystemSpec(label, makers[kind](**entry))
-    except (TypeError, OSError) as error:
+    except (TypeError, OSError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
         raise InvalidInputError(f"systems: {label!r}: {error}") from error

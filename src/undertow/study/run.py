@@ -57,7 +57,7 @@ def run_study(
             say(f"first figure: {draw_preview(plan, read_tables(folder), folder)}")
 
     with naming(folder):
-        tables = run_plan(plan, folder, threads=threads, cluster=cluster, progress=watch)
+        tables = run_plan(plan, folder, threads=threads, cluster=cluster, progress=watch, say=say)
         table, pairs = headline(plan, tables), comparisons(plan, tables)
         claims = check_claims(plan, tables) if plan.name == "paper" else []
         say("drawing figures")

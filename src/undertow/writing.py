@@ -1,0 +1,204 @@
+"""How every file is written: whole or not at all, on disk before it counts, with respect for what was there.
+
+A file is written under a temporary name next to its place and takes that place when it is complete. A lock of the
+operating system is held meanwhile. A process that is killed loses the lock, and so the next writer knows which
+temporary files nobody will complete, and removes them. Where there are no such locks, nothing is removed.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from undertow.errors import InvalidInputError
+
+try:
+    import fcntl
+
+    _LOCKS = True
+except ModuleNotFoundError:  # not on this system
+    _LOCKS = False
+
+__all__ = ["alone", "part_folder", "put", "replacing", "sync"]
+
+_PART = ".part-"
+_LONGEST = 180  # bytes of a name that its temporary name repeats; 255 are the most that file systems take
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)  # some network file systems
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a name to write to; the file takes the place of `path` in the end, and a failure changes nothing there.
+
+    A symbolic link stays, and the file that it points to is replaced. The new file has the mode of the old one.
+    """
+    target, before = _target(path)
+    stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST])
+    _remove_leftovers(target.parent, f".{stem}{_PART}")
+    mode = 0o666 if before is None else 0o600  # nobody reads the new file who may not read the old one
+
+    def make() -> Path:
+        part = target.with_name(f".{stem}{_PART}{secrets.token_hex(6)}{target.suffix[:16]}")
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+        return part
+
+    with _held(make) as part:
+        try:
+            yield part
+            _settle(part, target, before)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def put(file: Path, path: str | os.PathLike[str]) -> None:
+    """Move a complete file to its place, as `replacing` does."""
+    target, before = _target(path)
+    try:
+        _settle(file, target, before)
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # a link to another disk
+            raise
+        with replacing(target) as part:
+            shutil.copyfile(file, part)
+
+
+@contextmanager
+def part_folder(parent: Path) -> Iterator[Path]:
+    """Yield a temporary folder in `parent`; what is not moved elsewhere in the end is removed."""
+    _remove_leftovers(parent, _PART)
+
+    def make() -> Path:
+        part = parent / f"{_PART}{secrets.token_hex(6)}"
+        part.mkdir()
+        return part
+
+    with _held(make) as part:
+        try:
+            yield part
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Have a file or a folder on disk before this returns; a power cut then finds it there."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:  # a folder may be written and not read, and on some systems no folder is opened
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # this kind of file cannot be synchronised
+            raise
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def alone(file: Path, busy: str) -> Iterator[None]:
+    """Hold a lock that ends with this process, however it ends; an error says `busy` where another process holds it."""
+    handle = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        if _LOCKS and not _lock(handle):
+            raise InvalidInputError(busy)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _target(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
+    """Return the place that is meant and what is there, None if nothing; refuse what is no regular file."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path: there is no folder {str(target.parent)!r} to save into")
+    try:
+        before = target.stat()
+    except FileNotFoundError:
+        return target, None
+    if not stat.S_ISREG(before.st_mode):
+        kind = "a folder" if stat.S_ISDIR(before.st_mode) else "a device or a pipe"
+        raise InvalidInputError(f"{os.fspath(path)}: expected the name of a file, and this is {kind}")
+    return target, before
+
+
+def _settle(part: Path, target: Path, before: os.stat_result | None) -> None:
+    """Give a complete file the owner and the mode of the one before, and its place."""
+    if before is not None:
+        if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (part.stat().st_uid, part.stat().st_gid):
+            with contextlib.suppress(PermissionError):  # only root may give files away
+                os.chown(part, before.st_uid, before.st_gid)
+        part.chmod(stat.S_IMODE(before.st_mode))
+    sync(part)
+    os.replace(part, target)
+    sync(target.parent)
+
+
+@contextmanager
+def _held(make: Callable[[], Path]) -> Iterator[Path]:
+    """Make a temporary file or folder, and hold its lock."""
+    if not _LOCKS:
+        yield make()
+        return
+    handle = None
+    while handle is None:  # another writer may take it for a leftover, before it is locked
+        part = make()
+        handle = _claim(part)
+    try:
+        yield part
+    finally:
+        os.close(handle)
+
+
+def _claim(part: Path) -> int | None:
+    """Open and lock a temporary file or folder; None if another writer took it."""
+    try:
+        handle = os.open(part, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        if _lock(handle) and os.path.samestat(os.fstat(handle), part.stat()):
+            return handle
+    os.close(handle)
+    return None
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove what writers left that were killed: their locks are free."""
+    if not _LOCKS:
+        return
+    ours = re.compile(re.escape(prefix) + r"[0-9a-z_]{8,12}(\.[^.]*)?")
+    for name in filter(ours.fullmatch, _names(folder)):
+        part = folder / name
+        with contextlib.suppress(OSError):  # removed by another writer meanwhile, or somebody else's
+            handle = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
+            finally:
+                os.close(handle)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except PermissionError:  # a folder may be written and not read
+        return []
+
+
+def _lock(handle: int) -> bool:
+    """Take the lock of an open file if nobody has it; True also where there are no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
