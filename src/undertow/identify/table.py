@@ -1,5 +1,7 @@
 """Columns of a log: which arms were played, and the units in which a column has mean 0 and deviation 1."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -31,12 +33,23 @@ def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.
     return result, k
 
 
-def centre_and_scale(column: FloatArray) -> tuple[float, float]:
-    """Return mean and standard deviation of what was seen; for a constant column its size, or 1, as the scale."""
-    seen = column[~np.isnan(column)]
+def centre_and_scale(column: FloatArray, arms: FloatArray | None = None) -> tuple[float, float]:
+    """Return mean and standard deviation of what was seen; for a constant column its size, or 1, as the scale.
+
+    With arms, every arm counts alike: an arm that is played all the time does not set the scale for the others.
+    """
+    there = ~np.isnan(column)
+    seen = column[there]
     if not len(seen):
         return 0.0, 1.0
-    centre, spread, size = float(seen.mean()), float(seen.std()), float(np.abs(seen).max())
+    if arms is None:
+        centre, spread = float(seen.mean()), float(seen.std())
+    else:
+        played = arms[there].astype(np.int64)
+        weights = 1.0 / np.bincount(played)[played]
+        centre = float(np.average(seen, weights=weights))
+        spread = math.sqrt(np.average((seen - centre) ** 2, weights=weights))
+    size = float(np.abs(seen).max())
     if spread > max(_CONSTANT * size, _TINY):  # rounding of a constant column is no signal
         return centre, spread
     return centre, size if size > _TINY else 1.0

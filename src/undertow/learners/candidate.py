@@ -17,13 +17,13 @@ from undertow.compiled.kernel import plain
 from undertow.compiled.layout import Layout
 from undertow.errors import InvalidInputError
 from undertow.learners.learner import Learner
-from undertow.learners.model import Block, Fit, Model, Span, Task, note_density
+from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
 from undertow.live.rounds import Timeline, Waiting
 
 __all__ = ["Candidate", "CandidateForecast", "CandidateModel", "WithCandidates"]
 
-_note_density = plain(note_density)
+_note_error = plain(note_error)
 
 
 class CandidateForecast(NamedTuple):
@@ -156,8 +156,7 @@ class WithCandidates(Timeline):
             places, before, self.expected.pop(waiting.round), self.learner.blocks[self.first :], strict=True
         ):
             place[:] = kept  # the state may have gone back in time; a candidate does not
-            score, ring = own.model.score, own.model.innovations
-            _note_density(score, ring, (reward - mean) / deviation, deviation, self.player.rounds)
+            _note_error(own.model, waiting.arm, reward - mean, deviation)
 
     def observe(self) -> None:
         """Pass a context to every candidate."""

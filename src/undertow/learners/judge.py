@@ -19,7 +19,7 @@ from undertow.learners.model import Block, ModelHead, Steps, open_block
 __all__ = ["LEARNER", "LearnerHead", "LearnerState", "compile_learner", "handicap", "start_up_rounds"]
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
-_EARLY = 100.0  # rounds that say little about whether anything moves
+_EARLY = 400.0  # rounds that say little about whether anything moves
 
 
 class LearnerSizes(Record):

@@ -22,7 +22,7 @@ from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, attempt
 from undertow.learners.log import RoundLog
-from undertow.learners.model import Block, Fit, Model, Span, Task
+from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task, fineness
 from undertow.learners.report import FitRecord
 from undertow.live.decision import Why
 from undertow.live.rewind import too_late
@@ -116,11 +116,18 @@ class Learner(Timeline):
                 block.alarm.raised = 0.0
                 continue
             running.fits += 1
+            self._set_fineness(task)
             if self.refit == "inline":
                 self.install(number, task, attempt(partial(model.fit, task)))
             else:
                 running.busy = 1.0
                 self.fits.start(number, task)
+
+    def _set_fineness(self, task: Task) -> None:
+        """Tell all models from which deviation on predictions count as equally good."""
+        fine = fineness(task.rows[:, -1], task.rows[:, -2])
+        for block in (BLOCK.open(task.block), *(own.model for own in self.blocks)):
+            block.head.fineness = fine
 
     def install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
@@ -135,21 +142,25 @@ class Learner(Timeline):
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self.records.append(FitRecord(model.name, task.round, *found, None))
-        scored = block.head.order > 0.0 and math.isfinite(block.score.total)
+        known = block.head.order > 0.0
         kept = [part.copy() for part in _own(block)]
         begin, self.block(number)[:] = self.fits.take_led(number, task, answer)
         block.head.fitted = block.alarm.tried = task.round
         self._catch_up(number, begin, begin, self.player.rounds + self.turns.context_first)
-        score, innovations = block.score.numbers.copy(), block.innovations.copy()
         for part, numbers in zip(_own(block), kept, strict=True):
             part[:] = numbers  # the rounds since were scored when they were played
-        if not scored:  # a newcomer among the models begins level with the last of them
-            block.score.numbers[:], block.innovations[:] = score, innovations
-            others = (self._common(other) for other in range(len(self.models)) if other != number)
-            theirs = [other.score.total for other in others if other.head.order and math.isfinite(other.score.total)]
-            block.score.total = min(theirs, default=0.0)
+        if not known:
+            self._level_with_last(number)
         self.checkpoints.clear()
         self.checkpoints.append((self.player.rounds, self.player.state.copy()))
+
+    def _level_with_last(self, number: int) -> None:
+        """Give a newcomer among the models the score of the last of them."""
+        others = [self._common(other) for other in range(len(self.models)) if other != number]
+        last = min((other for other in others if other.head.order), key=lambda other: other.score.total, default=None)
+        if last is not None:
+            for mine, theirs in zip(_score(self._common(number)), _score(last), strict=True):
+                mine[:] = theirs
 
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         now = self.player.rounds
@@ -304,6 +315,7 @@ class Learner(Timeline):
             block, was_block = self._common(number), old.blocks[number].model
             block.score.numbers[:] = was_block.score.numbers  # these rounds were scored when they were played
             block.innovations[:] = was_block.innovations
+            block.squares[:-1], block.scored[:-1] = was_block.squares, was_block.scored
 
     def check(self, state: Any) -> None:
         """Refuse what is no state of this learner, or in which a model's block is not one."""
@@ -350,4 +362,9 @@ class Learner(Timeline):
 
 def _own(block: Block) -> tuple[FloatArray, ...]:
     """Return what a fit leaves to the model that runs."""
-    return block.running.numbers, block.score.numbers, block.innovations
+    return block.running.numbers, block.innovations, *_score(block)
+
+
+def _score(block: Block) -> tuple[FloatArray, ...]:
+    """Return by what the model is compared with others."""
+    return block.score.numbers, block.squares, block.scored

@@ -12,11 +12,19 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled import Layout, Record, kernel
-from undertow.compiled.kernel import plain
+from undertow.compiled.kernel import inlined, plain
 from undertow.identify.levels.fit import LevelsModel, filter_levels, levels_model, optimise_levels, typical_levels
-from undertow.identify.levels.steps import Hyper, levels_condition, levels_forecast, levels_predict, levels_size
+from undertow.identify.levels.steps import (
+    Hyper,
+    levels_condition,
+    levels_forecast,
+    levels_limit,
+    levels_predict,
+    levels_size,
+)
 from undertow.identify.table import centre_and_scale
 from undertow.learners.model import (
+    HANDICAP,
     Block,
     Fit,
     Model,
@@ -25,16 +33,18 @@ from undertow.learners.model import (
     Task,
     compile_catch_up,
     no_played,
-    note_density,
+    note_error,
     watch,
 )
+from undertow.learners.worth import lifetime, worth
 
-__all__ = ["LEVELS_STEPS", "Levels", "expected_largest"]
+__all__ = ["LEVELS_STEPS", "Levels"]
 
 _LONGEST_LAG = 10
 _WEIGHTS = 36  # how many weights the lagged contexts may bring, over all arms
 _WINDOW = 1500  # rounds that the hyper-parameters are fitted to
 _EVALUATIONS = 20  # of the likelihood in one fit
+_DULL, _DULL_PLAYS = 0.05, 5  # of the spread, and how often an arm was played
 _TURNS = (50, 500)  # rounds after which a fast level of the other sign is tried as well
 
 
@@ -92,19 +102,30 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
             own.u[i] = 0.0 if np.isnan(x) else (x - own.centre[i]) / own.scale[i]
 
 
+@inlined
+def helps(own: LevelsState, a: int, t: int) -> float:
+    """Return for how many rounds it helps to know an arm: its slow level, constant and weights, each by its share."""
+    hyper, P, k, q = Hyper(own.hyper, 0), own.P, len(own.model.forecast), len(own.u)
+    s, b = 1 + a, 1 + 2 * k + a * (1 + q)
+    weights = 0.0
+    for i in range(q):
+        weights += own.u[i] * own.u[i] * P[b + 1 + i, b + 1 + i]
+    slow, constant = lifetime(hyper.slow_persistence, t), lifetime(hyper.intercept_persistence, t)
+    lasting = P[s, s] * slow + P[b, b] * constant + weights * lifetime(hyper.weight_persistence, t)
+    total = P[s, s] + P[b, b] + weights
+    return lasting / total if total > 0.0 else constant
+
+
 @kernel
 def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
-    """Write forecast, width and standard errors of every arm, in the rewards' own units.
-
-    Seldom played arms need no widening: levels widen by themselves as time passes.
-    """
+    """Write forecast, width and standard errors of every arm, in the rewards' own units."""
     own = open_levels(blocks, at)
     out, k = own.model, len(own.model.forecast)
     levels_forecast(own.z, own.P, own.hyper, k, len(own.u), own.u, own.forecast)
-    mean, scale = own.reward.mean, own.reward.scale
+    mean, scale, noise = own.reward.mean, own.reward.scale, Hyper(own.hyper, 0).reward_noise
     for a in range(k):
         out.forecast[a] = mean + scale * own.forecast[0, a]
-        out.width[a] = scale * out.head.bonus * math.sqrt(own.forecast[2, a])
+        out.width[a] = scale * out.head.bonus * worth(own.forecast[2, a], noise, helps(own, a, t))
         out.state_error[a] = scale * math.sqrt(own.forecast[3, a])
         out.arm_error[a] = scale * math.sqrt(own.forecast[4, a])
 
@@ -118,7 +139,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     k, scale = len(own.model.forecast), own.reward.scale
     x = (reward - own.reward.mean) / scale
     _, e, deviation = levels_condition(own.z, own.P, own.hyper, k, len(own.u), own.u, arm, x, own.scratch)
-    note_density(own.model.score, own.model.innovations, e, deviation * scale, t + 1)
+    note_error(own.model, arm, e * deviation * scale, deviation * scale)
     watch(own.model.alarm, e * e, t + 1)
 
 
@@ -142,11 +163,22 @@ def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: boo
 LEVELS_STEPS = Steps(begin, see, forecast, no_played, learn, observe)
 
 
-def expected_largest(k: int) -> float:
-    """Return the expected maximum of k standard normal numbers, to 0.002: by how much the best of k arms stands out."""
-    x = np.linspace(-8.0, 8.0, 4001)
-    below = np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x])
-    return max(float(np.trapezoid(np.where(x > 0, 1.0, 0.0) - below**k, x)), 0.0)
+def without_dull(table: FloatArray, k: int) -> FloatArray:
+    """Return the table without the rewards of dull arms, which say nothing about how the others move.
+
+    A dull arm has always paid the same, up to a twentieth of the rewards' spread, in at least five plays. Where all arms
+    are dull, or none, the table stays as it is.
+    """
+    arms, x = table[:, 0], table[:, 1]
+    spread = centre_and_scale(x, arms)[1]
+    plays = [np.flatnonzero((arms == a) & ~np.isnan(x)) for a in range(k)]
+    seen = [rows for rows in plays if len(rows)]
+    dull = [rows for rows in seen if len(rows) >= _DULL_PLAYS and np.std(x[rows]) < _DULL * spread]
+    if not dull or len(dull) == len(seen):
+        return table
+    result = table.copy()
+    result[np.concatenate(dull), 1] = math.nan
+    return result
 
 
 @dataclass(frozen=True)
@@ -157,12 +189,16 @@ class Levels(Model):
     steps = LEVELS_STEPS
     catch_up_kernel = compile_catch_up(__name__, LEVELS_STEPS)
     fitted_by: ClassVar[str] = "fit_levels"
-    handicap: ClassVar[float] = 8.0
 
     @property
     def name(self) -> str:
         """The model's name in reports."""
         return "structural levels"
+
+    @property
+    def handicap(self) -> float:
+        """By how many nats the model has to lead: with contexts, a shared system also knows arms not played."""
+        return HANDICAP if self.context_dim else 0.0
 
     @property
     def lags(self) -> int:
@@ -202,7 +238,10 @@ class Levels(Model):
             own.centre[i], own.scale[i] = centre_and_scale(rows[:, m + i])
         self._scale_contexts(own, rows)
         table = self.table(own, rows)
-        recent = np.ascontiguousarray(table[-_WINDOW:])
+        recent = table[-_WINDOW:].copy()
+        if head.order:
+            levels_limit(recent, own.hyper, k, Q)
+        recent = without_dull(recent, k)
         hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS)
         turn = int(head.turn)
         if turn < len(_TURNS) and len(rows) >= _TURNS[turn]:  # do the fast levels change sign every round?

@@ -27,9 +27,11 @@ from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Layout
 from undertow.compiled.loop import bound
 from undertow.compiled.views import Record, view
+from undertow.identify.table import centre_and_scale
 
 __all__ = [
     "BLOCK",
+    "HANDICAP",
     "Block",
     "Fit",
     "Model",
@@ -38,18 +40,21 @@ __all__ = [
     "Steps",
     "Task",
     "compile_catch_up",
+    "fineness",
     "last_innovations",
     "no_begin",
     "no_played",
     "no_see",
-    "note_density",
+    "note_error",
     "open_block",
     "watch",
 ]
 
-_TAIL = 5.0  # degrees of freedom
-_FORGETTING = 0.001  # of the log densities by which models are compared, per round
-_FADING = 3.0  # early on they are weighted by (s / t)³, s their round: a model of few rounds is not yet what it will be
+HANDICAP = 8.0  # nats by which a model has to lead the one that is trusted first
+_FOLLOW, _FIRST, _PRIOR = 0.003, 2.0, 4.0  # an arm's mean squared error follows by 2/(n + 4), at least by 0.003
+_GROSS = 9.0  # times the mean: an error beyond it counts as this
+_ENOUGH = 50.0  # an arm's errors count as n · 50/(n + 50) of them
+_FINE = 0.1  # of the rewards' spread: to predict closer than this is not worth more
 _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
 _ALARM = 2.0
@@ -75,6 +80,7 @@ class ModelHead(Record):
     bonus: float  # factor of the width
     handicap: float  # nats by which the model has to lead the others to decide
     early: float  # whether the handicap falls off with the rounds
+    fineness: float  # a deviation below which predictions count as equally good
     spent: float  # of the compute budget
     turn: float  # in the cycle of models that fits try against the one in use
 
@@ -97,10 +103,9 @@ class Alarm(Record):
 
 
 class Score(Record):
-    """Discounted log density of the rewards, that of the last one, and how many were predicted."""
+    """By what models are compared, see `note_error`, and how many rewards were predicted."""
 
     total: float
-    last: float
     count: float
 
 
@@ -117,6 +122,8 @@ class Block(NamedTuple):
     width: Annotated[FloatArray, "k"]
     state_error: Annotated[FloatArray, "k"]  # standard error of the forecast: what is unknown of the state
     arm_error: Annotated[FloatArray, "k"]  # ... and of the arm itself
+    squares: Annotated[FloatArray, "k"]  # mean squared error of the predictions of an arm's rewards
+    scored: Annotated[FloatArray, "k"]  # how many there were
 
 
 class RewardScale(Record):
@@ -139,17 +146,32 @@ def watch(alarm: Alarm, squared: float, t: int) -> None:
 
 
 @inlined
-def note_density(score: Score, innovations: FloatArray, innovation: float, deviation: float, t: int) -> None:
-    """Score a prediction of the played arm's reward: standardised innovation, predicted standard deviation.
+def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
+    """Score the prediction of an arm's reward: its error, and the standard deviation that the model predicted.
 
-    The log density is that of Student's t with 5 degrees of freedom and the predicted variance, without its constant:
-    one outlier says little about which model is better, and a model that is too sure of itself still loses.
+    The score of a model is −½ Σ_a w(n_a) log(s_a² + f²): s_a² is its own mean squared error on arm a, n_a the number
+    of predictions, w(n) = 50 n/(n + 50), and f a tenth of the spread of the rewards. It is the log likelihood of
+    Gaussian errors with a variance for each arm, changed in two ways: no arm counts much more than the others, however
+    often it is played, and a prediction that is fine enough is not beaten by a finer one.
     """
-    density = -math.log(deviation) - 0.5 * (_TAIL + 1.0) * math.log(1.0 + innovation * innovation / (_TAIL - 2.0))
-    score.total = (1.0 - max(_FORGETTING, _FADING / (t + _FADING))) * score.total + density
-    score.last = density
-    innovations[int(score.count) % len(innovations)] = innovation
+    score, fine = block.score, block.head.fineness**2
+    n = block.scored[arm]
+    mean = block.squares[arm] if n > 0.0 else fine / _FINE**2
+    squared = min(error * error, _GROSS * (mean + fine))
+    block.squares[arm] = mean + max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
+    block.scored[arm] = n + 1.0
+    score.total = 0.0
+    for a in range(len(block.scored)):
+        if block.scored[a] > 0.0:
+            weight = _ENOUGH * block.scored[a] / (_ENOUGH + block.scored[a])
+            score.total -= 0.5 * weight * math.log(block.squares[a] + fine)
+    block.innovations[int(score.count) % len(block.innovations)] = error / deviation
     score.count += 1.0
+
+
+def fineness(rewards: FloatArray, arms: FloatArray) -> float:
+    """Return the deviation below which predictions of these rewards count as equally good."""
+    return _FINE * centre_and_scale(rewards, arms)[1]
 
 
 def last_innovations(block: Block) -> FloatArray:
@@ -264,7 +286,11 @@ class Model(abc.ABC):
     catch_up_kernel: ClassVar[Callable[..., None]]
     fitted_by: ClassVar[str] = ""  # the function of `identify` that needs the same kernels as a fit, where there is one
     watched: ClassVar[bool] = True  # whether its innovations raise alarms
-    handicap: ClassVar[float] = 0.0  # nats by which it has to lead the others to decide, where there are contexts
+
+    @property
+    def handicap(self) -> float:
+        """By how many nats the model has to lead the others to decide."""
+        return 0.0
 
     @property
     def early(self) -> bool:
@@ -319,7 +345,7 @@ class Model(abc.ABC):
         block = self.layout.new(**self.sizes())
         own = self.open(block)
         own.model.head.length, own.model.head.bonus = len(block), self.bonus
-        own.model.head.handicap, own.model.head.early = self.handicap if self.context_dim else 0.0, self.early
+        own.model.head.handicap, own.model.head.early = self.handicap, self.early
         self.fill(own)
         return block
 
@@ -335,6 +361,7 @@ class Model(abc.ABC):
         own, was = BLOCK.open(block), BLOCK.open(old)
         for name in ("head", "running", "alarm", "score"):
             getattr(own, name).numbers[:] = getattr(was, name).numbers
+        own.squares[:-1], own.scored[:-1] = was.squares, was.scored
         own.innovations[:] = was.innovations
         own.head.length, own.head.bonus = len(block), self.bonus
 

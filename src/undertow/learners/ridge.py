@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple, Self
 
 from undertow._checks import FloatArray
-from undertow.compiled import Layout, Record, inlined, kernel
+from undertow.compiled import Layout, Record, kernel
 from undertow.identify.table import centre_and_scale
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
 from undertow.learners.model import (
+    HANDICAP,
     Block,
     Fit,
     Model,
@@ -21,8 +22,9 @@ from undertow.learners.model import (
     Task,
     compile_catch_up,
     no_begin,
-    note_density,
+    note_error,
 )
+from undertow.learners.worth import worth
 from undertow.ridge import ridge_project, ridge_update
 
 __all__ = ["RIDGE_STEPS", "Ridge"]
@@ -75,22 +77,13 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     build_inputs(own.inputs, len(own.u), t, own.row[m:], own.Θ)
 
 
-@inlined
-def widening(t: int, k: int, plays: float) -> float:
-    """Return by which factor to widen a constant arm: √(¼ + ln(t / k n)), as in MOSS.
-
-    Audibert and Bubeck 2009; Degenne and Perchet 2016 for any horizon.
-    """
-    return math.sqrt(0.25 + math.log(max(t / (k * max(plays, 1.0)), 1.0)))
-
-
 @kernel
 def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
     """Write forecast, width and standard error of every arm, in the rewards' own units."""
     own = open_ridge(blocks, at)
     out, k, p, y = own.model, len(own.u), len(own.Θ), own.scratch[0]
-    mean, scale, constant = own.reward.mean, own.reward.scale, own.inputs.sizes.s == 0.0
-    noise = math.sqrt(own.errors.squares / own.errors.count)
+    mean, scale = own.reward.mean, own.reward.scale
+    noise = scale * scale * own.errors.squares / own.errors.count
     for a in range(k):
         ridge_project(own.W[a], own.Θ, y, p)
         expected = 0.0
@@ -98,10 +91,9 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
         for i in range(p):
             expected += own.u[a, i] * y[i]
             uncertainty += y[i] * y[i]
-        error = scale * noise * math.sqrt(uncertainty)
         out.forecast[a] = mean + scale * expected
-        out.width[a] = out.head.bonus * error * (widening(t, k, plays[a]) if constant else 1.0)
-        out.arm_error[a] = error
+        out.width[a] = out.head.bonus * worth(noise * uncertainty, noise, t + 1.0)
+        out.arm_error[a] = math.sqrt(noise * uncertainty)
 
 
 @kernel
@@ -125,7 +117,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
         variance += y[i] * y[i]
     if own.model.head.order > 0.0:
         deviation = math.sqrt(variance * errors.squares / errors.count)
-        note_density(own.model.score, own.model.innovations, e / deviation, deviation * scale, t + 1)
+        note_error(own.model, arm, e * scale, deviation * scale)
     errors.squares += e * e / variance
     errors.count += 1.0
     ridge_update(own.W[arm], own.u[arm], y, x, own.scratch[1], own.scratch[2])
@@ -156,9 +148,13 @@ class Ridge(Model):
     steps = RIDGE_STEPS
     catch_up_kernel = compile_catch_up(__name__, RIDGE_STEPS)
     watched: ClassVar[bool] = False
-    handicap: ClassVar[float] = 8.0
 
     memory: int = 5
+
+    @property
+    def handicap(self) -> float:
+        """By how many nats the model has to lead."""
+        return HANDICAP
 
     @property
     def name(self) -> str:

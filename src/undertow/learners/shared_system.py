@@ -31,6 +31,7 @@ from undertow.identify.system.vector import (
     to_system,
 )
 from undertow.learners.model import (
+    HANDICAP,
     Block,
     Fit,
     Model,
@@ -39,7 +40,7 @@ from undertow.learners.model import (
     compile_catch_up,
     no_played,
     no_see,
-    note_density,
+    note_error,
     watch,
 )
 from undertow.system import LinearGaussianSystem
@@ -171,8 +172,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
         C[m + arm, i] += X[0, i] * e / F
     V[d, d] -= last * last / F
     D[m + arm] += last * e / F
-    deviation = math.sqrt(F)
-    note_density(own.model.score, own.model.innovations, e / deviation, deviation * own.scale[m], t + 1)
+    note_error(own.model, arm, e * own.scale[m], math.sqrt(F) * own.scale[m])
     watch(own.model.alarm, e * e / F, t + 1)
 
 
@@ -211,6 +211,11 @@ class SharedSystem(Model):
     def name(self) -> str:
         """The model's name in reports."""
         return "shared system"
+
+    @property
+    def handicap(self) -> float:
+        """By how many nats the model has to lead: without contexts, it knows nothing that the levels do not."""
+        return 0.0 if self.context_dim else HANDICAP
 
     def growth(self, rounds: int) -> float:
         """Return by which factor the data grow until the next fit: early fits matter most, late ones cost most."""

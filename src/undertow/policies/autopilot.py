@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from undertow.errors import InvalidInputError
 from undertow.learners.candidate import Candidate, CandidateModel, WithCandidates
 from undertow.learners.judge import compile_learner
-from undertow.learners.levels import LEVELS_STEPS, Levels, expected_largest
+from undertow.learners.levels import LEVELS_STEPS, Levels
 from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
 from undertow.learners.ridge import RIDGE_STEPS, Ridge
@@ -18,7 +18,7 @@ from undertow.live.rounds import Timeline
 
 __all__ = ["Autopilot"]
 
-_SHARED_BONUS, _RIDGE_BONUS, _CONSTANT_BONUS = 2.0, 0.3, 1.0
+_SHARED_BONUS = 2.0  # of its own width; the others' is what exploring an arm is worth
 _ASKED = ("name", "forecast", "learn", "observe")  # of a candidate
 
 
@@ -60,9 +60,9 @@ class Autopilot(LearningPolicy):
         sizes = (self.arm_count, self._context_dim, self._feature_dim, self._turns.context_first)
         models = [
             SharedSystem(*sizes, _SHARED_BONUS),
-            Levels(*sizes, expected_largest(self.arm_count)),
-            Ridge(*sizes, _RIDGE_BONUS),
-            Ridge(*sizes, _CONSTANT_BONUS, memory=0),
+            Levels(*sizes, 1.0),
+            Ridge(*sizes, 1.0),
+            Ridge(*sizes, 1.0, memory=0),
             *(CandidateModel(*sizes, 0.0, candidate.name) for candidate in given),
         ]
         names = [model.name for model in models]

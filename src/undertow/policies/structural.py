@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from undertow import _checks
 from undertow.learners.judge import compile_learner
-from undertow.learners.levels import LEVELS_STEPS, Levels, expected_largest
+from undertow.learners.levels import LEVELS_STEPS, Levels
 from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
 from undertow.live import Claims, register
@@ -28,7 +28,7 @@ class StructuralKalman(LearningPolicy):
     feature_dim
         Number q of features given to `decide`.
     exploration
-        Factor of the width; "auto" is the expected maximum of k standard normal numbers.
+        Factor of the width, which is what exploring an arm is worth (`learners.worth`).
 
     Examples
     --------
@@ -42,10 +42,9 @@ class StructuralKalman(LearningPolicy):
     loop = compile_learner(__name__, "structural", [LEVELS_STEPS])
 
     feature_dim: int = 0
-    exploration: float | str = "auto"
+    exploration: float = 1.0
 
     def _make_models(self) -> Sequence[Model]:
-        given = _checks.auto_number("exploration", self.exploration)
-        bonus = expected_largest(self.arm_count) if given is None else given
+        bonus = _checks.number("exploration", self.exploration, least=0)
         first = self._turns.context_first
         return [Levels(self.arm_count, self._context_dim, self._feature_dim, first, bonus)]

@@ -6,7 +6,8 @@ c = (atanh φ, log V, log σ²), each has a Gaussian prior, and the fit maximise
 
     log p(rewards | c) − ½ Σ ((c_i − centre_i) / width_i)²
 
-by BFGS with the exact score. Intercepts and weights do not move: φ = 1, and width 0 marks what is held fixed.
+by BFGS with the exact score. Intercepts do not move: φ = 1, and width 0 marks what is held fixed. Weights may drift,
+and stand still where φ comes near 1. Rewards far from what the model forecasts count as `LIMIT` deviations away.
 """
 
 import math
@@ -26,6 +27,7 @@ from undertow.identify.levels.steps import (
     GROUPS,
     Hyper,
     levels_forecast,
+    levels_limit,
     levels_predict,
     levels_run,
     levels_size,
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 HYPERS = len(Hyper.names)
-_COLD_EVALUATIONS = 60
+_COLD_EVALUATIONS, _AGAIN_EVALUATIONS = 60, 20  # at first, and once gross rewards are known
 _SECOND_START = 50  # rounds from which a fast level that changes sign every round is tried as well
 _MOST_BYTES = 4e9  # of a covariance; some are needed
 _TOLERANCE = 3e-3  # nats that the next step promises: closer hyper-parameters decide no better
@@ -56,8 +58,8 @@ _PRIOR = {  # the centre of each, and the width around it on the scale on which 
     "slow_persistence": (0.998, 0.7),
     "fast_persistence": (0.73, 0.8),
     "intercept_persistence": (1.0, 0.0),
-    "weight_persistence": (1.0, 0.0),
-    "shared_weight_persistence": (1.0, 0.0),
+    "weight_persistence": (0.9995, 0.8),
+    "shared_weight_persistence": (0.9995, 0.8),
     "shared_variance": (0.2, 1.5),
     "slow_variance": (0.2, 1.5),
     "fast_variance": (0.2, 1.5),
@@ -89,6 +91,8 @@ class LevelsModel(NamedTuple):
     shared_persistence: float
     slow_persistence: float
     fast_persistence: float
+    weight_persistence: float
+    shared_weight_persistence: float
     shared_variance: float
     slow_variance: float
     fast_variance: float
@@ -102,9 +106,10 @@ def levels_model(hyper: FloatArray, scale: float) -> LevelsModel:
     """Return packed hyper-parameters of standardised rewards in the units of rewards with a given scale."""
     own, unit = Hyper(hyper, 0), scale**2
     persistences = own.shared_persistence, own.slow_persistence, own.fast_persistence
+    drifts = own.weight_persistence, own.shared_weight_persistence
     levels = own.shared_variance * unit, own.slow_variance * unit, own.fast_variance * unit
     weights = own.intercept_variance * unit, own.weight_variance * unit, own.shared_weight_variance * unit
-    return LevelsModel(*persistences, *levels, *weights, own.reward_noise * unit)
+    return LevelsModel(*persistences, *drifts, *levels, *weights, own.reward_noise * unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +123,13 @@ class FittedLevels:
     ----------
     shared_persistence, slow_persistence, fast_persistence
         φ of the level shared by all arms and of the two levels of each arm; −1 < φ < 1.
+    weight_persistence, shared_weight_persistence
+        φ of the weights on features, near 1 where they stand still.
     shared_variance, slow_variance, fast_variance
         V of these levels.
     intercept_variance, weight_variance, shared_weight_variance
-        Prior variance of an arm's constant, of its own weight on a feature, and of the weight that all arms share;
-        for features scaled to deviation 1.
+        V of an arm's constant, of its own weight on a feature, and of the weight that all arms share; for features
+        scaled to deviation 1.
     reward_noise
         σ².
     log_likelihood
@@ -134,12 +141,14 @@ class FittedLevels:
     arm_count
         k.
     innovations
-        Reward minus its forecast, standardised, (n,); NaN where no reward was seen.
+        Reward minus its forecast, standardised, (n,); NaN where no reward was seen. Those beyond ±4 were fitted as ±4.
     """
 
     shared_persistence: float
     slow_persistence: float
     fast_persistence: float
+    weight_persistence: float
+    shared_weight_persistence: float
     shared_variance: float
     slow_variance: float
     fast_variance: float
@@ -230,6 +239,10 @@ def fit_levels(
         used += second[3]
         if second[1] > objective:
             hyper, objective, log_likelihood, _ = second
+    limited = table.copy()
+    levels_limit(limited, hyper, k, q)
+    hyper, objective, log_likelihood, more = optimise_levels(limited, k, q, hyper, _AGAIN_EVALUATIONS)
+    used += more
     if not math.isfinite(objective):
         raise InvalidInputError("rewards: no levels with a finite likelihood were found for this log")
     z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(n)

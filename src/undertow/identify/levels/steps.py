@@ -36,6 +36,7 @@ __all__ = [
     "features_of",
     "levels_condition",
     "levels_forecast",
+    "levels_limit",
     "levels_predict",
     "levels_run",
     "levels_size",
@@ -45,6 +46,7 @@ __all__ = [
     "spread",
 ]
 
+LIMIT = 4.0  # standard deviations; what lies further from its forecast says no more than that
 TINY = 1e-100  # covariances with what was not seen for long are dropped before they become denormal numbers, slow ones
 
 
@@ -90,7 +92,8 @@ def levels_size(k: int, q: int) -> int:
 def moving_entries(hyper: FloatArray, k: int, q: int) -> int:
     """Return how many entries lead the state up to the last one that moves: levels alone, unless weights drift."""
     φ = Groups(hyper, 0)
-    return levels_size(k, q) if φ.intercept < 1.0 or φ.weight < 1.0 or φ.shared_weight < 1.0 else 1 + 2 * k
+    drift = φ.intercept < 1.0 or (q > 0 and (φ.weight < 1.0 or φ.shared_weight < 1.0))
+    return levels_size(k, q) if drift else 1 + 2 * k
 
 
 @inlined
@@ -255,8 +258,9 @@ def levels_condition(
 ) -> tuple[float, float, float]:
     """Condition on reward x of arm a under features u; return its log density, standardised innovation and deviation.
 
-    With e = x − h'ẑ, s = h'Ph + σ² and v = Ph/√s: ẑ ← ẑ + v e/√s, P ← P − vv', which is exactly symmetric.
-    `scratch` (D,) or longer is overwritten with v.
+    With e = x − h'ẑ, s = h'Ph + σ² and v = Ph/√s: ẑ ← ẑ + v e/√s, P ← P − vv', which is exactly symmetric. In the first
+    of them |e/√s| is at most `LIMIT`, so that a single gross reward cannot carry the levels away. `scratch` (D,) or
+    longer is overwritten with v.
     """
     D = len(z)
     v = scratch
@@ -266,9 +270,10 @@ def levels_condition(
     innovation = (x - dot(z, u, a, k, q)) / root
     for i in range(D):
         v[i] /= root
+    step = min(max(innovation, -LIMIT), LIMIT)
     for i in range(D):
         v_i = v[i]
-        z[i] += v_i * innovation
+        z[i] += v_i * step
         for j in range(D):
             P[i, j] -= v_i * v[j]
     return -0.5 * (math.log(2.0 * math.pi * s) + innovation * innovation), innovation, root
@@ -304,3 +309,22 @@ def levels_run(
         if len(innovations) > 0:
             innovations[t] = innovation
     return log_likelihood
+
+
+@kernel
+def levels_limit(table: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
+    """Bring rewards of a table, in place, to within `LIMIT` deviations of what the filter forecasts from those before.
+
+    A likelihood of Gaussian noise, which fits maximise, would make the noise larger for a few gross ones.
+    """
+    D = levels_size(k, q)
+    z, P, scratch = np.empty(D), np.empty((D, D)), np.empty(2 * D)
+    levels_start(z, P, hyper, k, q)
+    for t in range(len(table)):
+        if t > 0:
+            levels_predict(z, P, hyper, k, q, scratch)
+        a, x = int(table[t, 0]), table[t, 1]
+        if a >= 0 and not np.isnan(x):
+            u = features_of(table, t, q)
+            _, innovation, root = levels_condition(z, P, hyper, k, q, u, a, x, scratch)
+            table[t, 1] = x - root * (innovation - min(max(innovation, -LIMIT), LIMIT))
