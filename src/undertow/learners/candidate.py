@@ -119,9 +119,26 @@ class WithCandidates(Timeline):
         self.first = len(learner.models) - len(self.candidates)  # of their blocks
         self.expected: dict[int, list[tuple[float, float]]] = {}
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+    def decides_in_one_step(self) -> bool:
+        """Say no: candidates forecast before a decision."""
+        return False
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Say no: candidates learn before the learner does."""
+        return False
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return what the learner keeps, and what was expected; a candidate cannot be put back."""
+        return self.learner.keep(round), self.expected.copy()
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        learner, self.expected = kept
+        self.learner.put_back(learner)
+
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
         """Prepare a round and, before a choice, have every candidate forecast."""
-        self.learner.prepare(oldest, choice=choice)
+        self.learner.prepare(oldest, choice=choice, one_step=one_step)
         if choice:
             self._ask(self.learner.blocks)
 
@@ -139,10 +156,16 @@ class WithCandidates(Timeline):
     def decided(self, arm: int) -> None:
         """Remember what was expected of the arm that is played."""
         self.learner.decided(arm)
+        if arm < 0:
+            return
         t, blocks = self.player.rounds - 1, self.learner.blocks[self.first :]
         self.expected[t] = [(float(own.model.forecast[arm]), float(own.deviation[arm])) for own in blocks]
         while next(iter(self.expected)) < t - self.learner.max_delay:
             del self.expected[next(iter(self.expected))]
+
+    def report(self) -> None:
+        """Warn of fits that failed."""
+        self.learner.report()
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
         """Pass a reward to every candidate, and score its forecast."""
@@ -164,6 +187,10 @@ class WithCandidates(Timeline):
         for candidate in self.candidates:
             candidate.observe(self.player.context.copy())
         self.learner.observe()
+
+    def observed(self) -> None:
+        """File a context."""
+        self.learner.observed()
 
     def lead_through_log(self) -> None:
         """Lead the candidates through the rounds of the log, as if they had been there."""

@@ -21,12 +21,15 @@ __all__ = ["BackgroundFits", "attempt"]
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 
 
-def attempt(make: Callable[[], Fit]) -> Fit | Exception:
+FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
+
+
+def attempt(make: Callable[[], Fit], failures: tuple[type[Exception], ...] = FAILURES) -> Fit | Exception:
     """Make a fit, or return why it failed: the policy then continues with the model it has."""
     ahead.finish()
     try:
         return make()
-    except Exception as error:
+    except failures as error:
         return error
 
 
@@ -47,8 +50,6 @@ class BackgroundFits:
         """Make a fit on the thread; where it is made already, have it hear of rewards that have come since."""
         answer: list[Fit | Exception] = []
         model, task = self.models[number], self._amended(task)
-        self.under_way[number] = (task, answer)
-        self.outdated.discard(number)
         if self._worker is None or not self._worker.here:
             self._worker = Worker(self)
 
@@ -63,7 +64,25 @@ class BackgroundFits:
             return made._replace(block=block)
 
         make = fitted if made is None else partial(filtered, made)
-        self._worker.tasks.put(lambda: answer.append(attempt(make)))
+        self._worker.tasks.put(lambda: answer.append(attempt(make, (Exception,))))
+        self.under_way[number] = (task, answer)  # last: what is said to be under way has to be
+        self.outdated.discard(number)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do before a decision."""
+        if not self.under_way:
+            return True
+        here = self._worker is not None and self._worker.here
+        return here and not any(answer for _, answer in self.under_way.values())
+
+    def keep(self) -> Any:
+        """Return what `put_back` needs to undo all that comes after."""
+        return self.under_way.copy(), self.outdated.copy(), self._led.copy()
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.under_way, self.outdated, self._led = kept
 
     def start_again(self) -> None:
         """Start those fits again whose thread answers another policy, or has not followed into a forked process."""
@@ -103,6 +122,7 @@ class BackgroundFits:
         end = min(begin + _SLICE, last)
         if end > begin:
             self.log.open(end - 1)
+            block = block.copy()
             self.models[number].catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, begin, end))
             self._led[number] = (end, block)
         return end >= last

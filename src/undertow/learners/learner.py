@@ -55,8 +55,9 @@ class Learner(Timeline):
         self.checkpoints: deque[tuple[int, FloatArray]] = deque()
         self.spacing = max(_SPACING, math.ceil(max_delay * player.state.nbytes / _MOST_BYTES))
         self.records: deque[FitRecord] = deque(maxlen=50)
+        self.warnings: list[str] = []
         self.fits = BackgroundFits(self.models, self.log)
-        self.latest = 0  # how many rounds late rewards have been lately
+        self.latest = self.now_latest = 0  # how many rounds late rewards have been lately, and with the one that comes
         self.blocks = self.open_blocks(player.state)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,8 +86,15 @@ class Learner(Timeline):
 
     # Fits
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+    def decides_in_one_step(self) -> bool:
+        """Whether no fit is ready, and no state to be remembered."""
+        last = self.checkpoints[-1][0] if self.checkpoints else -math.inf
+        return self.player.rounds - last < self.spacing and self.fits.idle
+
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
         """Swap in the fits that are ready, and remember a state now and then for late rewards to go back to."""
+        if one_step:
+            return
         t = self.player.rounds
         if self.fits.under_way:
             for number, task, answer in self.fits.ready(t, self.latest):
@@ -130,8 +138,8 @@ class Learner(Timeline):
         if isinstance(answer, Exception):
             block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
             self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
-            message = f"the fit of the {model.name} at round {task.round} failed ({answer!r}); the old model continues"
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            failed = f"the fit of the {model.name} at round {task.round} failed ({answer!r}); the old model continues"
+            self.warnings = [*self.warnings, failed]
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self.records.append(FitRecord(model.name, task.round, *found, None))
@@ -151,6 +159,12 @@ class Learner(Timeline):
         self.checkpoints.clear()
         self.checkpoints.append((self.player.rounds, self.player.state.copy()))
 
+    def report(self) -> None:
+        """Warn of fits that failed."""
+        messages, self.warnings = self.warnings, []
+        for message in messages:
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         now = self.player.rounds
         self.log.open(max(now, seen) - 1)
@@ -169,16 +183,17 @@ class Learner(Timeline):
 
     def decided(self, arm: int) -> None:
         """File the choice of the last round."""
+        if arm < 0:
+            return
         row, log = self.log.row(self.player.rounds - 1), self.log
         row[log.arm] = arm
         if log.feature_dim:
             row[log.context_dim : log.arm] = self.player.features
 
-    def observe(self) -> None:
-        """File a context, and take it in."""
+    def observed(self) -> None:
+        """File a context."""
         number = self.player.rounds - (not self.turns.context_first)
         self.log.row(number)[: self.log.context_dim] = self.player.context
-        self.player.observe()
 
     def require_recent(self, age: int) -> None:
         """Refuse a reward that comes too late."""
@@ -188,14 +203,35 @@ class Learner(Timeline):
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
         """File a reward and take it in: at once, or at its own round."""
         self.require_recent(age)
-        then, now = waiting.round, self.player.rounds
-        self.log.row(then)[self.log.reward] = reward
-        self.latest = max(self.latest - 1, age)
-        self.fits.note_reward(then)
-        if age == 0 and self.turns.contexts_seen(now) <= now:  # no context of the next round has come
-            self.player.learn(waiting.memory, waiting.arm, reward, 0)
+        self.now_latest = max(self.latest - 1, age)
+        if self.learns_in_one_step(waiting, age):
+            super().learn(waiting, reward, 0)
         else:
-            self._filter_again(then)
+            self.learned(waiting, reward)
+            self._filter_again(waiting.round)
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Whether a reward is of the last round, and no context of the next one has come."""
+        now = self.player.rounds
+        return age == 0 and self.turns.contexts_seen(now) <= now
+
+    def learned(self, waiting: Waiting, reward: float) -> None:
+        """File a reward."""
+        self.log.row(waiting.round)[self.log.reward] = reward
+        self.fits.note_reward(waiting.round)
+        self.latest = self.now_latest
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return the rounds that states are remembered of, the fits and the log, of which nothing is copied."""
+        told = (self.records.copy(), self.warnings, self.latest)
+        return self.checkpoints.copy(), told, self.fits.keep(), self.log.mark(round)
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.checkpoints, told, fits, log = kept
+        self.records, self.warnings, self.latest = told
+        self.fits.put_back(fits)
+        self.log.go_back(log)
 
     def _filter_again(self, then: int) -> None:
         """Go back to a state before round `then`, and from there through the log once more."""
@@ -205,6 +241,7 @@ class Learner(Timeline):
             self.checkpoints.pop()
         begin, state = self.checkpoints[-1]
         if begin > then:  # a fit has been made since: its belief is to hold the reward, too
+            state = state.copy()
             blocks = player.loop.layout.open(state).blocks
             for number, model in enumerate(self.models):
                 block = self.block(number, state)
@@ -213,6 +250,7 @@ class Learner(Timeline):
                 if first:
                     rows, span = self.log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
                     model.catch_up(blocks, self.places[number], rows, span)
+            self.checkpoints[-1] = (begin, state)
         own = player.own
         lasting = (own.common.closed, own.plays, own.learner.numbers)
         lasting += tuple(self._common(number).running.numbers for number in range(len(self.models)))

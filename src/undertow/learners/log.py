@@ -1,6 +1,7 @@
 """What a learner remembers of the rounds behind it, in bounded memory."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +32,23 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            self._rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
-            self._rows[: len(kept)] = kept
-            self.begin = first
+            rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
+            rows[: len(kept)] = kept
+            self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
+
+    def mark(self, number: int | None) -> Any:
+        """Return what `go_back` needs to undo all that comes after; of rounds so far, only one may change."""
+        row = None if number is None else self.rows(number, number + 1).copy()
+        return self._rows, self.begin, self.end, number, row
+
+    def go_back(self, mark: Any) -> None:
+        """Be again as when `mark` was called."""
+        self._rows, self.begin, self.end, number, row = mark
+        end = self.end - self.begin
+        self._rows[end:] = self._blank(len(self._rows) - end)
+        if number is not None:
+            self.rows(number, number + 1)[:] = row
 
     def _blank(self, count: int) -> FloatArray:
         """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""

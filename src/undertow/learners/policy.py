@@ -20,6 +20,7 @@ from undertow.learners.model import Model
 from undertow.learners.report import Health, ModelInUse, health_of, models_in_use
 from undertow.live import ContextPolicy
 from undertow.live.rounds import Timeline
+from undertow.live.whole import Kept, insist
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["LearningPolicy"]
@@ -146,8 +147,13 @@ class LearningPolicy(ContextPolicy):
             x = x if self._columns.units is None else self._columns.units.rewards(x)
             rows = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])
             seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
-            self._learner.warm_start(rows, n, seed)
-            self._note_past()
+            kept = Kept.of(self.parts)
+            try:
+                self._learner.warm_start(rows, n, seed)
+                self._note_past()
+            except BaseException:
+                insist(kept.put_back)
+                raise
 
     def _note_past(self) -> None:
         """Take note of the rounds of a warm start, which are in the log."""

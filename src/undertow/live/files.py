@@ -108,9 +108,9 @@ def _restore(policy: LivePolicy, header: dict[str, Any], arrays: dict[str, npt.N
     player, columns, streams, turns, pending, timeline = policy.parts
     timeline.check(arrays["state"])
     player.state[:] = arrays["state"]
-    streams.restore(header["random"])
     turns.due = _checks.choice("due", header["due"], ("decide", "observe") if turns.context_dim else ("decide",))
     pending.made = _checks.integer("decisions", header["decisions"], least=0)
+    streams.restore(header["random"], pending.made)
     pending.forgotten = _checks.integer("forgotten", header["forgotten"], least=-1)
     pending.restore(arrays, len(player.common.memory), policy.arm_count)
     columns.restore(arrays)

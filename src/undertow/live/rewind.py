@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ def too_late(age: int, most: int) -> UnknownDecisionError:
     )
 
 
-@dataclass
-class _Round:
+class _Round(NamedTuple):
     """A round that may have to be filtered again: the state before it, and what was seen in it."""
 
     before: FloatArray
@@ -40,37 +39,67 @@ class Rewinding(Timeline):
         self.turns, self.max_delay = turns, max_delay
         self.rounds: dict[int, _Round] = {}
         self.oldest = 0
+        self.before = np.empty(0)  # the state at the beginning of the round that is to be remembered
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
         """Remember where the round begins."""
         self.oldest = oldest
         if not self.turns.context_first:
-            self._open_round()
+            self.before = self.player.state.copy()
 
-    def _open_round(self) -> None:
-        t = self.player.rounds
+    def decided(self, arm: int) -> None:
+        """Remember the round."""
+        if not self.turns.context_first:
+            self._open_round(self.player.rounds - 1, _Round(self.before))
+
+    def _open_round(self, t: int, entry: _Round) -> None:
         for number in list(self.rounds):
             if number >= max(min(self.oldest, t), t - self.max_delay - 1):  # context first: t − 1 is still the last
                 break
             del self.rounds[number]
-        self.rounds[t] = _Round(self.player.state.copy())
+        self.rounds[t] = entry
 
     def observe(self) -> None:
         """Take in a context, and remember it."""
         if self.turns.context_first:
-            self._open_round()
-        next(reversed(self.rounds.values())).context = self.player.context.copy()
-        self.player.observe()
+            self.before = self.player.state.copy()
+        super().observe()
+
+    def observed(self) -> None:
+        """Remember the context."""
+        context = self.player.context.copy()
+        if self.turns.context_first:
+            self._open_round(self.player.rounds, _Round(self.before, context))
+        else:
+            last = next(reversed(self.rounds))
+            self.rounds[last] = self.rounds[last]._replace(context=context)
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Whether a reward is of the last round."""
+        return waiting.round == next(reversed(self.rounds), None)
+
+    def learned(self, waiting: Waiting, reward: float) -> None:
+        """Remember the reward."""
+        then = waiting.round
+        self.rounds[then] = self.rounds[then]._replace(arm=waiting.arm, reward=reward)
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return the rounds that are remembered."""
+        return self.rounds.copy()
+
+    def put_back(self, kept: Any) -> None:
+        """Remember them again."""
+        self.rounds = kept
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
         """Apply a reward at its own round, and filter again what came since."""
         then = waiting.round
         if age > self.max_delay or then not in self.rounds:
             raise too_late(age, self.max_delay)
-        self.rounds[then].arm, self.rounds[then].reward = waiting.arm, reward
-        if then == next(reversed(self.rounds)):
-            self.player.learn(waiting.memory, waiting.arm, reward, 0)
+        if self.learns_in_one_step(waiting, age):
+            super().learn(waiting, reward, 0)
             return
+        self.learned(waiting, reward)
         player, begun, first = self.player, self.player.rounds, self.turns.context_first
         closed = player.common.closed.copy()
         player.state[:] = self.rounds[then].before
@@ -78,7 +107,7 @@ class Rewinding(Timeline):
             if number < then:
                 continue
             if number > then:  # what this round begins with has changed
-                seen.before = player.state.copy()
+                self.rounds[number] = seen._replace(before=player.state.copy())
             if first:
                 self._see_again(seen)
             if number < begun:

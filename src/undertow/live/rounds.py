@@ -34,15 +34,13 @@ class Pending:
         self.forgotten = -1  # the youngest decision that was dropped
         self.waiting: dict[int, Waiting] = {}
 
-    def add(self, round: int, arm: int, memory: FloatArray) -> int:
-        """Have a decision wait, and return its number."""
-        number = self.made
+    def add(self, number: int, round: int, arm: int, memory: FloatArray) -> None:
+        """Have a decision wait; a second time, it changes nothing."""
         self.made = number + 1
         self.waiting[number] = Waiting(round, arm, memory)
         if len(self.waiting) > self.most:
             self.forgotten = next(iter(self.waiting))
             del self.waiting[self.forgotten]
-        return number
 
     def find(self, decision: Decision | int, names: Sequence[str]) -> tuple[int, Waiting]:
         """Return the number of a decision, given as such or by its number, and what waits for its reward."""
@@ -63,6 +61,14 @@ class Pending:
     def oldest(self, otherwise: int) -> int:
         """Return the round of the oldest decision that waits."""
         return next(iter(self.waiting.values())).round if self.waiting else otherwise
+
+    def keep(self) -> Any:
+        """Return what `put_back` needs where no decision was added or learned since."""
+        return self.made, self.forgotten, self.waiting
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.made, self.forgotten, self.waiting = kept
 
     def change_memories(self, change: Callable[[FloatArray], FloatArray]) -> None:
         """Replace what learning will need, where units or inputs have changed."""
@@ -162,28 +168,60 @@ class Turns:
 
 
 class Timeline:
-    """How rewards and contexts reach a policy's state; here, at once."""
+    """How rewards and contexts reach a policy's state; here, at once.
+
+    A call is done in one step of the player, and what is then filed (`decided`, `learned`, `observed`) may be filed
+    twice; or everything that it changes can be put back (`keep`). See `undertow.live.whole`.
+    """
 
     def __init__(self, player: Player) -> None:
         self.player = player
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
-        """Prepare a round, in which a choice is made or not; rewards from round `oldest` on may still come."""
+    def decides_in_one_step(self) -> bool:
+        """Whether nothing changes before the next round is decided."""
+        return True
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Whether a reward that comes `age` rounds after its decision takes one step."""
+        return True
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return what `put_back` needs to undo all that comes after, at most the reward of one round among it."""
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called; the state has been put back."""
+
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
+        """Prepare a round, in which a choice is made or not; rewards from round `oldest` on may still come.
+
+        With `one_step`, nothing may change that would have to be put back.
+        """
 
     def attend(self) -> None:
         """Do what the policy asked for when it answered −1 instead of an arm, so that it can decide."""
         raise NotImplementedError("a policy of this kind always decides")
 
     def decided(self, arm: int) -> None:
-        """Take note of the choice of the last round."""
+        """Take note of the choice of the last round, −1 where it passed without one."""
+
+    def report(self) -> None:
+        """Warn of what went wrong before a decision that has now been made."""
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
         """Take in a reward that comes `age` rounds after its decision."""
         self.player.learn(waiting.memory, waiting.arm, reward, age)
+        self.learned(waiting, reward)
+
+    def learned(self, waiting: Waiting, reward: float) -> None:
+        """Take note of a reward."""
 
     def observe(self) -> None:
         """Take in the context that the player holds."""
         self.player.observe()
+        self.observed()
+
+    def observed(self) -> None:
+        """Take note of the context that the player holds."""
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
         """Take note of steps that were played in one go: rows of a block, and the arms chosen."""

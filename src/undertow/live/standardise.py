@@ -10,7 +10,7 @@ first input is the constant 1. Only the ridge λI is that of the new units.
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +120,14 @@ class StandardisedColumns(Columns):
         old, self.units, self.pause = self.units, self.moments.units(minimise=self.minimise), 2 * rounds
         m, q = self.context_dim, self.feature_dim
         return Change.between(old, self.units, m=m, q=q, window=window, arms=arms, lags=lags)
+
+    def keep(self) -> Any:
+        """Return what `put_back` needs."""
+        return self.units, self.pause, self.moments.rows.copy()
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.units, self.pause, self.moments.rows[:] = kept
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return moments, units and when they change next."""

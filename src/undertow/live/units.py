@@ -5,7 +5,7 @@ All data pass through the units on their way in, and forecasts on their way out;
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,12 @@ class Columns:
 
     def note(self, **columns: FloatArray | float) -> None:
         """Take note of values in their own units: context, features or reward, one row each."""
+
+    def keep(self) -> Any:
+        """Return what `put_back` needs to undo all that comes after."""
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what a save file keeps."""
