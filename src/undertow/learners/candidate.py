@@ -5,7 +5,7 @@ decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot wit
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -20,6 +20,7 @@ from undertow.learners.learner import Learner
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_density
 from undertow.live.decision import Why
 from undertow.live.rounds import Timeline, Waiting
+from undertow.live.saved import Saved
 
 __all__ = ["Candidate", "CandidateForecast", "CandidateModel", "WithCandidates"]
 
@@ -220,6 +221,10 @@ class WithCandidates(Timeline):
     def arrays(self) -> dict[str, FloatArray]:
         """Refuse: the state of a candidate is not ours to save."""
         raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot be saved")
+
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what the learner keeps."""
+        return self.learner.saved(names, rounds)
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what the learner kept."""

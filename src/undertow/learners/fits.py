@@ -4,7 +4,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
+from undertow.live.saved import COUNT, Saved
 
 __all__ = ["BackgroundFits", "attempt"]
 
@@ -146,6 +147,16 @@ class BackgroundFits:
             arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = self._amended(task).rows, task.block
         return arrays
 
+    def saved(self, names: Collection[str]) -> dict[str, Saved]:
+        """Return what `arrays` may be, where these names are there."""
+        expected = {}
+        for number, model in enumerate(self.models):
+            if f"task_{number}" in names:
+                expected[f"task_{number}"] = Saved((5,), 0, COUNT - 1, whole=True)
+                expected[f"task_{number}_rows"] = self.log.saved(f"rows {number}")
+                expected[f"task_{number}_block"] = Saved((model.length,), missing=True)
+        return expected
+
     def restore(self, arrays: Mapping[str, FloatArray], now: int) -> None:
         """Take back what `arrays` returned."""
         for number, model in enumerate(self.models):
@@ -153,9 +164,10 @@ class BackgroundFits:
                 continue
             t, begin, *seed = (int(value) for value in arrays[f"task_{number}"])
             rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
-            if not 0 <= begin <= t <= now or rows.shape != (t - begin, self.log.reward + 1):
+            if not begin <= t <= now or len(rows) != t - begin:
                 raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
-            model.layout.check(block, model.sizes())
+            self.log.check(rows, model.arms)
+            model.layout.check(block, model.sizes(), model.block())
             self.start(number, Task(t, begin, rows, block, tuple(seed)))
 
 

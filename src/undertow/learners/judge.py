@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, spliced
+from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
 from undertow.learners.model import Block, ModelHead, Steps, open_block
@@ -33,7 +33,7 @@ class LearnerHead(Record):
 
     start: float  # rounds of start-up
     context_first: float
-    seed: float  # of the fits
+    seed: Annotated[float, Index("2**53")]  # of the fits
     leader: float  # where the block of the model that made the last decision begins; −1 in start-up
     lead: float  # by how many nats it led
 
@@ -44,7 +44,7 @@ class LearnerState(NamedTuple):
     common: Common
     sizes: LearnerSizes
     learner: LearnerHead
-    plays: Annotated[FloatArray, "k"]
+    plays: Annotated[FloatArray, "k", Within(0.0, 2.0**53)]
     blocks: Annotated[FloatArray, "n"]
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -23,10 +23,11 @@ from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, attempt
 from undertow.learners.log import RoundLog
 from undertow.learners.model import Block, Fit, Model, Span, Task
-from undertow.learners.report import FitRecord
+from undertow.learners.report import FitRecord, read_records
 from undertow.live.decision import Why
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
+from undertow.live.saved import COUNT, Saved
 
 __all__ = ["Learner"]
 
@@ -224,12 +225,11 @@ class Learner(Timeline):
     def keep(self, round: int | None = None) -> Any:
         """Return the rounds that states are remembered of, the fits and the log, of which nothing is copied."""
         told = (self.records.copy(), self.warnings, self.latest)
-        return self.checkpoints.copy(), told, self.fits.keep(), self.log.mark(round)
+        return told, self.checkpoints.copy(), self.fits.keep(), self.log.mark(round)
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
-        self.checkpoints, told, fits, log = kept
-        self.records, self.warnings, self.latest = told
+        (self.records, self.warnings, self.latest), self.checkpoints, fits, log = kept
         self.fits.put_back(fits)
         self.log.go_back(log)
 
@@ -252,8 +252,8 @@ class Learner(Timeline):
                     model.catch_up(blocks, self.places[number], rows, span)
             self.checkpoints[-1] = (begin, state)
         own = player.own
-        lasting = (own.common.closed, own.plays, own.learner.numbers)
-        lasting += tuple(self._common(number).running.numbers for number in range(len(self.models)))
+        running = (self._common(number).running.numbers for number in range(len(self.models)))
+        lasting = (own.common.closed, own.plays, own.learner.numbers, *running)
         kept = [part.copy() for part in lasting]
         player.state[:] = state
         own.common.head.rounds = now
@@ -284,8 +284,7 @@ class Learner(Timeline):
         own.common.head.rounds, own.learner.seed = rounds, seed
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
-        for number in range(len(self.models)):
-            running = self._common(number).running
+        for running in (self._common(number).running for number in range(len(self.models))):
             if running.next_fit < math.inf:  # a candidate fits itself
                 running.next_fit = min(running.next_fit, max(rounds, own.learner.start))
 
@@ -347,9 +346,7 @@ class Learner(Timeline):
         """Refuse what is no state of this learner, or in which a model's block is not one."""
         super().check(state)
         for number, model in enumerate(self.models):
-            model.layout.check(self.block(number, state), model.sizes())
-            if model.layout.open(self.block(number, state)).model.head.length != model.length:
-                raise InvalidInputError(f"state: expected {model.length} numbers of the {model.name}")
+            model.layout.check(self.block(number, state), model.sizes(), self.block(number))
         leader = self.player.loop.layout.open(state).learner.leader
         if leader not in (-1, *self.places):
             raise InvalidInputError(f"state: expected the place of a model as its leader, got {leader:g}")
@@ -366,23 +363,35 @@ class Learner(Timeline):
             "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
         } | self.fits.arrays()
 
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds; fits are under way in the background only."""
+        return {
+            "log_begin": Saved((1,), 0, rounds, whole=True),
+            "log_room": Saved((1,), 1, COUNT, whole=True),
+            "log_rows": self.log.saved("log"),
+            "checkpoint_rounds": Saved(("checkpoints",), 0, rounds, whole=True, rising=True),
+            "checkpoint_states": Saved(("checkpoints", len(self.player.state)), missing=True),
+            "fit_records": Saved(("records",), 0, 255, whole=True),
+        } | (self.fits.saved(names) if self.refit == "background" else {})
+
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        begin, room, rows = int(arrays["log_begin"][0]), int(arrays["log_room"][0]), arrays["log_rows"]
+        begin, room, rows = int(arrays["log_begin"].item()), int(arrays["log_room"].item()), arrays["log_rows"]
         rounds, states, now = arrays["checkpoint_rounds"], arrays["checkpoint_states"], self.player.rounds
-        widths = rows.ndim == 2 and rows.shape[1] == self.log.reward + 1
-        if not widths or begin < 0 or not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
+        if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
             raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
-        if len(states) != len(rounds):
-            raise InvalidInputError(f"checkpoints: expected {len(rounds)} states, got shape {states.shape}")
-        if not len(rows) <= room <= max(2 * self.log.keep, self.log.room):
+        if not len(rows) <= room <= max(2 * len(rows), self.log.room):
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
+        if len(arrays["pending_ids"]) and not len(rounds):
+            raise InvalidInputError("checkpoint_rounds: expected a state for rewards to go back to")
+        if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
+            raise InvalidInputError("state: expected a task for every fit that is under way")
+        self.log.check(rows, len(self.player.rewards))
         for state in states:
             self.check(state)
         self.log.restore(begin, rows, room)
         self.checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
-        records = json.loads(arrays["fit_records"].astype(np.uint8).tobytes().decode())
-        self.records.extend(FitRecord(*record) for record in records)
+        self.records.extend(read_records(arrays["fit_records"].astype(np.uint8).tobytes()))
         self.fits.restore(arrays, now)
 
 

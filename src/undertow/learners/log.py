@@ -9,6 +9,7 @@ import numpy.typing as npt
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
+from undertow.live.saved import MEASURED, Saved
 
 __all__ = ["RoundLog", "arms_played"]
 
@@ -70,6 +71,16 @@ class RoundLog:
     def room(self) -> int:
         """How many rows there is room for; when they are full, the oldest are dropped."""
         return len(self._rows)
+
+    def saved(self, length: str) -> Saved:
+        """Return what rows may be; their arms have bounds of their own, see `check`."""
+        return Saved((length, self.reward + 1), *MEASURED, missing=True)
+
+    def check(self, rows: FloatArray, arms: int) -> None:
+        """Refuse rows in which a played arm is none of so many, or a feature is missing."""
+        played, features = rows[:, self.arm], rows[:, self.context_dim : self.arm]
+        if not Saved(("n",), -1, arms - 1, whole=True).holds(played) or np.isnan(features[played >= 0]).any():
+            raise InvalidInputError(f"log: expected arms from -1 to {arms - 1}, and their features")
 
     def restore(self, begin: int, rows: FloatArray, room: int) -> None:
         """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""

@@ -1,16 +1,16 @@
 """Late rewards of Kalman filters: applied at their own round, and what came since is filtered again."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live.rounds import Timeline, Turns, Waiting
+from undertow.live.saved import MEASURED, Saved
 
 __all__ = ["Rewinding", "too_late"]
 
@@ -138,17 +138,31 @@ class Rewinding(Timeline):
             "round_rewards": np.array([r.reward for r in rounds]),
         }
 
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds."""
+        player = self.player
+        return {
+            "round_numbers": Saved(("rounds",), 0, rounds, whole=True, rising=True),
+            "round_states": Saved(("rounds", len(player.state)), missing=True),
+            "round_observed": Saved(("rounds",), 0, 1, whole=True),
+            "round_contexts": Saved(("rounds", len(player.context)), *MEASURED, missing=True),
+            "round_arms": Saved(("rounds",), -1, len(player.rewards) - 1, whole=True),
+            "round_rewards": Saved(("rounds",), *MEASURED, missing=True),
+        }
+
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        n, m, k = len(arrays["round_numbers"]), len(self.player.context), len(self.player.rewards)
-        contexts = _checks.array("round_contexts", arrays["round_contexts"], (n, m), missing=True)
-        states = _checks.array("round_states", arrays["round_states"], (n, len(self.player.state)), missing=True)
-        rewards = _checks.array("round_rewards", arrays["round_rewards"], (n,), missing=True)
-        arms = _checks.array("round_arms", arrays["round_arms"], (n,)).astype(np.int64)
-        if ((arms < -1) | (arms >= k)).any():
-            raise InvalidInputError(f"round_arms: expected numbers from -1 to {k - 1}, got {arms}")
+        states, observed, contexts, arms, rewards = (
+            arrays[f"round_{part}"] for part in ("states", "observed", "contexts", "arms", "rewards")
+        )
         self.rounds = {}
-        for i, number in enumerate(arrays["round_numbers"]):
+        for i, number in enumerate(arrays["round_numbers"].tolist()):
             self.check(states[i])
-            context = contexts[i] if arrays["round_observed"][i] else None
+            if self.player.loop.layout.open(states[i]).common.head.rounds != number:
+                raise InvalidInputError(f"round_states: expected the state before round {number:g}")
+            context = contexts[i].copy() if observed[i] else None
             self.rounds[int(number)] = _Round(states[i].copy(), context, int(arms[i]), float(rewards[i]))
+        now, first = self.player.rounds, self.turns.context_first
+        last = (self.turns.contexts_seen(now) if first else now) - 1
+        if next(reversed(self.rounds), -1) != last:
+            raise InvalidInputError(f"round_numbers: expected round {last} to be the last")

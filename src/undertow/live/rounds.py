@@ -1,6 +1,6 @@
 """What rounds are made of: which call is due, decisions that wait for a reward, and how data reach the state."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.live.decision import Decision, Why
+from undertow.live.saved import Saved
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
 
@@ -94,17 +95,23 @@ class Pending:
             "pending_memories": np.array([entry.memory for entry in entries]).reshape(len(entries), memory),
         }
 
-    def restore(self, arrays: Mapping[str, FloatArray], memory: int, arms: int) -> None:
+    def saved(self, memory: int, arms: int, rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds."""
+        return {
+            "pending_ids": Saved(("waiting",), 0, self.made - 1, whole=True, rising=True),
+            "pending_rounds": Saved(("waiting",), 0, rounds - 1, whole=True, rising=True),
+            "pending_arms": Saved(("waiting",), 0, arms - 1, whole=True),
+            "pending_memories": Saved(("waiting", memory), missing=True),
+        }
+
+    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        ids, rounds, played = (
-            _checks.array(f"pending_{part}", arrays[f"pending_{part}"], ("n",)) for part in ("ids", "rounds", "arms")
-        )
-        memories = _checks.array("pending_memories", arrays["pending_memories"], (len(ids), memory))
-        if not len(ids) == len(rounds) == len(played) <= self.most or ((played < 0) | (played >= arms)).any():
-            raise InvalidInputError(f"pending_arms: expected {len(ids)} numbers from 0 to {arms - 1}, got {played}")
+        ids, rounds, arms = (arrays[f"pending_{part}"] for part in ("ids", "rounds", "arms"))
+        if len(ids) > self.most:
+            raise InvalidInputError(f"pending_ids: expected at most max_pending = {self.most}, got {len(ids)}")
         self.waiting = {
-            int(number): Waiting(int(t), int(arm), entry.copy())
-            for number, t, arm, entry in zip(ids, rounds, played, memories, strict=True)
+            int(number): Waiting(int(t), int(arm), memory.copy())
+            for number, t, arm, memory in zip(ids, rounds, arms, arrays["pending_memories"], strict=True)
         }
 
     def _unknown(self, number: int) -> UnknownDecisionError:
@@ -238,9 +245,15 @@ class Timeline:
         """Continue the timeline of a policy with one arm less; the state has been carried over."""
 
     def check(self, state: Any) -> None:
-        """Refuse what is no state of this policy."""
+        """Refuse what is no state of this policy, whose own is still fresh or has been checked."""
         layout = self.player.loop.layout
-        layout.check(state, layout.sizes_of(self.player.state))
+        layout.check(state, layout.sizes_of(self.player.state), self.player.state)
+        if layout.open(state).common.closed.all():
+            raise InvalidInputError("state: closed: expected an arm that can be played")
+
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds, where these names are there."""
+        return {}
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what a save file keeps in addition to the state."""

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from undertow import _checks
+from undertow.errors import InvalidInputError
 
 __all__ = ["Seed", "Streams"]
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
+_LONGEST = 1024  # numbers of a seed that is read from a file
 _OFTEN = 64  # decisions after which it is noted again where the streams stand
 
 
@@ -63,6 +65,11 @@ class Streams:
     @classmethod
     def seed_of(cls, header: dict[str, Any]) -> np.random.SeedSequence:
         """Return the seed of which `header` was written."""
+        for name in ("entropy", "spawn_key"):
+            if isinstance(header[name], list) and len(header[name]) > _LONGEST:
+                raise InvalidInputError(f"{name}: expected at most {_LONGEST} numbers, got {len(header[name])}")
+        if _checks.integer("pool_size", header["pool_size"], least=1) > _LONGEST:
+            raise InvalidInputError(f"pool_size: expected at most {_LONGEST}, got {header['pool_size']}")
         return np.random.SeedSequence(
             header["entropy"], spawn_key=tuple(header["spawn_key"]), pool_size=header["pool_size"]
         )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.live.saved import Saved
 
 __all__ = ["Columns", "Units"]
 
@@ -108,6 +109,10 @@ class Columns:
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what a save file keeps."""
+        return {}
+
+    def saved(self) -> dict[str, Saved]:
+        """Return what `arrays` may be."""
         return {}
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
