@@ -260,22 +260,22 @@ def run(seed: int, *, seconds: float, files: float = math.inf) -> Counts:
         honest(folder)
         while tried < files and time.monotonic() < end:
             command = [sys.executable, "-m", "torture.hostile", str(folder), str(seed), str(number)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths})
-            outcome = ""
-            for line in _lines(process, end):
-                outcome, _, rest = line.partition(" ")
-                if outcome == "begin":
-                    number = int(rest)
-                elif outcome == "end":
-                    tried, loaded = tried + 1, loaded + int(rest[0])
-                    wrong += [f"file {number}: {rest[2:]}"] if rest[2:] else []
-                    if tried >= files:
-                        break
-            ended = process.poll() if outcome != "begin" or time.monotonic() > end else process.wait(PATIENCE)
-            process.kill()
-            process.wait()
-            if outcome == "silence" or ended:
-                wrong.append(f"file {number}: {'hangs' if outcome == 'silence' else f'ends the process with {ended}'}")
+            outcome, ended = "", None
+            with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths}) as process:
+                for line in _lines(process, end):
+                    outcome, _, rest = line.partition(" ")
+                    if outcome == "begin":
+                        number = int(rest)
+                    elif outcome == "end":
+                        tried, loaded = tried + 1, loaded + int(rest[0])
+                        wrong += [f"file {number}: {rest[2:]}"] if rest[2:] else []
+                        if tried >= files:
+                            break
+                if outcome != "silence" and tried < files and time.monotonic() < end:  # it ended by itself
+                    ended = process.wait(PATIENCE)
+                process.kill()
+            if outcome == "silence" or ended is not None:
+                wrong.append(f"file {number}: {'hangs' if ended is None else f'ends the process with {ended}'}")
             number += 1
     return Counts(tried, loaded, tuple(wrong))
 

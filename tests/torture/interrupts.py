@@ -24,7 +24,7 @@ from undertow.policies import LivePolicy, registry
 
 SYSTEM = full_system(3, 2, 3, seed=1)
 PATH = SYSTEM.sample(400, rng=1)
-ROUNDS = 70  # that a policy is played for; learners make a few fits in them
+ROUNDS = 60  # at most, before the first interrupt; learners make a few fits in them
 _FORMS: tuple[dict[str, Any], ...] = (
     {},
     {"explore": 0.3, "context_first": True},
@@ -184,12 +184,18 @@ def torn(policy: LivePolicy, before: LivePolicy, after: LivePolicy, seed: int) -
     return digest(one) != digest(other)
 
 
-def trials(seed: int) -> Iterator[tuple[str, bool, bool]]:
-    """Play every policy for ever, and yield what was called, whether a signal hit it, and whether that tore it."""
+def trials(seed: int, each: int) -> Iterator[tuple[str, bool, bool]]:
+    """Interrupt so many calls of one policy, then of the next, for ever.
+
+    Yields what was called, whether a signal hit it, and whether that tore it.
+    """
     rng = np.random.default_rng(seed)
-    for name, form in itertools.cycle(variants()):
+    for name, form in itertools.cycle(rng.permutation(np.array(variants(), dtype=object)).tolist()):
         policy = make_policy(name, SYSTEM, rng=int(rng.integers(1000)), **form)
-        while policy.round < ROUNDS:
+        begin = int(rng.integers(ROUNDS)) - ROUNDS // 3  # often with the first call
+        while policy.round < begin:
+            attempt(next_call(policy, rng)[1], policy)
+        for _ in range(each):
             label, call = next_call(policy, rng)
             before, after = copy.deepcopy(policy), copy.deepcopy(policy)
             begun = time.perf_counter()
@@ -199,8 +205,8 @@ def trials(seed: int) -> Iterator[tuple[str, bool, bool]]:
             yield f"{label} of {name} {form}", hit, torn(policy, before, after, int(rng.integers(1000)))
 
 
-def run(seed: int, *, seconds: float, hits: float = math.inf, most: float = math.inf) -> Counts:
-    """Interrupt calls until there were enough hits, calls or seconds; only in the main thread."""
+def run(seed: int, *, seconds: float, hits: float = math.inf, each: int = 40) -> Counts:
+    """Interrupt calls until there were enough hits or time is up, so many of each policy; only in the main thread."""
 
     def handler(number: int, frame: object) -> None:
         raise Interrupt
@@ -209,11 +215,11 @@ def run(seed: int, *, seconds: float, hits: float = math.inf, most: float = math
     end = time.monotonic() + seconds
     old = signal.signal(signal.SIGALRM, handler)
     try:
-        for label, hit, is_torn in trials(seed):
+        for label, hit, is_torn in trials(seed, each):
             calls, found = calls + 1, found + hit
             if is_torn:
                 wrong.append(label)
-            if found >= hits or calls >= most or time.monotonic() > end:
+            if found >= hits or time.monotonic() > end:
                 break
     finally:
         signal.signal(signal.SIGALRM, old)
