@@ -67,6 +67,10 @@ class Player:
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
         self.taken: list[int] = []
+        row = (self.state, self._row, len(self._row))
+        self._deciding = (*row, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0)
+        self._observing = ((*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0),)
+        self._learning = (*row, LEARN, LEARN + 1, 0)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"owner": self.owner, "state": self.state.copy(), "_draw_count": self._draw_count}
@@ -87,17 +91,18 @@ class Player:
 
     def decide(self, state: FloatArray | None = None) -> bool:
         """Decide with features and draws as they stand; False where the policy has to be attended to first."""
-        own, row = self.state if state is None else state, self._row
-        return self.loop.play(own, row, len(row), DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0) > DECIDE
+        step = self._deciding if state is None else (state, *self._deciding[1:])
+        return self.loop.play(*step) > DECIDE
 
     def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         """Learn a reward of a decision that is `age` rounds old."""
         self.arm[0], self.rewards[arm] = arm, reward
-        self._take(LEARN, memory, age)
+        step = (*self._learning, memory, age, self._out, 0)
+        self.taken.extend(starmap(self.loop.play, (step,)))
 
     def observe(self) -> None:
         """Take in the context as it stands."""
-        self._take(OBSERVE, _NO_MEMORY, 0)
+        self.taken.extend(starmap(self.loop.play, self._observing))
 
     def skip(self) -> None:
         """Let a round pass in which no arm is played."""
@@ -106,11 +111,6 @@ class Player:
     def play(self, data: FloatArray, width: int, first: int, last: int, shift: int, out: FloatArray, kept: int) -> int:
         """Take many steps on data of many rounds; see `_play`."""
         return self.loop.play(self.state, data, width, first, last, shift, self.common.memory, 0, out, kept)
-
-    def _take(self, call: int, memory: FloatArray, age: int) -> None:
-        row = self._row
-        step = (self.state, row, len(row), call, call + 1, 0, memory, age, self._out, 0)
-        self.taken.extend(starmap(self.loop.play, (step,)))
 
 
 @spliced

@@ -114,6 +114,8 @@ class WithCandidates(Timeline):
     `expected` remembers, for decisions whose reward may still come, mean and deviation that each of them expected.
     """
 
+    plain: ClassVar[bool] = False
+
     def __init__(self, learner: Learner, candidates: Sequence[Candidate]) -> None:
         super().__init__(learner.player)
         self.learner, self.candidates = learner, list(candidates)
@@ -168,14 +170,14 @@ class WithCandidates(Timeline):
         """Warn of fits that failed."""
         self.learner.report()
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """Pass a reward to every candidate, and score its forecast."""
         self.learner.require_recent(age)
         for candidate in self.candidates:  # first, so that nothing has changed here where one of them fails
             candidate.learn(waiting.round, waiting.arm, reward)
         places = [self.learner.block(number) for number in range(self.first, len(self.learner.models))]
         before = [place.copy() for place in places]
-        self.learner.learn(waiting, reward, age)
+        self.learner.learn(waiting, reward, age, one_step=self.learner.learns_in_one_step(waiting, age))
         for place, kept, (mean, deviation), own in zip(
             places, before, self.expected.pop(waiting.round), self.learner.blocks[self.first :], strict=True
         ):

@@ -71,9 +71,7 @@ class BackgroundFits:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do before a decision."""
-        if not self.under_way:
-            return True
+        """Whether there is nothing to do before a decision, where fits are under way."""
         here = self._worker is not None and self._worker.here
         return here and not any(answer for _, answer in self.under_way.values())
 

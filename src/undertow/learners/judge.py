@@ -16,7 +16,15 @@ from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
 from undertow.learners.model import Block, ModelHead, Steps, open_block
 
-__all__ = ["LEARNER", "LearnerHead", "LearnerState", "compile_learner", "handicap", "start_up_rounds"]
+__all__ = [
+    "LEARNER",
+    "LearnerHead",
+    "LearnerState",
+    "compile_learner",
+    "handicap",
+    "start_up_chance",
+    "start_up_rounds",
+]
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _EARLY = 100.0  # rounds that say little about whether anything moves
@@ -68,6 +76,16 @@ def start_up(own: LearnerState, draws: FloatArray) -> int:
         if closed[a] == 0.0 and first:
             arm = a
     return arm
+
+
+def start_up_chance(own: LearnerState, arm: int) -> float | None:
+    """Return the chance with which start-up drew an arm, among those played least until then; None after it."""
+    if own.learner.leader >= 0.0:
+        return None
+    plays, closed = own.plays.copy(), own.common.closed
+    plays[arm] -= 1.0
+    least = (closed == 0) & (plays == plays[closed == 0].min())
+    return float(least[arm] / least.sum())
 
 
 @inlined

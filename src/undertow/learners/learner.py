@@ -12,7 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -38,6 +38,8 @@ _MOST_BYTES = 256e6  # that these states may take
 
 class Learner(Timeline):
     """The timeline of a policy that learns models; the blocks of its state are those of `models`, in their order."""
+
+    plain: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -89,8 +91,8 @@ class Learner(Timeline):
 
     def decides_in_one_step(self) -> bool:
         """Whether no fit is ready, and no state to be remembered."""
-        last = self.checkpoints[-1][0] if self.checkpoints else -math.inf
-        return self.player.rounds - last < self.spacing and self.fits.idle
+        recent = self.checkpoints and self.player.rounds - self.checkpoints[-1][0] < self.spacing
+        return bool(recent) and (not self.fits.under_way or self.fits.idle)
 
     def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
         """Swap in the fits that are ready, and remember a state now and then for late rewards to go back to."""
@@ -191,6 +193,11 @@ class Learner(Timeline):
         if log.feature_dim:
             row[log.context_dim : log.arm] = self.player.features
 
+    def observe(self) -> None:
+        """Take in a context, and file it."""
+        self.player.observe()
+        self.observed()
+
     def observed(self) -> None:
         """File a context."""
         number = self.player.rounds - (not self.turns.context_first)
@@ -201,20 +208,20 @@ class Learner(Timeline):
         if age > self.max_delay or self.player.rounds - 1 - age < self.log.begin:
             raise too_late(age, self.max_delay)
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """File a reward and take it in: at once, or at its own round."""
         self.require_recent(age)
         self.now_latest = max(self.latest - 1, age)
-        if self.learns_in_one_step(waiting, age):
-            super().learn(waiting, reward, 0)
+        if one_step:
+            self.player.learn(waiting.memory, waiting.arm, reward, 0)
+            self.learned(waiting, reward)
         else:
             self.learned(waiting, reward)
             self._filter_again(waiting.round)
 
     def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
         """Whether a reward is of the last round, and no context of the next one has come."""
-        now = self.player.rounds
-        return age == 0 and self.turns.contexts_seen(now) <= now
+        return age == 0 and not (self.turns.context_first and self.turns.due == "decide")
 
     def learned(self, waiting: Waiting, reward: float) -> None:
         """File a reward."""
@@ -300,16 +307,6 @@ class Learner(Timeline):
         since_fit = self.player.rounds - 1 - int(block.head.fitted)
         errors = (block.state_error.copy(), block.arm_error.copy())
         return Why(*errors, self.models[number].name, learner.lead, since_fit)
-
-    def start_up_chance(self, arm: int) -> float | None:
-        """Return the chance of an arm in start-up, where those played least are drawn from; None after it."""
-        own = self.player.own
-        if own.learner.leader >= 0.0:
-            return None
-        plays, closed = own.plays.copy(), own.common.closed
-        plays[arm] -= 1.0
-        least = (closed == 0) & (plays == plays[closed == 0].min())
-        return float(least[arm] / least.sum())
 
     # One more arm, and save files
 

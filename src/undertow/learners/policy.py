@@ -13,7 +13,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.learners.judge import LearnerState, start_up_rounds
+from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
 from undertow.learners.log import arms_played
 from undertow.learners.model import Model
@@ -81,7 +81,7 @@ class LearningPolicy(ContextPolicy):
 
     def _chance(self, own: LearnerState, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
-        chance = self._learner.start_up_chance(arm)
+        chance = start_up_chance(own, arm)
         return float(arm == own.common.head.proposed) if chance is None else chance
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:

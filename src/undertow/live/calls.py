@@ -71,7 +71,9 @@ class Calls(abc.ABC):
             if features is not None or self._feature_dim:
                 given = self._columns.checked_features(features, can_take=self.claims.takes_features)
             player, timeline, number, t = self._player, self._timeline, self._pending.made, self._player.rounds
-            one_step = shut is None and not self._columns.follows and timeline.decides_in_one_step()
+            plain, one_step = timeline.plain, shut is None and not self._columns.follows
+            if one_step and not plain:
+                one_step = timeline.decides_in_one_step()
             kept = None if one_step else Kept.of(self.parts)
             retired = closed.copy() if shut is not None else None
             try:
@@ -80,7 +82,8 @@ class Calls(abc.ABC):
                 if given is not None:
                     self._columns.note(features=given)
                     self._columns.put_features(given, player.features)
-                timeline.prepare(self._pending.oldest(t), one_step=one_step)
+                if not plain:
+                    timeline.prepare(self._pending.oldest(t), one_step=one_step)
                 if self._draw_count:
                     self._streams.follow(number)
                     player.draws[:] = self._draws(1)[0]
@@ -105,7 +108,8 @@ class Calls(abc.ABC):
         arm = int(self._player.arm.item())
         self._turns.decided()
         self._pending.add(number, t, arm, self._player.common.memory.copy())
-        self._timeline.decided(arm)
+        if not self._timeline.plain:
+            self._timeline.decided(arm)
         return arm
 
     def _mend_decision(self, number: int, t: int, kept: Kept | None, retired: FloatArray | None) -> None:
@@ -125,12 +129,13 @@ class Calls(abc.ABC):
         with self._lock:
             value = _checks.reward(reward)
             number, waiting = self._pending.find(decision, self.names)
-            taken, timeline, age = self._player.taken, self._timeline, self._player.rounds - 1 - waiting.round
-            one_step = not self._columns.follows and timeline.learns_in_one_step(waiting, age)
-            kept = None if one_step else Kept.of(self.parts, waiting.round)
-            taken.clear()
+            player, timeline = self._player, self._timeline
+            age = player.rounds - 1 - waiting.round
+            one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
+            kept = None if one_step and not self._columns.follows else Kept.of(self.parts, waiting.round)
+            player.taken.clear()
             try:
-                timeline.learn(waiting, self._columns.reward(value), age)
+                timeline.learn(waiting, self._columns.reward(value), age, one_step=one_step)
                 del self._pending.waiting[number]
             except BaseException:
                 insist(partial(self._mend_reward, number, waiting, value, kept))
@@ -148,12 +153,12 @@ class Calls(abc.ABC):
         """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
         with self._lock:
             self._turns.require("observe")
-            taken, timeline = self._player.taken, self._timeline
+            player = self._player
             kept = Kept.of(self.parts) if self._columns.follows else None
-            taken.clear()
+            player.taken.clear()
             try:
-                self._columns.put_context(context, self._player.context)
-                timeline.observe()
+                self._columns.put_context(context, player.context)
+                self._timeline.observe()
                 self._turns.observed()
             except BaseException:
                 insist(self._mend_context if kept is None else kept.put_back)

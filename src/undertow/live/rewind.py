@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +23,8 @@ def too_late(age: int, most: int) -> UnknownDecisionError:
     )
 
 
-class _Round(NamedTuple):
+@dataclass(slots=True)
+class _Round:
     """A round that may have to be filtered again: the state before it, and what was seen in it."""
 
     before: FloatArray
@@ -33,6 +35,8 @@ class _Round(NamedTuple):
 
 class Rewinding(Timeline):
     """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if it does."""
+
+    plain: ClassVar[bool] = False
 
     def __init__(self, player: Player, turns: Turns, max_delay: int) -> None:
         super().__init__(player)
@@ -63,7 +67,8 @@ class Rewinding(Timeline):
         """Take in a context, and remember it."""
         if self.turns.context_first:
             self.before = self.player.state.copy()
-        super().observe()
+        self.player.observe()
+        self.observed()
 
     def observed(self) -> None:
         """Remember the context."""
@@ -71,8 +76,7 @@ class Rewinding(Timeline):
         if self.turns.context_first:
             self._open_round(self.player.rounds, _Round(self.before, context))
         else:
-            last = next(reversed(self.rounds))
-            self.rounds[last] = self.rounds[last]._replace(context=context)
+            next(reversed(self.rounds.values())).context = context
 
     def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
         """Whether a reward is of the last round."""
@@ -80,26 +84,27 @@ class Rewinding(Timeline):
 
     def learned(self, waiting: Waiting, reward: float) -> None:
         """Remember the reward."""
-        then = waiting.round
-        self.rounds[then] = self.rounds[then]._replace(arm=waiting.arm, reward=reward)
+        seen = self.rounds[waiting.round]
+        seen.arm, seen.reward = waiting.arm, reward
 
     def keep(self, round: int | None = None) -> Any:
-        """Return the rounds that are remembered."""
+        """Return the rounds that are remembered; a late reward replaces them."""
         return self.rounds.copy()
 
     def put_back(self, kept: Any) -> None:
         """Remember them again."""
         self.rounds = kept
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """Apply a reward at its own round, and filter again what came since."""
         then = waiting.round
         if age > self.max_delay or then not in self.rounds:
             raise too_late(age, self.max_delay)
-        if self.learns_in_one_step(waiting, age):
-            super().learn(waiting, reward, 0)
+        if one_step:
+            self.player.learn(waiting.memory, waiting.arm, reward, 0)
+            self.learned(waiting, reward)
             return
-        self.learned(waiting, reward)
+        self.rounds[then] = replace(self.rounds[then], arm=waiting.arm, reward=reward)
         player, begun, first = self.player, self.player.rounds, self.turns.context_first
         closed = player.common.closed.copy()
         player.state[:] = self.rounds[then].before
@@ -107,7 +112,7 @@ class Rewinding(Timeline):
             if number < then:
                 continue
             if number > then:  # what this round begins with has changed
-                self.rounds[number] = seen._replace(before=player.state.copy())
+                self.rounds[number] = replace(seen, before=player.state.copy())
             if first:
                 self._see_again(seen)
             if number < begun:

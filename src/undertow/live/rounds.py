@@ -1,7 +1,7 @@
 """What rounds are made of: which call is due, decisions that wait for a reward, and how data reach the state."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -181,6 +181,8 @@ class Timeline:
     twice; or everything that it changes can be put back (`keep`). See `undertow.live.whole`.
     """
 
+    plain: ClassVar[bool] = True  # whether a step of the player is all there is; asked before, since calls take time
+
     def __init__(self, player: Player) -> None:
         self.player = player
 
@@ -214,10 +216,9 @@ class Timeline:
     def report(self) -> None:
         """Warn of what went wrong before a decision that has now been made."""
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
-        """Take in a reward that comes `age` rounds after its decision."""
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
+        """Take in a reward that comes `age` rounds after its decision, as `learns_in_one_step` says."""
         self.player.learn(waiting.memory, waiting.arm, reward, age)
-        self.learned(waiting, reward)
 
     def learned(self, waiting: Waiting, reward: float) -> None:
         """Take note of a reward."""
@@ -225,7 +226,6 @@ class Timeline:
     def observe(self) -> None:
         """Take in the context that the player holds."""
         self.player.observe()
-        self.observed()
 
     def observed(self) -> None:
         """Take note of the context that the player holds."""
