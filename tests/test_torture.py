@@ -17,6 +17,7 @@ from helpers import make_policy
 from torture import hostile, interrupts
 from torture.interrupts import SYSTEM, digest
 from undertow import InvalidInputError, make
+from undertow.compiled.loop import Player
 from undertow.policies import LivePolicy
 
 Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
@@ -62,43 +63,34 @@ def pending(name: str, **more: Any) -> LivePolicy:
     return policy
 
 
+def then_stopping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a function do what it does, and raise before anybody hears of it."""
+
+    def wrapped(*args: Any) -> None:
+        function(*args)
+        raise Stop
+
+    return wrapped
+
+
 @pytest.mark.parametrize("name", ["ucb", "linucb", "kalman-greedy", "learned-kalman", "rexp3"])
 def test_what_the_state_has_taken_in_is_filed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal right after the step: the call has happened."""
     policy, twin = (make_policy(name, SYSTEM, rng=0) for _ in range(2))
-    decided = twin.decide()
-    with monkeypatch.context() as patch:
-        patch.setattr(type(policy.parts.turns), "decided", _once(type(policy.parts.turns).decided))
-        with pytest.raises(Stop):
-            policy.decide()
-    assert digest(policy) == digest(twin)
-    twin.learn(decided, 1.0)
-    kind = type(policy.parts.timeline)
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "learned", _once(kind.learned))
-        with pytest.raises(Stop):
-            policy.learn(0, 1.0)
-    assert digest(policy) == digest(twin)
-    if policy.parts.turns.context_dim:
-        twin.observe([0.3, 0.4])
+    calls: dict[str, Callable[[LivePolicy], object]] = {
+        "decide": lambda p: p.decide(),
+        "learn": lambda p: p.learn(0, 1.0),
+        "observe": lambda p: p.observe([0.3, 0.4]),
+    }
+    for step, call in calls.items():
+        if step == "observe" and not policy.parts.turns.context_dim:
+            continue
+        call(twin)
         with monkeypatch.context() as patch:
-            patch.setattr(kind, "observed", _once(kind.observed))
+            patch.setattr(Player, step, then_stopping(getattr(Player, step)))
             with pytest.raises(Stop):
-                policy.observe([0.3, 0.4])
+                call(policy)
         assert digest(policy) == digest(twin)
-
-
-def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Raise the first time; work afterwards."""
-    calls: list[None] = []
-
-    def wrapped(*args: Any) -> Any:
-        calls.append(None)
-        if len(calls) == 1:
-            raise Stop
-        return function(*args)
-
-    return wrapped
 
 
 @pytest.mark.parametrize("name", ["kalman-greedy", "learned-kalman", "autopilot"])
