@@ -27,14 +27,14 @@ Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_call_happened_or_did_not() -> None:
     """Seed 0: a few hundred signals at random moments of calls of every policy."""
-    counts = interrupts.run(0, seconds=13, hits=600, each=6)
+    counts = interrupts.run(0, seconds=300, hits=400, each=6)  # seconds, since kernels may have to be compiled
     assert counts.wrong == ()
-    assert counts.hits > 30
+    assert counts.hits >= 400
 
 
 def test_a_tampered_file_is_refused_or_plays() -> None:
     """Seed 0: a few hundred files of every policy."""
-    counts = hostile.run(0, seconds=120, files=250)
+    counts = hostile.run(0, seconds=300, files=250)
     assert counts.wrong == ()
     assert counts.files == 250
     assert 0 < counts.loaded < 200
@@ -105,6 +105,25 @@ def test_a_late_reward_that_is_interrupted_was_not_learned(name: str, monkeypatc
             policy.learn(3, 1.0)
     assert digest(policy) == before
     policy.learn(3, 1.0)
+
+
+def test_rounds_that_are_skipped_in_vain_are_forgotten_as_late_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be forgotten is noted when a round begins, and put back with it."""
+    policy, twin = (make_policy("kalman-greedy", SYSTEM, rng=0, context_first=True) for _ in range(2))
+    for one in (policy, twin):
+        one.observe([0.1, 0.2])
+        one.decide()
+        one.observe([0.3, 0.4])
+        one.decide()
+        for number in range(2):
+            one.learn(number, 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Player, "skip", stopping)
+        with pytest.raises(Stop):
+            policy.skip()
+    for one in (policy, twin):
+        one.observe([0.5, 0.6])
+    assert digest(policy) == digest(twin)
 
 
 @pytest.mark.parametrize("name", ["lints", "learned-kalman"])

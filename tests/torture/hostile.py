@@ -124,9 +124,9 @@ def _spoil_shape(arrays: Arrays, rng: np.random.Generator) -> None:
             with np.errstate(all="ignore"):
                 arrays[name] = np.nan_to_num(values).astype(kinds[int(rng.integers(6))])
         case 5:
-            arrays[name] = np.concatenate([values, values])
+            arrays[name] = np.concatenate([np.atleast_1d(values)] * 2)
         case 6:
-            arrays[name] = values[:0]
+            arrays[name] = np.atleast_1d(values)[:0]
         case _:
             arrays[name] = np.zeros(tuple(int(n) for n in rng.integers(0, 9, int(rng.integers(4)))))
 

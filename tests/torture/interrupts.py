@@ -142,19 +142,31 @@ def attempt(call: Call, policy: LivePolicy) -> object:
         return repr(error)
 
 
-def interrupted(call: Call, policy: LivePolicy, delay: float) -> bool:
-    """Make a call with a timer running; return whether the signal came within it."""
-    gc.disable()  # an exception within a finaliser is lost
-    try:
-        signal.setitimer(signal.ITIMER_REAL, delay)
-        attempt(call, policy)
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-    except Interrupt as error:
-        return _within(error)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        gc.enable()
-    return False
+class Alarm:
+    """A timer whose handler raises, but only while it is armed: a signal may be handled later than it came."""
+
+    def __init__(self) -> None:
+        self.armed = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        if self.armed:
+            self.armed = False
+            raise Interrupt
+
+    def interrupts(self, call: Call, policy: LivePolicy, delay: float) -> bool:
+        """Make a call with the timer running; return whether the signal came within it."""
+        gc.disable()  # an exception within a finaliser is lost
+        try:
+            self.armed = True
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            attempt(call, policy)
+            self.armed = False
+        except Interrupt as error:
+            return _within(error)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            gc.enable()
+        return False
 
 
 def _within(error: BaseException) -> bool:
@@ -184,7 +196,7 @@ def torn(policy: LivePolicy, before: LivePolicy, after: LivePolicy, seed: int) -
     return digest(one) != digest(other)
 
 
-def trials(seed: int, each: int) -> Iterator[tuple[str, bool, bool]]:
+def trials(seed: int, each: int, alarm: Alarm) -> Iterator[tuple[str, bool, bool]]:
     """Interrupt so many calls of one policy, then of the next, for ever.
 
     Yields what was called, whether a signal hit it, and whether that tore it.
@@ -201,21 +213,17 @@ def trials(seed: int, each: int) -> Iterator[tuple[str, bool, bool]]:
             begun = time.perf_counter()
             attempt(call, after)
             lasted = time.perf_counter() - begun
-            hit = interrupted(call, policy, 1e-6 + float(rng.random()) * (1.2 * lasted + 5e-6))
+            hit = alarm.interrupts(call, policy, 1e-6 + float(rng.random()) * (1.2 * lasted + 5e-6))
             yield f"{label} of {name} {form}", hit, torn(policy, before, after, int(rng.integers(1000)))
 
 
 def run(seed: int, *, seconds: float, hits: float = math.inf, each: int = 40) -> Counts:
     """Interrupt calls until there were enough hits or time is up, so many of each policy; only in the main thread."""
-
-    def handler(number: int, frame: object) -> None:
-        raise Interrupt
-
-    calls, found, wrong = 0, 0, []
+    alarm, calls, found, wrong = Alarm(), 0, 0, []
     end = time.monotonic() + seconds
-    old = signal.signal(signal.SIGALRM, handler)
+    old = signal.signal(signal.SIGALRM, alarm)
     try:
-        for label, hit, is_torn in trials(seed, each):
+        for label, hit, is_torn in trials(seed, each, alarm):
             calls, found = calls + 1, found + hit
             if is_torn:
                 wrong.append(label)

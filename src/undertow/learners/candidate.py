@@ -156,12 +156,12 @@ class WithCandidates(Timeline):
         """Make the fits that are due."""
         self.learner.attend()
 
-    def decided(self, arm: int) -> None:
+    def decided(self, t: int, arm: int) -> None:
         """Remember what was expected of the arm that is played."""
-        self.learner.decided(arm)
+        self.learner.decided(t, arm)
         if arm < 0:
             return
-        t, blocks = self.player.rounds - 1, self.learner.blocks[self.first :]
+        blocks = self.learner.blocks[self.first :]
         self.expected[t] = [(float(own.model.forecast[arm]), float(own.deviation[arm])) for own in blocks]
         while next(iter(self.expected)) < t - self.learner.max_delay:
             del self.expected[next(iter(self.expected))]

@@ -184,11 +184,11 @@ class Learner(Timeline):
 
     # The log, and rewards that come late
 
-    def decided(self, arm: int) -> None:
+    def decided(self, t: int, arm: int) -> None:
         """File the choice of the last round."""
         if arm < 0:
             return
-        row, log = self.log.row(self.player.rounds - 1), self.log
+        row, log = self.log.row(t), self.log
         row[log.arm] = arm
         if log.feature_dim:
             row[log.context_dim : log.arm] = self.player.features

@@ -85,14 +85,14 @@ class Running(Record):
     next_fit: float
     fits: Annotated[float, Index("2**53")]
     busy: Annotated[float, Index("2")]  # whether a fit is under way elsewhere
-    alarms: float  # how often the innovations were too large
+    alarms: Annotated[float, Index("2**53")]  # how often the innovations were too large
 
 
 class Alarm(Record):
     """Mean squared innovation, whether it is too large, and the round of the last fit, also of one that failed."""
 
     level: float
-    raised: float
+    raised: Annotated[float, Index("2")]
     tried: float
 
 

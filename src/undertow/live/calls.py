@@ -109,7 +109,7 @@ class Calls(abc.ABC):
         self._turns.decided()
         self._pending.add(number, t, arm, self._player.common.memory.copy())
         if not self._timeline.plain:
-            self._timeline.decided(arm)
+            self._timeline.decided(t, arm)
         return arm
 
     def _mend_decision(self, number: int, t: int, kept: Kept | None, retired: FloatArray | None) -> None:
@@ -187,9 +187,10 @@ class Calls(abc.ABC):
                     self._columns.put_context(row, self._player.context)
                     if turns.context_first:
                         timeline.observe()
-                    timeline.prepare(self._pending.oldest(self._player.rounds), choice=False)
+                    t = self._player.rounds
+                    timeline.prepare(self._pending.oldest(t), choice=False)
                     self._player.skip()
-                    timeline.decided(-1)
+                    timeline.decided(t, -1)
                     if m and not turns.context_first:
                         timeline.observe()
             except BaseException:

@@ -51,10 +51,10 @@ class Rewinding(Timeline):
         if not self.turns.context_first:
             self.before = self.player.state.copy()
 
-    def decided(self, arm: int) -> None:
+    def decided(self, t: int, arm: int) -> None:
         """Remember the round."""
         if not self.turns.context_first:
-            self._open_round(self.player.rounds - 1, _Round(self.before))
+            self._open_round(t, _Round(self.before))
 
     def _open_round(self, t: int, entry: _Round) -> None:
         for number in list(self.rounds):
@@ -89,11 +89,11 @@ class Rewinding(Timeline):
 
     def keep(self, round: int | None = None) -> Any:
         """Return the rounds that are remembered; a late reward replaces them."""
-        return self.rounds.copy()
+        return self.rounds.copy(), self.oldest
 
     def put_back(self, kept: Any) -> None:
         """Remember them again."""
-        self.rounds = kept
+        self.rounds, self.oldest = kept
 
     def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """Apply a reward at its own round, and filter again what came since."""

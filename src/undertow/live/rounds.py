@@ -210,8 +210,8 @@ class Timeline:
         """Do what the policy asked for when it answered −1 instead of an arm, so that it can decide."""
         raise NotImplementedError("a policy of this kind always decides")
 
-    def decided(self, arm: int) -> None:
-        """Take note of the choice of the last round, −1 where it passed without one."""
+    def decided(self, t: int, arm: int) -> None:
+        """Take note of the choice of round t, the last one: −1 where it passed without one."""
 
     def report(self) -> None:
         """Warn of what went wrong before a decision that has now been made."""
