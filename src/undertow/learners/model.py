@@ -24,7 +24,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
-from undertow.compiled.layout import Layout
+from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import bound
 from undertow.compiled.views import Record, view
 
@@ -67,32 +67,32 @@ class BlockSizes(Record):
 class ModelHead(Record):
     """The model as it was fitted last."""
 
-    length: float  # of its block
-    order: float  # 0 before the first fit
-    fitted: float  # the round of the last fit
-    begin: float  # the first round that fits look at
+    length: Annotated[float, Fixed()]  # of its block
+    order: Annotated[float, Index("9")]  # 0 before the first fit
+    fitted: Annotated[float, Index("2**53")]  # the round of the last fit
+    begin: Annotated[float, Index("2**53")]  # the first round that fits look at
     over: float  # whether the belief is still in a round that is over
     bonus: float  # factor of the width
     handicap: float  # nats by which the model has to lead the others to decide
     early: float  # whether the handicap falls off with the rounds
-    spent: float  # of the compute budget
-    turn: float  # in the cycle of models that fits try against the one in use
+    spent: Annotated[float, Within(0.0, 2.0**53)]  # of the compute budget
+    turn: Annotated[float, Index("2**53")]  # in the cycle of models that fits try against the one in use
 
 
 class Running(Record):
     """What a fit does not change: when the next one is due, how many there were, whether one is under way."""
 
     next_fit: float
-    fits: float
-    busy: float  # whether a fit is under way elsewhere
-    alarms: float  # how often the innovations were too large
+    fits: Annotated[float, Index("2**53")]
+    busy: Annotated[float, Index("2")]  # whether a fit is under way elsewhere
+    alarms: Annotated[float, Index("2**53")]  # how often the innovations were too large
 
 
 class Alarm(Record):
     """Mean squared innovation, whether it is too large, and the round of the last fit, also of one that failed."""
 
     level: float
-    raised: float
+    raised: Annotated[float, Index("2")]
     tried: float
 
 
@@ -101,7 +101,7 @@ class Score(Record):
 
     total: float
     last: float
-    count: float
+    count: Annotated[float, Index("2**53")]
 
 
 class Block(NamedTuple):
