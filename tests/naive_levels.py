@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
-from undertow.identify.levels.steps import GROUPS, Hyper
+from undertow.identify.levels.steps import GROUPS, LIMIT, Hyper
 
 Array = npt.NDArray[np.float64]
 
@@ -51,7 +51,8 @@ def run(table: Array, hyper: Array, k: int) -> tuple[float, Array, Array, Array]
             s = h @ P @ h + Hyper(hyper, 0).reward_noise
             e = table[t, 1] - h @ z
             K = P @ h / s
-            z, P = z + K * e, P - np.outer(K, h @ P)
+            most = LIMIT * math.sqrt(s)
+            z, P = z + K * min(max(e, -most), most), P - np.outer(K, h @ P)
             log_likelihood -= 0.5 * (math.log(2 * math.pi * s) + e**2 / s)
             innovations[t] = e / math.sqrt(s)
     return log_likelihood, innovations, z, P

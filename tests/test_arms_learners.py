@@ -14,7 +14,6 @@ from test_candidates import Constant
 from test_learners import build
 from test_learners_live import Gate, answered, beliefs
 from undertow import InvalidInputError, Trajectory, random_system
-from undertow.learners.levels import expected_largest
 from undertow.learners.model import Block
 from undertow.learners.policy import LearningPolicy
 from undertow.policies import UCB, Autopilot, Decision, LearnedKalman, LinUCB, LivePolicy, StructuralKalman
@@ -153,12 +152,6 @@ def test_an_arm_may_come_after_a_pause() -> None:
     before = policy.forecast().forecast
     policy.add_arm("new")
     np.testing.assert_allclose(policy.forecast().forecast[0], before[0], atol=1e-9)
-
-
-def test_the_factor_of_the_width_is_that_of_all_arms() -> None:
-    policy = begun(StructuralKalman, two_arms(2, 0, 0), False, 10, half=False)
-    policy.add_arm("new")
-    assert models_of(policy)[0].head.bonus == expected_largest(3)
 
 
 def test_a_fit_that_lacks_the_new_arm_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

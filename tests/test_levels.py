@@ -19,9 +19,11 @@ from undertow.identify.levels.fit import (
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
 from undertow.identify.levels.steps import (
     GROUPS,
+    LIMIT,
     Hyper,
     levels_condition,
     levels_forecast,
+    levels_limit,
     levels_predict,
     levels_run,
     levels_size,
@@ -72,6 +74,23 @@ def test_filter_agrees_with_full_matrices(k: int, q: int, hyper: Array) -> None:
     again = np.empty_like(z), np.empty_like(P)
     assert filter_levels(table, hyper, k, q, *again) == found
     np.testing.assert_array_equal(again[0], z)
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+def test_gross_rewards_count_as_the_limit(hyper: Array) -> None:
+    """The filter takes them so, and a table that was limited has no others."""
+    table = make_table(80, 3, 2, seed=5)
+    table[[10, 40, 41], :2] = [[0, 1e6], [1, -300.0], [1, -300.0]]
+    _, innovations, mean, covariance = naive.run(table, hyper, 3)
+    assert (np.abs(innovations[[10, 40]]) > LIMIT).all()
+    z, P, _ = belief(3, 2)
+    filter_levels(table, hyper, 3, 2, z, P)
+    np.testing.assert_allclose(z, mean, rtol=1e-7, atol=1e-9)
+    limited = table.copy()
+    levels_limit(limited, hyper, 3, 2)
+    _, tame, same, _ = naive.run(limited, hyper, 3)
+    np.testing.assert_allclose(tame, np.clip(innovations, -LIMIT, LIMIT), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(same, mean, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(("k", "q"), SIZES)

@@ -1,43 +1,227 @@
-"""The runner of the long tests: it counts, and says what failed."""
+"""Nothing tears: calls that are interrupted, and files that were tampered with. `python -m torture` runs for longer."""
 
+import io
+import json
+import signal
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
-from tools import hardships, torture
+import undertow
+from helpers import make_policy
+from torture import hostile, interrupts
+from torture.interrupts import SYSTEM, digest
+from undertow import InvalidInputError, make
+from undertow.compiled.loop import Player
+from undertow.policies import LivePolicy
+
+Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
 
 
-def test_a_part_is_run_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert torture.main(["decisions", "--seconds", "0.5", "--seed", "3"]) == 0
-    printed = capsys.readouterr().out
-    assert "| decisions | a mutated decision is read or refused |" in printed
-    assert "refused" in printed
-    assert printed.endswith("Every promise held.\n")
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_call_happened_or_did_not() -> None:
+    """Seed 0: a few hundred signals at random moments of calls of every policy."""
+    counts = interrupts.run(0, seconds=300, hits=400, each=6)  # seconds, since kernels may have to be compiled
+    assert counts.wrong == ()
+    assert counts.hits >= 400
 
 
-def test_every_hardship_is_a_part() -> None:
-    assert {part.name for part in torture.PARTS} >= set(hardships.TRIALS)
-    assert len({part.name for part in torture.PARTS}) == len(torture.PARTS)
+def test_a_tampered_file_is_refused_or_plays() -> None:
+    """Seed 0: a few hundred files of every policy."""
+    counts = hostile.run(0, seconds=300, files=250)
+    assert counts.wrong == ()
+    assert counts.files == 250
+    assert 0 < counts.loaded < 200
 
 
-@pytest.mark.parametrize(
-    ("program", "words"),
-    [
-        ("raise SystemExit(3)", "it ended with status 3"),
-        ('print(\'{"trials": 4, "ended": {}, "failed": "trial 4"}\')', "trial 4"),
-        ("import time; time.sleep(60)", "it did not end within"),
-    ],
-)
-def test_a_part_that_fails_is_named(
-    program: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torture, "PARTS", [torture.Part("odd", "nothing", ("-c", program))])
-    monkeypatch.setattr(torture, "GRACE", 2)
-    assert torture.main(["--seconds", "1"]) == 1
-    printed = capsys.readouterr().out
-    assert "**failed**" in printed
-    assert f"odd: {words}" in printed
+# What was found, one by one
 
 
-def test_a_trial_can_be_made_again() -> None:
-    one, two = (hardships.run(hardships.decisions, seed=5, seconds=0.0) for _ in range(2))
-    assert one == two
-    assert one["failed"] is None
+class Stop(Exception):
+    """What a handler of somebody's may raise."""
+
+
+def stopping(*_: object, **__: object) -> None:
+    raise Stop
+
+
+def pending(name: str, **more: Any) -> LivePolicy:
+    """A policy after five rounds, three of whose decisions wait."""
+    policy = make_policy(name, SYSTEM, rng=0, **more)
+    for t in range(5):
+        decision = policy.decide()
+        if t < 2:
+            policy.learn(decision, 1.0)
+        if policy.parts.turns.context_dim:
+            policy.observe([0.1 * t, 0.2])
+    return policy
+
+
+def then_stopping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a function do what it does, and raise before anybody hears of it."""
+
+    def wrapped(*args: Any) -> None:
+        function(*args)
+        raise Stop
+
+    return wrapped
+
+
+@pytest.mark.parametrize("name", ["ucb", "linucb", "kalman-greedy", "learned-kalman", "rexp3"])
+def test_what_the_state_has_taken_in_is_filed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal right after the step: the call has happened."""
+    policy, twin = (make_policy(name, SYSTEM, rng=0) for _ in range(2))
+    calls: dict[str, Callable[[LivePolicy], object]] = {
+        "decide": lambda p: p.decide(),
+        "learn": lambda p: p.learn(0, 1.0),
+        "observe": lambda p: p.observe([0.3, 0.4]),
+    }
+    for step, call in calls.items():
+        if step == "observe" and not policy.parts.turns.context_dim:
+            continue
+        call(twin)
+        with monkeypatch.context() as patch:
+            patch.setattr(Player, step, then_stopping(getattr(Player, step)))
+            with pytest.raises(Stop):
+                call(policy)
+        assert digest(policy) == digest(twin)
+
+
+@pytest.mark.parametrize("name", ["kalman-greedy", "learned-kalman", "autopilot"])
+def test_a_late_reward_that_is_interrupted_was_not_learned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = pending(name)
+    before = digest(policy)
+    kind = type(policy.parts.timeline)
+    step = "_see_again" if name == "kalman-greedy" else "_catch_up"
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, step, stopping)
+        with pytest.raises(Stop):
+            policy.learn(3, 1.0)
+    assert digest(policy) == before
+    policy.learn(3, 1.0)
+
+
+def test_rounds_that_are_skipped_in_vain_are_forgotten_as_late_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be forgotten is noted when a round begins, and put back with it."""
+    policy, twin = (make_policy("kalman-greedy", SYSTEM, rng=0, context_first=True) for _ in range(2))
+    for one in (policy, twin):
+        one.observe([0.1, 0.2])
+        one.decide()
+        one.observe([0.3, 0.4])
+        one.decide()
+        for number in range(2):
+            one.learn(number, 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Player, "skip", stopping)
+        with pytest.raises(Stop):
+            policy.skip()
+    for one in (policy, twin):
+        one.observe([0.5, 0.6])
+    assert digest(policy) == digest(twin)
+
+
+@pytest.mark.parametrize("name", ["lints", "learned-kalman"])
+def test_draws_of_a_decision_that_was_not_made_are_taken_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = pending(name, explore=0.5)
+    before, twin = digest(policy), pending(name, explore=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(policy.parts.player), "decide", stopping)
+        with pytest.raises(Stop):
+            policy.decide(available=[0, 1])
+    assert digest(policy) == before
+    assert policy.decide().to_json() == twin.decide().to_json()
+
+
+def test_a_fit_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy("learned-kalman", SYSTEM, rng=0)
+    for t in range(6):
+        policy.learn(policy.decide(), float(t))
+        policy.observe([0.0, 1.0])
+    before = digest(policy)
+    with monkeypatch.context() as patch:
+        patch.setattr("undertow.learners.shared_system.SharedSystem.fit", stopping)
+        with pytest.raises(Stop):
+            policy.decide()
+    assert digest(policy) == before
+
+
+def test_a_file_that_could_not_be_written_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np, "savez", stopping)
+    with pytest.raises(Stop):
+        make("ucb", arms=2).save(tmp_path / "policy")
+    assert not list(tmp_path.iterdir())
+
+
+def number(name: str, place: int, value: float) -> Spoil:
+    return lambda header, arrays: arrays[name].reshape(-1).__setitem__(place, value)
+
+
+def parameter(name: str, value: Any) -> Spoil:
+    return lambda header, arrays: header["parameters"].update({name: value})
+
+
+HOSTILE: dict[str, tuple[str, Spoil]] = {
+    "an order far outside": ("ucb", number("state", 7, 1e12)),
+    "an order before the beginning": ("linucb", number("state", 7, -141.0)),
+    "an order in which an arm is missing": ("ucb", number("state", 9, 0.0)),
+    "no arm that is open": ("ucb", lambda header, arrays: arrays["state"].__setitem__(slice(19, 22), 1.0)),
+    "rounds beyond counting": ("sliding-window-ucb", number("state", 4, 1e300)),
+    "exploring without draws": ("ucb", number("state", 5, 0.5)),
+    "memories without width": ("linucb", lambda header, arrays: arrays.update(pending_memories=np.zeros((3, 0)))),
+    "an arm that is none": ("linucb", number("pending_arms", 0, -1)),
+    "a round to come": ("kalman-greedy", number("pending_rounds", 2, 99)),
+    "a turn that never comes": ("linucb", lambda header, arrays: header.update(due="never")),
+    "an array more": ("ucb", lambda header, arrays: arrays.update(more=np.zeros(3))),
+    "a hundred million arms": ("random", parameter("arms", 10**8)),
+    "a window without end": ("linucb", parameter("window", 10**12)),
+    "a long history": ("sliding-window-ucb", parameter("history", 10**9)),
+    "a pool without end": ("ucb", lambda header, arrays: header["random"].update(pool_size=10**8)),
+    "a number beyond numbers": ("rexp3", parameter("horizon", 10**400)),
+    "an arm in the log": ("learned-kalman", number("log_rows", 2, 1e12)),
+    "a log without end": ("learned-kalman", number("log_room", 0, 1e12)),
+    "an order of the model": ("learned-kalman", lambda header, arrays: arrays["state"].__setitem__(slice(30, 60), 1e6)),
+    "records that are none": ("learned-kalman", lambda header, arrays: arrays.update(fit_records=np.array([300.0]))),
+    "a clock elsewhere": ("kalman-greedy", number("round_states", 4, 77.0)),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_is_refused_before_it_takes_memory(what: str, tmp_path: Path) -> None:
+    name, spoil = HOSTILE[what]
+    file = tmp_path / "policy"
+    pending(name).save(file)
+    with np.load(file) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    header = json.loads(arrays.pop("header").tobytes().decode())
+    spoil(header, arrays)
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    with file.open("wb") as target:
+        np.savez(target, header=text, **arrays)
+    tracemalloc.start()
+    with pytest.raises(InvalidInputError):
+        undertow.load(file)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_an_archive_that_unpacks_to_more_than_it_is(method: int, tmp_path: Path) -> None:
+    file = tmp_path / "policy"
+    content = io.BytesIO()
+    np.save(content, np.zeros(3))
+    claim = content.getvalue().replace(b"'shape': (3,)", b"'shape': (900000000,)")
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("state.npy", claim + (bytes(2**24) if method else b""))
+    tracemalloc.start()
+    with pytest.raises(InvalidInputError, match="not a policy file"):
+        undertow.load(file)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4e6

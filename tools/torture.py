@@ -10,6 +10,7 @@ A part is a command that takes --seed and --seconds and prints, as its last line
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -35,6 +36,8 @@ def hardship(name: str, promise: str) -> Part:
 
 
 PARTS = [
+    Part("interrupts", "a call that is interrupted happened or did not", ("-m", "torture", "interrupts")),
+    Part("hostile", "a save file that was tampered with is refused or plays", ("-m", "torture", "hostile")),
     hardship("chunks", "a damaged chunk of a study is noticed and computed again"),
     hardship("studies", "a study that is killed and damaged ends with the same tables"),
     hardship("workers", "workers that die cost no result"),
@@ -47,11 +50,17 @@ PARTS = [
 ]
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment of a part, which finds the tests' modules."""
+    paths = [str(TOOLS.parent / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
 def run(part: Part, seed: int, seconds: float) -> dict[str, Any]:
     """Run a part; one that crashes, hangs or says nothing has failed."""
     command = [sys.executable, *part.command, "--seed", str(seed), "--seconds", str(seconds)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE, env=_environment())
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         return {"trials": 0, "ended": {}, "failed": f"it did not end within {seconds + GRACE:g} s"}

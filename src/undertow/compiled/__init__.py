@@ -3,16 +3,18 @@
 from undertow._checks import FloatArray
 from undertow.compiled.common import Common, count_open
 from undertow.compiled.kernel import inlined, kernel, spliced
-from undertow.compiled.layout import Index, Layout
+from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import compile_loop
 from undertow.compiled.views import Record
 
 __all__ = [
     "Common",
+    "Fixed",
     "FloatArray",
     "Index",
     "Layout",
     "Record",
+    "Within",
     "compile_loop",
     "count_open",
     "inlined",

@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined
-from undertow.compiled.layout import Index
+from undertow.compiled.layout import Fixed, Index
 from undertow.compiled.views import Record
 
 __all__ = ["Common", "CommonSizes", "Head", "count_open"]
@@ -22,8 +22,8 @@ class CommonSizes(Record):
 class Head(Record):
     """How many rounds have begun before this one, which share of them explores, and the arm that was proposed last."""
 
-    rounds: float
-    explore: float
+    rounds: Annotated[float, Index("2**53")]
+    explore: Annotated[float, Fixed()]
     proposed: Annotated[float, Index("k")]
 
 
@@ -32,11 +32,11 @@ class Common(NamedTuple):
 
     sizes: CommonSizes
     head: Head
-    order: Annotated[FloatArray, "k", Index("k")]  # of start-up and of ties
+    order: Annotated[FloatArray, "k", Index("k", once=True)]  # of start-up and of ties
     forecast: Annotated[FloatArray, "k"]  # of the last decision, as width and window
     width: Annotated[FloatArray, "k"]
     window: Annotated[FloatArray, "k"]
-    closed: Annotated[FloatArray, "k"]  # 1 for an arm that cannot be played: retired, or not available in this round
+    closed: Annotated[FloatArray, "k", Index("2")]  # 1 for an arm that cannot be played: retired, or not available
     memory: Annotated[FloatArray, "p"]  # of the last decision: what learning its reward will need
 
 

@@ -12,13 +12,19 @@ what axes count, by names that every later axis may use.
         counts: Annotated[FloatArray, "k"]
         last: Annotated[FloatArray, "2 k", Index("k")]   # entries are numbers of arms
 
+A file may come from anywhere, so what a kernel relies on is marked: `Index` for whole numbers that point or count,
+`Within` for others with bounds, `Fixed` for what the parameters say and nothing changes.
+
 `Layout(State)` allocates such a state, opens it as a `State` of views (in Python and in kernels), copies it into a
 larger one, and checks one that comes from a file. Nothing else in undertow knows where a part of a buffer is.
 """
 
+import contextlib
 import functools
 import linecache
+import math
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -29,26 +35,81 @@ from undertow.compiled.kernel import inlined
 from undertow.compiled.views import Record, view
 from undertow.errors import InvalidInputError
 
-__all__ = ["Index", "Layout"]
+__all__ = ["Fixed", "Index", "Layout", "Within", "states_of_at_most"]
 
 S = TypeVar("S")
 Sizes = Mapping[str, int]
+_MANY = 2**20  # what an axis may count where nothing else along it takes room
+_LARGEST: ContextVar[float] = ContextVar("largest", default=math.inf)
 
 
 class Index(NamedTuple):
-    """Marks numbers that are used as an index: whole numbers from `least` to one below the size `below`."""
+    """Marks numbers that are used as an index: whole numbers from `least` to one below the size `below`.
+
+    With `once`, no two of them are the same.
+    """
 
     below: str
     least: int = 0
+    once: bool = False
+
+    def describe(self, sizes: "Sizes") -> str:
+        """Say what is expected."""
+        return f"whole numbers from {self.least} to {_size(self.below, sizes) - 1}{', each once' if self.once else ''}"
+
+    def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
+        """Return which numbers are as expected; `fresh` are those of a fresh state."""
+        inside = (values >= self.least) & (values < max(_size(self.below, sizes), 1)) & (np.floor(values) == values)
+        return inside & (not self.once or len(np.unique(values)) == values.size)
+
+
+class Within(NamedTuple):
+    """Marks numbers from `least` to `most`."""
+
+    least: float
+    most: float
+
+    def describe(self, sizes: "Sizes") -> str:
+        """Say what is expected."""
+        return f"numbers from {self.least:g} to {self.most:g}"
+
+    def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
+        """Return which numbers are as expected; `fresh` are those of a fresh state."""
+        return (values >= self.least) & (values <= self.most)
+
+
+class Fixed(NamedTuple):
+    """Marks numbers that are those of a fresh state with the same parameters."""
+
+    def describe(self, sizes: "Sizes") -> str:
+        """Say what is expected."""
+        return "what the parameters say"
+
+    def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
+        """Return which numbers are as expected; `fresh` are those of a fresh state."""
+        return values == fresh
+
+
+Mark = Index | Within | Fixed
+
+
+@contextlib.contextmanager
+def states_of_at_most(numbers: int) -> Iterator[None]:
+    """Refuse to make larger states meanwhile: parameters from a file may ask for more memory than there is."""
+    token = _LARGEST.set(numbers)
+    try:
+        yield
+    finally:
+        _LARGEST.reset(token)
 
 
 class _Leaf(NamedTuple):
-    """An array or a record of a state: its path, what its axes count, and which of its numbers are indices."""
+    """An array or a record of a state: its path, what its axes count, and which of its numbers are marked."""
 
     path: str
     axes: tuple[str, ...]
     record: type[Record] | None
-    indices: dict[str, Index]  # by the name of a record's number; under "" for a whole array
+    marks: dict[str, Mark]  # by the name of a record's number; under "" for a whole array
 
     @property
     def holds_sizes(self) -> bool:
@@ -99,7 +160,7 @@ class Layout(Generic[S]):
 
     def length(self, **sizes: int) -> int:
         """Return how many numbers a state of the given sizes takes."""
-        return sum(int(np.prod(shape, dtype=np.int64)) for _, shape in self._shapes(sizes))
+        return sum(math.prod(shape) for _, shape in self._shapes(sizes))
 
     def new(self, **sizes: int) -> FloatArray:
         """Return a state of the given sizes; everything else is zero."""
@@ -107,7 +168,10 @@ class Layout(Generic[S]):
             raise TypeError(
                 f"{self.state.__name__}: expected the sizes {', '.join(self.sizes)}, got {', '.join(sizes)}"
             )
-        buffer = np.zeros(self.length(**sizes))
+        length = self.length(**sizes)
+        if length > _LARGEST.get():
+            raise InvalidInputError(f"state: expected {length} numbers that fit this policy, got {_LARGEST.get()}")
+        buffer = np.zeros(length)
         for leaf, numbers in self._parts(buffer, sizes):
             if leaf.holds_sizes and leaf.record:
                 numbers[:] = [sizes[name] for name in leaf.record.names]
@@ -121,6 +185,23 @@ class Layout(Generic[S]):
             if leaf.holds_sizes:
                 record = functools.reduce(getattr, leaf.path.split("."), own)
                 sizes |= {name: int(getattr(record, name)) for name in record.names}  # type: ignore[attr-defined]
+        return sizes
+
+    def claimed_sizes(self, buffer: Any) -> dict[str, int]:
+        """Return the sizes that a buffer from elsewhere claims to have, where it is as long as they say."""
+        sizes: dict[str, int] = {}
+        at, length = 0, len(buffer)
+        for leaf in self.leaves:
+            if leaf.holds_sizes and leaf.record:
+                numbers = buffer[at : at + len(leaf.record.names)].tolist()
+                if not all(0 <= number <= max(length, _MANY) and number == int(number) for number in numbers):
+                    raise InvalidInputError(f"state: {leaf.path}: expected sizes, got {numbers}")
+                sizes |= {name: int(number) for name, number in zip(leaf.record.names, numbers, strict=False)}
+            at += len(leaf.record.names) if leaf.record else math.prod(_size(axis, sizes) for axis in leaf.axes)
+            if at > length:
+                break
+        if at != length:
+            raise InvalidInputError(f"state: expected as many numbers as its sizes say, got {length}")
         return sizes
 
     def carry(self, old: FloatArray, new: FloatArray, places: Mapping[str, npt.NDArray[np.int64] | None]) -> None:
@@ -137,27 +218,31 @@ class Layout(Generic[S]):
             if not leaf.holds_sizes and numbers.size and not any(place is None for place in moved):
                 target[np.ix_(*moved)] = numbers
 
-    def check(self, buffer: Any, sizes: Sizes) -> None:
-        """Refuse a buffer that is not a state of the given sizes, or in which an index points outside."""
+    def check(self, buffer: Any, sizes: Sizes, fresh: FloatArray | None = None) -> None:
+        """Refuse a buffer that is not a state of the given sizes, or in which a marked number is not as it has to be.
+
+        What is fixed is compared with a fresh state, if there is one.
+        """
         length = self.length(**sizes)
         if not isinstance(buffer, np.ndarray) or buffer.dtype != np.float64 or buffer.shape != (length,):
             shape = getattr(buffer, "shape", None)
             raise InvalidInputError(f"state: expected {length} numbers that fit this policy, got shape {shape}")
-        for leaf, numbers in self._parts(np.ascontiguousarray(buffer), sizes):
+        known = np.ascontiguousarray(buffer if fresh is None else fresh)
+        parts = zip(self._parts(np.ascontiguousarray(buffer), sizes), self._parts(known, sizes), strict=True)
+        for (leaf, numbers), (_, first) in parts:
             if leaf.holds_sizes and leaf.record:
                 expected = [sizes[name] for name in leaf.record.names]
                 if not np.array_equal(numbers, expected):
                     raise InvalidInputError(f"state: {leaf.path}: expected {expected}, got {numbers.tolist()}")
-            for name, index in leaf.indices.items():
-                values = numbers[leaf.record.names.index(name)] if leaf.record else numbers
-                below = _size(index.below, sizes)
+            for name, mark in leaf.marks.items():
+                place = leaf.record.names.index(name) if leaf.record else ...
+                values = np.atleast_1d(numbers[place])
                 with np.errstate(invalid="ignore"):
-                    outside = ~((values >= index.least) & (values < max(below, 1)) & (np.floor(values) == values))
+                    outside = ~mark.holds(values, np.atleast_1d(first[place]), sizes)
                 if outside.any():
                     path = f"{leaf.path}.{name}" if name else leaf.path
                     raise InvalidInputError(
-                        f"state: {path}: expected whole numbers from {index.least} to {below - 1}, "
-                        f"got {np.atleast_1d(values)[np.atleast_1d(outside)][0]:g}"
+                        f"state: {path}: expected {mark.describe(sizes)}, got {values[outside][0]:g}"
                     )
 
     def describe(self, **sizes: int) -> str:
@@ -166,7 +251,7 @@ class Layout(Generic[S]):
         for leaf, shape in self._shapes(sizes):
             names = f"{leaf.path}: {', '.join(leaf.record.names)}" if leaf.record else leaf.path
             rows.append(f"{at:>6} {' × '.join(map(str, shape)):>12}  {names}")
-            at += int(np.prod(shape, dtype=np.int64))
+            at += math.prod(shape)
         return "\n".join(rows)
 
     def _shapes(self, sizes: Sizes) -> Iterator[tuple[_Leaf, tuple[int, ...]]]:
@@ -177,7 +262,7 @@ class Layout(Generic[S]):
         at = 0
         for leaf, shape in self._shapes(sizes):
             yield leaf, view(buffer, at, shape)
-            at += int(np.prod(shape, dtype=np.int64))
+            at += math.prod(shape)
 
 
 def _leaves(state: type, prefix: str) -> Iterator[_Leaf]:
@@ -185,8 +270,7 @@ def _leaves(state: type, prefix: str) -> Iterator[_Leaf]:
         path = f"{prefix}{name}"
         if isinstance(kind, type) and issubclass(kind, Record):
             marks = get_type_hints(kind, include_extras=True)
-            indices = {number: mark for number in kind.names for mark in get_args(marks[number])[1:]}
-            yield _Leaf(path, (), kind, indices)
+            yield _Leaf(path, (), kind, {number: mark for number in kind.names for mark in get_args(marks[number])[1:]})
         elif isinstance(kind, type) and hasattr(kind, "_fields"):
             yield from _leaves(kind, f"{path}.")
         elif get_origin(kind) is Annotated:

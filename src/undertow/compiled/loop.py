@@ -11,6 +11,7 @@ copies each with these names bound to a policy's own steps, and compiles the cop
 
 import types
 from collections.abc import Callable
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,7 +45,12 @@ class Loop(NamedTuple):
 
 
 class Player:
-    """A policy's state, and one row of everything that `play` reads and writes, for steps taken one at a time."""
+    """A policy's state, and one row of everything that `play` reads and writes, for steps taken one at a time.
+
+    `taken` is a list of the rewards and contexts that the state has taken in since it was emptied. The list runs the
+    kernel and files its answer in one instruction of the interpreter, so that no signal can come between the two:
+    where it is empty, the state is as it was.
+    """
 
     def __init__(self, owner: type, state: FloatArray, draws: int) -> None:
         self.owner, self.state, self._draw_count = owner, state, draws
@@ -60,6 +66,11 @@ class Player:
         self.context, self.features, self.rewards, self.draws = np.split(self._row, np.cumsum([m, q, k]))
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
+        self.taken: list[int] = []
+        row = (self.state, self._row, len(self._row))
+        self._deciding = (*row, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0)
+        self._observing = ((*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0),)
+        self._learning = (*row, LEARN, LEARN + 1, 0)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"owner": self.owner, "state": self.state.copy(), "_draw_count": self._draw_count}
@@ -80,16 +91,18 @@ class Player:
 
     def decide(self, state: FloatArray | None = None) -> bool:
         """Decide with features and draws as they stand; False where the policy has to be attended to first."""
-        return self._take(DECIDE, self.state if state is None else state, _NO_MEMORY, 0)
+        step = self._deciding if state is None else (state, *self._deciding[1:])
+        return self.loop.play(*step) > DECIDE
 
     def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         """Learn a reward of a decision that is `age` rounds old."""
         self.arm[0], self.rewards[arm] = arm, reward
-        self._take(LEARN, self.state, memory, age)
+        step = (*self._learning, memory, age, self._out, 0)
+        self.taken.extend(starmap(self.loop.play, (step,)))
 
     def observe(self) -> None:
         """Take in the context as it stands."""
-        self._take(OBSERVE, self.state, _NO_MEMORY, 0)
+        self.taken.extend(starmap(self.loop.play, self._observing))
 
     def skip(self) -> None:
         """Let a round pass in which no arm is played."""
@@ -98,9 +111,6 @@ class Player:
     def play(self, data: FloatArray, width: int, first: int, last: int, shift: int, out: FloatArray, kept: int) -> int:
         """Take many steps on data of many rounds; see `_play`."""
         return self.loop.play(self.state, data, width, first, last, shift, self.common.memory, 0, out, kept)
-
-    def _take(self, call: int, state: FloatArray, memory: FloatArray, age: int) -> bool:
-        return self.loop.play(state, self._row, len(self._row), call, call + 1, 0, memory, age, self._out, 0) > call
 
 
 @spliced

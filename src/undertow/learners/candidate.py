@@ -5,7 +5,7 @@ decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot wit
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -20,6 +20,7 @@ from undertow.learners.learner import Learner
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
 from undertow.live.rounds import Timeline, Waiting
+from undertow.live.saved import Saved
 
 __all__ = ["Candidate", "CandidateForecast", "CandidateModel", "WithCandidates"]
 
@@ -113,15 +114,34 @@ class WithCandidates(Timeline):
     `expected` remembers, for decisions whose reward may still come, mean and deviation that each of them expected.
     """
 
+    plain: ClassVar[bool] = False
+
     def __init__(self, learner: Learner, candidates: Sequence[Candidate]) -> None:
         super().__init__(learner.player)
         self.learner, self.candidates = learner, list(candidates)
         self.first = len(learner.models) - len(self.candidates)  # of their blocks
         self.expected: dict[int, list[tuple[float, float]]] = {}
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+    def decides_in_one_step(self) -> bool:
+        """Say no: candidates forecast before a decision."""
+        return False
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Say no: candidates learn before the learner does."""
+        return False
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return what the learner keeps, and what was expected; a candidate cannot be put back."""
+        return self.learner.keep(round), self.expected.copy()
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        learner, self.expected = kept
+        self.learner.put_back(learner)
+
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
         """Prepare a round and, before a choice, have every candidate forecast."""
-        self.learner.prepare(oldest, choice=choice)
+        self.learner.prepare(oldest, choice=choice, one_step=one_step)
         if choice:
             self._ask(self.learner.blocks)
 
@@ -136,22 +156,28 @@ class WithCandidates(Timeline):
         """Make the fits that are due."""
         self.learner.attend()
 
-    def decided(self, arm: int) -> None:
+    def decided(self, t: int, arm: int) -> None:
         """Remember what was expected of the arm that is played."""
-        self.learner.decided(arm)
-        t, blocks = self.player.rounds - 1, self.learner.blocks[self.first :]
+        self.learner.decided(t, arm)
+        if arm < 0:
+            return
+        blocks = self.learner.blocks[self.first :]
         self.expected[t] = [(float(own.model.forecast[arm]), float(own.deviation[arm])) for own in blocks]
         while next(iter(self.expected)) < t - self.learner.max_delay:
             del self.expected[next(iter(self.expected))]
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+    def report(self) -> None:
+        """Warn of fits that failed."""
+        self.learner.report()
+
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """Pass a reward to every candidate, and score its forecast."""
         self.learner.require_recent(age)
         for candidate in self.candidates:  # first, so that nothing has changed here where one of them fails
             candidate.learn(waiting.round, waiting.arm, reward)
         places = [self.learner.block(number) for number in range(self.first, len(self.learner.models))]
         before = [place.copy() for place in places]
-        self.learner.learn(waiting, reward, age)
+        self.learner.learn(waiting, reward, age, one_step=self.learner.learns_in_one_step(waiting, age))
         for place, kept, (mean, deviation), own in zip(
             places, before, self.expected.pop(waiting.round), self.learner.blocks[self.first :], strict=True
         ):
@@ -163,6 +189,10 @@ class WithCandidates(Timeline):
         for candidate in self.candidates:
             candidate.observe(self.player.context.copy())
         self.learner.observe()
+
+    def observed(self) -> None:
+        """File a context."""
+        self.learner.observed()
 
     def lead_through_log(self) -> None:
         """Lead the candidates through the rounds of the log, as if they had been there."""
@@ -192,6 +222,10 @@ class WithCandidates(Timeline):
     def arrays(self) -> dict[str, FloatArray]:
         """Refuse: the state of a candidate is not ours to save."""
         raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot be saved")
+
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what the learner keeps."""
+        return self.learner.saved(names, rounds)
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what the learner kept."""

@@ -4,7 +4,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,18 +15,22 @@ from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
+from undertow.live.saved import COUNT, Saved
 
 __all__ = ["BackgroundFits", "attempt"]
 
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 
 
-def attempt(make: Callable[[], Fit]) -> Fit | Exception:
+FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
+
+
+def attempt(make: Callable[[], Fit], failures: tuple[type[Exception], ...] = FAILURES) -> Fit | Exception:
     """Make a fit, or return why it failed: the policy then continues with the model it has."""
     ahead.finish()
     try:
         return make()
-    except Exception as error:
+    except failures as error:
         return error
 
 
@@ -47,8 +51,6 @@ class BackgroundFits:
         """Make a fit on the thread; where it is made already, have it hear of rewards that have come since."""
         answer: list[Fit | Exception] = []
         model, task = self.models[number], self._amended(task)
-        self.under_way[number] = (task, answer)
-        self.outdated.discard(number)
         if self._worker is None or not self._worker.here:
             self._worker = Worker(self)
 
@@ -63,7 +65,23 @@ class BackgroundFits:
             return made._replace(block=block)
 
         make = fitted if made is None else partial(filtered, made)
-        self._worker.tasks.put(lambda: answer.append(attempt(make)))
+        self._worker.tasks.put(lambda: answer.append(attempt(make, (Exception,))))
+        self.under_way[number] = (task, answer)  # last: what is said to be under way has to be
+        self.outdated.discard(number)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do before a decision, where fits are under way."""
+        here = self._worker is not None and self._worker.here
+        return here and not any(answer for _, answer in self.under_way.values())
+
+    def keep(self) -> Any:
+        """Return what `put_back` needs to undo all that comes after."""
+        return self.under_way.copy(), self.outdated.copy(), self._led.copy()
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.under_way, self.outdated, self._led = kept
 
     def start_again(self) -> None:
         """Start those fits again whose thread answers another policy, or has not followed into a forked process."""
@@ -103,6 +121,7 @@ class BackgroundFits:
         end = min(begin + _SLICE, last)
         if end > begin:
             self.log.open(end - 1)
+            block = block.copy()
             self.models[number].catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, begin, end))
             self._led[number] = (end, block)
         return end >= last
@@ -126,6 +145,16 @@ class BackgroundFits:
             arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = self._amended(task).rows, task.block
         return arrays
 
+    def saved(self, names: Collection[str]) -> dict[str, Saved]:
+        """Return what `arrays` may be, where these names are there."""
+        expected = {}
+        for number, model in enumerate(self.models):
+            if f"task_{number}" in names:
+                expected[f"task_{number}"] = Saved((5,), 0, COUNT - 1, whole=True)
+                expected[f"task_{number}_rows"] = self.log.saved(f"rows {number}")
+                expected[f"task_{number}_block"] = Saved((model.length,), missing=True)
+        return expected
+
     def restore(self, arrays: Mapping[str, FloatArray], now: int) -> None:
         """Take back what `arrays` returned."""
         for number, model in enumerate(self.models):
@@ -133,9 +162,10 @@ class BackgroundFits:
                 continue
             t, begin, *seed = (int(value) for value in arrays[f"task_{number}"])
             rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
-            if not 0 <= begin <= t <= now or rows.shape != (t - begin, self.log.reward + 1):
+            if not begin <= t <= now or len(rows) != t - begin:
                 raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
-            model.layout.check(block, model.sizes())
+            self.log.check(rows, model.arms)
+            model.layout.check(block, model.sizes(), model.block())
             self.start(number, Task(t, begin, rows, block, tuple(seed)))
 
 

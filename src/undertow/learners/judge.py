@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, spliced
+from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
 from undertow.learners.model import Block, ModelHead, Steps, open_block
 
-__all__ = ["LEARNER", "LearnerHead", "LearnerState", "compile_learner", "handicap", "start_up_rounds"]
+__all__ = [
+    "LEARNER",
+    "LearnerHead",
+    "LearnerState",
+    "compile_learner",
+    "handicap",
+    "start_up_chance",
+    "start_up_rounds",
+]
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _EARLY = 400.0  # rounds that say little about whether anything moves
@@ -33,7 +41,7 @@ class LearnerHead(Record):
 
     start: float  # rounds of start-up
     context_first: float
-    seed: float  # of the fits
+    seed: Annotated[float, Index("2**53")]  # of the fits
     leader: float  # where the block of the model that made the last decision begins; −1 in start-up
     lead: float  # by how many nats it led
 
@@ -44,7 +52,7 @@ class LearnerState(NamedTuple):
     common: Common
     sizes: LearnerSizes
     learner: LearnerHead
-    plays: Annotated[FloatArray, "k"]
+    plays: Annotated[FloatArray, "k", Within(0.0, 2.0**53)]
     blocks: Annotated[FloatArray, "n"]
 
 
@@ -68,6 +76,16 @@ def start_up(own: LearnerState, draws: FloatArray) -> int:
         if closed[a] == 0.0 and first:
             arm = a
     return arm
+
+
+def start_up_chance(own: LearnerState, arm: int) -> float | None:
+    """Return the chance with which start-up drew an arm, among those played least until then; None after it."""
+    if own.learner.leader >= 0.0:
+        return None
+    plays, closed = own.plays.copy(), own.common.closed
+    plays[arm] -= 1.0
+    least = (closed == 0) & (plays == plays[closed == 0].min())
+    return float(least[arm] / least.sum())
 
 
 @inlined

@@ -10,9 +10,9 @@ import json
 import math
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,10 +23,11 @@ from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, attempt
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task, fineness
-from undertow.learners.report import FitRecord
+from undertow.learners.report import FitRecord, read_records
 from undertow.live.decision import Why
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
+from undertow.live.saved import COUNT, Saved
 
 __all__ = ["Learner"]
 
@@ -37,6 +38,8 @@ _MOST_BYTES = 256e6  # that these states may take
 
 class Learner(Timeline):
     """The timeline of a policy that learns models; the blocks of its state are those of `models`, in their order."""
+
+    plain: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -55,8 +58,9 @@ class Learner(Timeline):
         self.checkpoints: deque[tuple[int, FloatArray]] = deque()
         self.spacing = max(_SPACING, math.ceil(max_delay * player.state.nbytes / _MOST_BYTES))
         self.records: deque[FitRecord] = deque(maxlen=50)
+        self.warnings: list[str] = []
         self.fits = BackgroundFits(self.models, self.log)
-        self.latest = 0  # how many rounds late rewards have been lately
+        self.latest = self.now_latest = 0  # how many rounds late rewards have been lately, and with the one that comes
         self.blocks = self.open_blocks(player.state)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,8 +89,15 @@ class Learner(Timeline):
 
     # Fits
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+    def decides_in_one_step(self) -> bool:
+        """Whether no fit is ready, and no state to be remembered."""
+        recent = self.checkpoints and self.player.rounds - self.checkpoints[-1][0] < self.spacing
+        return bool(recent) and (not self.fits.under_way or self.fits.idle)
+
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
         """Swap in the fits that are ready, and remember a state now and then for late rewards to go back to."""
+        if one_step:
+            return
         t = self.player.rounds
         if self.fits.under_way:
             for number, task, answer in self.fits.ready(t, self.latest):
@@ -127,7 +138,7 @@ class Learner(Timeline):
         """Tell all models from which deviation on predictions count as equally good."""
         fine = fineness(task.rows[:, -1], task.rows[:, -2])
         for block in (BLOCK.open(task.block), *(own.model for own in self.blocks)):
-            block.head.fineness = fine
+            block.score.fineness = fine
 
     def install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
@@ -137,8 +148,8 @@ class Learner(Timeline):
         if isinstance(answer, Exception):
             block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
             self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
-            message = f"the fit of the {model.name} at round {task.round} failed ({answer!r}); the old model continues"
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            failed = f"the fit of the {model.name} at round {task.round} failed ({answer!r}); the old model continues"
+            self.warnings = [*self.warnings, failed]
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self.records.append(FitRecord(model.name, task.round, *found, None))
@@ -162,6 +173,12 @@ class Learner(Timeline):
             for mine, theirs in zip(_score(self._common(number)), _score(last), strict=True):
                 mine[:] = theirs
 
+    def report(self) -> None:
+        """Warn of fits that failed."""
+        messages, self.warnings = self.warnings, []
+        for message in messages:
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         now = self.player.rounds
         self.log.open(max(now, seen) - 1)
@@ -178,35 +195,61 @@ class Learner(Timeline):
 
     # The log, and rewards that come late
 
-    def decided(self, arm: int) -> None:
+    def decided(self, t: int, arm: int) -> None:
         """File the choice of the last round."""
-        row, log = self.log.row(self.player.rounds - 1), self.log
+        if arm < 0:
+            return
+        row, log = self.log.row(t), self.log
         row[log.arm] = arm
         if log.feature_dim:
             row[log.context_dim : log.arm] = self.player.features
 
     def observe(self) -> None:
-        """File a context, and take it in."""
+        """Take in a context, and file it."""
+        self.player.observe()
+        self.observed()
+
+    def observed(self) -> None:
+        """File a context."""
         number = self.player.rounds - (not self.turns.context_first)
         self.log.row(number)[: self.log.context_dim] = self.player.context
-        self.player.observe()
 
     def require_recent(self, age: int) -> None:
         """Refuse a reward that comes too late."""
         if age > self.max_delay or self.player.rounds - 1 - age < self.log.begin:
             raise too_late(age, self.max_delay)
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """File a reward and take it in: at once, or at its own round."""
         self.require_recent(age)
-        then, now = waiting.round, self.player.rounds
-        self.log.row(then)[self.log.reward] = reward
-        self.latest = max(self.latest - 1, age)
-        self.fits.note_reward(then)
-        if age == 0 and self.turns.contexts_seen(now) <= now:  # no context of the next round has come
+        self.now_latest = max(self.latest - 1, age)
+        if one_step:
             self.player.learn(waiting.memory, waiting.arm, reward, 0)
+            self.learned(waiting, reward)
         else:
-            self._filter_again(then)
+            self.learned(waiting, reward)
+            self._filter_again(waiting.round)
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Whether a reward is of the last round, and no context of the next one has come."""
+        return age == 0 and not (self.turns.context_first and self.turns.due == "decide")
+
+    def learned(self, waiting: Waiting, reward: float) -> None:
+        """File a reward."""
+        self.log.row(waiting.round)[self.log.reward] = reward
+        self.fits.note_reward(waiting.round)
+        self.latest = self.now_latest
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return the rounds that states are remembered of, the fits and the log, of which nothing is copied."""
+        told = (self.records.copy(), self.warnings, self.latest)
+        return told, self.checkpoints.copy(), self.fits.keep(), self.log.mark(round)
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        (self.records, self.warnings, self.latest), self.checkpoints, fits, log = kept
+        self.fits.put_back(fits)
+        self.log.go_back(log)
 
     def _filter_again(self, then: int) -> None:
         """Go back to a state before round `then`, and from there through the log once more."""
@@ -216,6 +259,7 @@ class Learner(Timeline):
             self.checkpoints.pop()
         begin, state = self.checkpoints[-1]
         if begin > then:  # a fit has been made since: its belief is to hold the reward, too
+            state = state.copy()
             blocks = player.loop.layout.open(state).blocks
             for number, model in enumerate(self.models):
                 block = self.block(number, state)
@@ -224,9 +268,10 @@ class Learner(Timeline):
                 if first:
                     rows, span = self.log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
                     model.catch_up(blocks, self.places[number], rows, span)
+            self.checkpoints[-1] = (begin, state)
         own = player.own
-        lasting = (own.common.closed, own.plays, own.learner.numbers)
-        lasting += tuple(self._common(number).running.numbers for number in range(len(self.models)))
+        running = (self._common(number).running.numbers for number in range(len(self.models)))
+        lasting = (own.common.closed, own.plays, own.learner.numbers, *running)
         kept = [part.copy() for part in lasting]
         player.state[:] = state
         own.common.head.rounds = now
@@ -257,8 +302,7 @@ class Learner(Timeline):
         own.common.head.rounds, own.learner.seed = rounds, seed
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
-        for number in range(len(self.models)):
-            running = self._common(number).running
+        for running in (self._common(number).running for number in range(len(self.models))):
             if running.next_fit < math.inf:  # a candidate fits itself
                 running.next_fit = min(running.next_fit, max(rounds, own.learner.start))
 
@@ -274,16 +318,6 @@ class Learner(Timeline):
         since_fit = self.player.rounds - 1 - int(block.head.fitted)
         errors = (block.state_error.copy(), block.arm_error.copy())
         return Why(*errors, self.models[number].name, learner.lead, since_fit)
-
-    def start_up_chance(self, arm: int) -> float | None:
-        """Return the chance of an arm in start-up, where those played least are drawn from; None after it."""
-        own = self.player.own
-        if own.learner.leader >= 0.0:
-            return None
-        plays, closed = own.plays.copy(), own.common.closed
-        plays[arm] -= 1.0
-        least = (closed == 0) & (plays == plays[closed == 0].min())
-        return float(least[arm] / least.sum())
 
     # One more arm, and save files
 
@@ -321,9 +355,7 @@ class Learner(Timeline):
         """Refuse what is no state of this learner, or in which a model's block is not one."""
         super().check(state)
         for number, model in enumerate(self.models):
-            model.layout.check(self.block(number, state), model.sizes())
-            if model.layout.open(self.block(number, state)).model.head.length != model.length:
-                raise InvalidInputError(f"state: expected {model.length} numbers of the {model.name}")
+            model.layout.check(self.block(number, state), model.sizes(), self.block(number))
         leader = self.player.loop.layout.open(state).learner.leader
         if leader not in (-1, *self.places):
             raise InvalidInputError(f"state: expected the place of a model as its leader, got {leader:g}")
@@ -340,23 +372,35 @@ class Learner(Timeline):
             "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
         } | self.fits.arrays()
 
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds; fits are under way in the background only."""
+        return {
+            "log_begin": Saved((1,), 0, rounds, whole=True),
+            "log_room": Saved((1,), 1, COUNT, whole=True),
+            "log_rows": self.log.saved("log"),
+            "checkpoint_rounds": Saved(("checkpoints",), 0, rounds, whole=True, rising=True),
+            "checkpoint_states": Saved(("checkpoints", len(self.player.state)), missing=True),
+            "fit_records": Saved(("records",), 0, 255, whole=True),
+        } | (self.fits.saved(names) if self.refit == "background" else {})
+
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        begin, room, rows = int(arrays["log_begin"][0]), int(arrays["log_room"][0]), arrays["log_rows"]
+        begin, room, rows = int(arrays["log_begin"].item()), int(arrays["log_room"].item()), arrays["log_rows"]
         rounds, states, now = arrays["checkpoint_rounds"], arrays["checkpoint_states"], self.player.rounds
-        widths = rows.ndim == 2 and rows.shape[1] == self.log.reward + 1
-        if not widths or begin < 0 or not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
+        if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
             raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
-        if len(states) != len(rounds):
-            raise InvalidInputError(f"checkpoints: expected {len(rounds)} states, got shape {states.shape}")
-        if not len(rows) <= room <= max(2 * self.log.keep, self.log.room):
+        if not len(rows) <= room <= max(2 * len(rows), self.log.room):
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
+        if len(arrays["pending_ids"]) and not len(rounds):
+            raise InvalidInputError("checkpoint_rounds: expected a state for rewards to go back to")
+        if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
+            raise InvalidInputError("state: expected a task for every fit that is under way")
+        self.log.check(rows, len(self.player.rewards))
         for state in states:
             self.check(state)
         self.log.restore(begin, rows, room)
         self.checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
-        records = json.loads(arrays["fit_records"].astype(np.uint8).tobytes().decode())
-        self.records.extend(FitRecord(*record) for record in records)
+        self.records.extend(read_records(arrays["fit_records"].astype(np.uint8).tobytes()))
         self.fits.restore(arrays, now)
 
 

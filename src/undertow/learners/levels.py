@@ -166,8 +166,8 @@ LEVELS_STEPS = Steps(begin, see, forecast, no_played, learn, observe)
 def without_dull(table: FloatArray, k: int) -> FloatArray:
     """Return the table without the rewards of dull arms, which say nothing about how the others move.
 
-    A dull arm has always paid the same, up to a twentieth of the rewards' spread, in at least five plays. Where all arms
-    are dull, or none, the table stays as it is.
+    A dull arm has always paid the same, up to a twentieth of the rewards' spread, in at least five plays. Where all
+    arms are dull, or none, the table stays as it is.
     """
     arms, x = table[:, 0], table[:, 1]
     spread = centre_and_scale(x, arms)[1]

@@ -1,6 +1,7 @@
 """What a learner remembers of the rounds behind it, in bounded memory."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
+from undertow.live.saved import MEASURED, Saved
 
 __all__ = ["RoundLog", "arms_played"]
 
@@ -31,10 +33,23 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            self._rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
-            self._rows[: len(kept)] = kept
-            self.begin = first
+            rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
+            rows[: len(kept)] = kept
+            self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
+
+    def mark(self, number: int | None) -> Any:
+        """Return what `go_back` needs to undo all that comes after; of rounds so far, only one may change."""
+        row = None if number is None else self.rows(number, number + 1).copy()
+        return self._rows, self.begin, self.end, number, row
+
+    def go_back(self, mark: Any) -> None:
+        """Be again as when `mark` was called."""
+        self._rows, self.begin, self.end, number, row = mark
+        end = self.end - self.begin
+        self._rows[end:] = self._blank(len(self._rows) - end)
+        if number is not None:
+            self.rows(number, number + 1)[:] = row
 
     def _blank(self, count: int) -> FloatArray:
         """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""
@@ -56,6 +71,16 @@ class RoundLog:
     def room(self) -> int:
         """How many rows there is room for; when they are full, the oldest are dropped."""
         return len(self._rows)
+
+    def saved(self, length: str) -> Saved:
+        """Return what rows may be; their arms have bounds of their own, see `check`."""
+        return Saved((length, self.reward + 1), *MEASURED, missing=True)
+
+    def check(self, rows: FloatArray, arms: int) -> None:
+        """Refuse rows in which a played arm is none of so many, or a feature is missing."""
+        played, features = rows[:, self.arm], rows[:, self.context_dim : self.arm]
+        if not Saved(("n",), -1, arms - 1, whole=True).holds(played) or np.isnan(features[played >= 0]).any():
+            raise InvalidInputError(f"log: expected arms from -1 to {arms - 1}, and their features")
 
     def restore(self, begin: int, rows: FloatArray, room: int) -> None:
         """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
-from undertow.compiled.layout import Layout
+from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import bound
 from undertow.compiled.views import Record, view
 from undertow.identify.table import centre_and_scale
@@ -72,33 +72,32 @@ class BlockSizes(Record):
 class ModelHead(Record):
     """The model as it was fitted last."""
 
-    length: float  # of its block
-    order: float  # 0 before the first fit
-    fitted: float  # the round of the last fit
-    begin: float  # the first round that fits look at
+    length: Annotated[float, Fixed()]  # of its block
+    order: Annotated[float, Index("9")]  # 0 before the first fit
+    fitted: Annotated[float, Index("2**53")]  # the round of the last fit
+    begin: Annotated[float, Index("2**53")]  # the first round that fits look at
     over: float  # whether the belief is still in a round that is over
     bonus: float  # factor of the width
     handicap: float  # nats by which the model has to lead the others to decide
     early: float  # whether the handicap falls off with the rounds
-    fineness: float  # a deviation below which predictions count as equally good
-    spent: float  # of the compute budget
-    turn: float  # in the cycle of models that fits try against the one in use
+    spent: Annotated[float, Within(0.0, 2.0**53)]  # of the compute budget
+    turn: Annotated[float, Index("2**53")]  # in the cycle of models that fits try against the one in use
 
 
 class Running(Record):
     """What a fit does not change: when the next one is due, how many there were, whether one is under way."""
 
     next_fit: float
-    fits: float
-    busy: float  # whether a fit is under way elsewhere
-    alarms: float  # how often the innovations were too large
+    fits: Annotated[float, Index("2**53")]
+    busy: Annotated[float, Index("2")]  # whether a fit is under way elsewhere
+    alarms: Annotated[float, Index("2**53")]  # how often the innovations were too large
 
 
 class Alarm(Record):
     """Mean squared innovation, whether it is too large, and the round of the last fit, also of one that failed."""
 
     level: float
-    raised: float
+    raised: Annotated[float, Index("2")]
     tried: float
 
 
@@ -106,7 +105,8 @@ class Score(Record):
     """By what models are compared, see `note_error`, and how many rewards were predicted."""
 
     total: float
-    count: float
+    fineness: Annotated[float, Within(0.0, math.inf)]  # a deviation below which predictions count as equally good
+    count: Annotated[float, Index("2**53")]
 
 
 class Block(NamedTuple):
@@ -154,10 +154,11 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     Gaussian errors with a variance for each arm, changed in two ways: no arm counts much more than the others, however
     often it is played, and a prediction that is fine enough is not beaten by a finer one.
     """
-    score, fine = block.score, block.head.fineness**2
+    score, fine = block.score, block.score.fineness**2
     n = block.scored[arm]
     mean = block.squares[arm] if n > 0.0 else fine / _FINE**2
-    squared = min(error * error, _GROSS * (mean + fine))
+    most = _GROSS * (mean + fine)
+    squared = error * error if error * error < most else most  # also where the forecast is no number
     block.squares[arm] = mean + max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
     block.scored[arm] = n + 1.0
     score.total = 0.0

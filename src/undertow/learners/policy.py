@@ -13,13 +13,14 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.learners.judge import LearnerState, start_up_rounds
+from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
 from undertow.learners.log import arms_played
 from undertow.learners.model import Model
 from undertow.learners.report import Health, ModelInUse, health_of, models_in_use
 from undertow.live import ContextPolicy
 from undertow.live.rounds import Timeline
+from undertow.live.whole import Kept, insist
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["LearningPolicy"]
@@ -80,7 +81,7 @@ class LearningPolicy(ContextPolicy):
 
     def _chance(self, own: LearnerState, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
-        chance = self._learner.start_up_chance(arm)
+        chance = start_up_chance(own, arm)
         return float(arm == own.common.head.proposed) if chance is None else chance
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
@@ -146,8 +147,13 @@ class LearningPolicy(ContextPolicy):
             x = x if self._columns.units is None else self._columns.units.rewards(x)
             rows = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])
             seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
-            self._learner.warm_start(rows, n, seed)
-            self._note_past()
+            kept = Kept.of(self.parts)
+            try:
+                self._learner.warm_start(rows, n, seed)
+                self._note_past()
+            except BaseException:
+                insist(kept.put_back)
+                raise
 
     def _note_past(self) -> None:
         """Take note of the rounds of a warm start, which are in the log."""

@@ -1,10 +1,12 @@
 """What a learner reports: its models and its health."""
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
+from undertow.errors import InvalidInputError
 from undertow.learners.judge import handicap
 from undertow.learners.model import last_innovations
 from undertow.system import LinearGaussianSystem
@@ -12,7 +14,7 @@ from undertow.system import LinearGaussianSystem
 if TYPE_CHECKING:
     from undertow.learners.learner import Learner
 
-__all__ = ["FitRecord", "Health", "ModelInUse", "health_of", "models_in_use"]
+__all__ = ["FitRecord", "Health", "ModelInUse", "health_of", "models_in_use", "read_records"]
 
 _handicap = plain(handicap)
 
@@ -26,6 +28,18 @@ class FitRecord(NamedTuple):
     log_likelihood: float
     tried: int
     failure: str | None
+
+
+_KINDS = ((str,), (int,), (int,), (float,), (int,), (str, type(None)))
+
+
+def read_records(text: bytes) -> list[FitRecord]:
+    """Read outcomes of fits from the JSON of a save file."""
+    entries = json.loads(text.decode())
+    for entry in entries:
+        if not isinstance(entry, list) or len(entry) != len(_KINDS) or not all(map(isinstance, entry, _KINDS)):
+            raise InvalidInputError(f"fit_records: expected the outcome of a fit, got {entry!r:.60}")
+    return [FitRecord(*entry) for entry in entries]
 
 
 class ModelInUse(NamedTuple):

@@ -8,8 +8,11 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple, Self
 
+import numpy as np
+
 from undertow._checks import FloatArray
 from undertow.compiled import Layout, Record, kernel
+from undertow.compiled.layout import Within
 from undertow.identify.table import centre_and_scale
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
 from undertow.learners.model import (
@@ -30,6 +33,7 @@ from undertow.ridge import ridge_project, ridge_update
 __all__ = ["RIDGE_STEPS", "Ridge"]
 
 _LAG_INPUTS = 60  # how many inputs past rewards may bring
+_LEAST_APART = 0.05  # variance between arms in units of the noise
 _DRIFT = 0.25  # change of mean or scale, relative to the scale, from which the regression is rebuilt
 
 
@@ -40,10 +44,11 @@ class RidgeSizes(Record):
 
 
 class Errors(Record):
-    """Sum and number of squared errors."""
+    """Sum and number of squared errors, and how far the arms' means lie apart: their variance in units of the noise."""
 
     squares: float
     count: float
+    apart: Annotated[float, Within(0.0, 1.0)]
 
 
 class RidgeState(NamedTuple):
@@ -92,7 +97,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
             expected += own.u[a, i] * y[i]
             uncertainty += y[i] * y[i]
         out.forecast[a] = mean + scale * expected
-        out.width[a] = out.head.bonus * worth(noise * uncertainty, noise, t + 1.0)
+        out.width[a] = out.head.bonus * worth(own.errors.apart * noise * uncertainty, noise, t + 1.0)
         out.arm_error[a] = math.sqrt(noise * uncertainty)
 
 
@@ -178,7 +183,7 @@ class Ridge(Model):
 
     def fill(self, own: RidgeState) -> None:
         """Write a regression that has seen nothing."""
-        own.reward.scale = own.errors.squares = own.errors.count = 1.0
+        own.reward.scale = own.errors.squares = own.errors.count = own.errors.apart = 1.0
         own.scale[:] = 1.0
         for W in own.W:
             W.flat[:: W.shape[0] + 1] = 1.0
@@ -194,6 +199,7 @@ class Ridge(Model):
             max(abs(c - c0) / s0, abs(s - s0) / s0) for (c, s), (c0, s0) in zip([*units, reward], old, strict=True)
         )
         if own.model.head.order and moved < _DRIFT:
+            self._note_apart(same.block, rows)
             return same
         block = self.block()
         fresh: RidgeState = self.open(block)
@@ -202,7 +208,23 @@ class Ridge(Model):
         fresh.reward.mean, fresh.reward.scale = reward
         fresh.model.head.begin = task.begin
         self._rebuild(block, rows, task.begin)
+        self._note_apart(block, rows)
         return same._replace(block=block)
+
+    def _note_apart(self, block: FloatArray, rows: FloatArray) -> None:
+        """Estimate how far the arms lie apart: what their means vary by beyond the noise, which is 1 in these units.
+
+        The regression starts from weights as large as the noise. Where arms differ by less, so does what can be won.
+        """
+        own: RidgeState = self.open(block)
+        there = ~np.isnan(rows[:, -1])
+        arms, rewards = rows[there, -2].astype(np.int64), rows[there, -1]
+        plays, sums = (np.bincount(arms, weights, self.arms) for weights in (None, rewards))
+        seen = plays > 0
+        noise = own.reward.scale**2 * own.errors.squares / own.errors.count
+        if seen.sum() > 2 and noise > 0.0:
+            between = np.var(sums[seen] / plays[seen], ddof=1) / noise - np.mean(1.0 / plays[seen])
+            own.errors.apart = min(max(float(between), _LEAST_APART), 1.0)
 
     def _rebuild(self, block: FloatArray, rows: FloatArray, begin: int) -> None:
         """Lead a fresh block through rows of a log."""
@@ -222,7 +244,7 @@ class Ridge(Model):
         fresh = self.block()
         new, was = self.open(fresh), _LAYOUT.open(old)
         new.centre[:], new.scale[:] = was.centre, was.scale
-        new.reward.numbers[:] = was.reward.numbers
+        new.reward.numbers[:], new.errors.apart = was.reward.numbers, was.errors.apart
         self._rebuild(fresh, rows, end - len(rows))
         self.inherit(fresh, old)
         return fresh

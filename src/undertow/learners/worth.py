@@ -37,8 +37,8 @@ def beta(H: float) -> float:
     """Return β(H), from a table of log H; it is never used far outside e^−5 … e^15."""
     at = min(max((math.log(max(H, _NEVER)) - _FIRST) / _STEP, 0.0), _ENTRIES - 1.001)
     i = int(at)
-    below: float = _BETA[i]
-    return below + (at - i) * (_BETA[i + 1] - below)
+    result: float = _BETA[i] + (at - i) * (_BETA[i + 1] - _BETA[i])
+    return result
 
 
 @inlined

@@ -2,16 +2,17 @@
 
 import json
 import os
-import zipfile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
+from undertow.compiled.layout import states_of_at_most
 from undertow.errors import InvalidInputError
 from undertow.live.policy import LivePolicy
 from undertow.live.registry import make, registry
+from undertow.live.saved import COUNT, Saved, check_arrays, read_arrays
 from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
 from undertow.writing import replacing
@@ -20,7 +21,7 @@ __all__ = ["load", "snapshot", "write_policy"]
 
 _FORMAT = "undertow.policy"
 _VERSION = 4
-_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError)  # reading it
+_LONGEST_HEADER = 2**22  # bytes
 
 
 def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -62,36 +63,54 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     UCB(arms=3)
     """
     name = os.fspath(path)
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-        header = json.loads(arrays["header"].tobytes().decode())
-        form, version = header["format"], header["version"]
-    except FileNotFoundError:
-        raise
-    except (*_DAMAGE, zipfile.BadZipFile) as error:
-        raise InvalidInputError(f"{name}: not a policy file, or a damaged one; expected one from save()") from error
+    header, arrays = _read(name)
+    form, version = header.get("format"), header.get("version")
     if form != _FORMAT or version != _VERSION:
         raise InvalidInputError(
-            f"{name}: expected {_FORMAT} version {_VERSION}, got {form!r} version {version!r}; "
+            f"{name}: expected {_FORMAT} version {_VERSION}, got {form!r:.60} version {version!r:.60}; "
             f"load it with the undertow that saved it"
         )
-    if header.get("policy") not in registry():
+    kind = header.get("policy")
+    if not isinstance(kind, str) or kind not in registry():
         raise InvalidInputError(
-            f"{name}: holds a policy called {header.get('policy')!r}, which is not registered here; "
+            f"{name}: holds a policy called {kind!r:.60}, which is not registered here; "
             f"import the module that registers it first"
         )
     try:
-        parameters = header["parameters"]
-        if "system" in parameters:
-            parameters["system"] = LinearGaussianSystem.from_dict(parameters["system"])
-        policy = make(header["policy"], **parameters, rng=Streams.seed_of(header["random"]))
+        policy = _fresh(kind, header, arrays["state"])
         _restore(policy, header, arrays)
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: damaged ({error})") from error
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InvalidInputError(f"{name}: damaged ({type(error).__name__}: {error})") from error
+    except Exception as error:  # whatever a file says, it is the file that is wrong
+        raise InvalidInputError(f"{name}: damaged ({type(error).__name__}: {error!s:.200})") from error
     return policy
+
+
+def _read(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return header and arrays of a file."""
+    with open(name, "rb") as file:
+        try:
+            arrays = read_arrays(file)
+            text = arrays.pop("header").tobytes()
+            header = json.loads(text.decode()) if len(text) <= _LONGEST_HEADER else None
+            if not isinstance(header, dict):
+                raise InvalidInputError("expected a JSON object as its header")
+        except Exception as error:
+            raise InvalidInputError(f"{name}: not a policy file, or a damaged one; expected one from save()") from error
+    return header, arrays
+
+
+def _fresh(kind: str, header: dict[str, Any], state: npt.NDArray[Any]) -> LivePolicy:
+    """Return a policy with the parameters of a file, of which none may ask for more than the file's state holds."""
+    parameters = dict(header["parameters"])
+    sizes = registry()[kind].policy.loop.layout.claimed_sizes(state)
+    for name, size in (("arms", "k"), ("context_dim", "m"), ("feature_dim", "q")):
+        if isinstance(parameters.get(name), int) and parameters[name] != sizes[size]:
+            raise InvalidInputError(f"state: expected {parameters[name]} {name}, got {sizes[size]}")
+    if "system" in parameters:
+        parameters["system"] = LinearGaussianSystem.from_dict(parameters["system"])
+    with states_of_at_most(len(state)):
+        return make(kind, **parameters, rng=Streams.seed_of(header["random"]))
 
 
 def _restore(policy: LivePolicy, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -99,13 +118,23 @@ def _restore(policy: LivePolicy, header: dict[str, Any], arrays: dict[str, npt.N
     player, columns, streams, turns, pending, timeline = policy.parts
     timeline.check(arrays["state"])
     player.state[:] = arrays["state"]
-    streams.restore(header["random"])
     turns.due = _checks.choice("due", header["due"], ("decide", "observe") if turns.context_dim else ("decide",))
-    pending.made = _checks.integer("decisions", header["decisions"], least=0)
-    pending.forgotten = _checks.integer("forgotten", header["forgotten"], least=-1)
-    pending.restore(arrays, len(player.common.memory), policy.arm_count)
+    pending.made = _count("decisions", header["decisions"], least=0, most=int(COUNT) - 1)
+    pending.forgotten = _count("forgotten", header["forgotten"], least=-1, most=pending.made - 1)
+    streams.restore(header["random"], pending.made)
+    expected = {"state": Saved((len(player.state),), missing=True)}
+    expected |= pending.saved(len(player.common.memory), policy.arm_count, player.rounds)
+    check_arrays(arrays, expected | columns.saved() | timeline.saved(arrays.keys(), player.rounds))
+    pending.restore(arrays)
     columns.restore(arrays)
     timeline.restore(arrays)
+
+
+def _count(name: str, value: Any, *, least: int, most: int) -> int:
+    number = _checks.integer(name, value, least=least)
+    if number > most:
+        raise InvalidInputError(f"{name}: expected at most {most}, got {number!r:.60}")
+    return number
 
 
 def _plain_value(value: Any) -> Any:

@@ -10,12 +10,11 @@ With contexts, `decide` and `observe` alternate: decide first is the paper's ord
 Every method may be called from any thread; calls on one policy wait for one another.
 """
 
-import abc
 import copy
 import math
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -25,20 +24,22 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Loop, Player
-from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.live.arms import arm_index, arm_names, open_arms
-from undertow.live.decision import Claims, Decision, Outlook
+from undertow.errors import InvalidInputError
+from undertow.live.arms import arm_index, arm_names
+from undertow.live.calls import Calls
+from undertow.live.decision import Claims
 from undertow.live.episode import play_episode
 from undertow.live.rounds import Parts, Pending, Timeline, Turns
 from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
+from undertow.live.whole import Kept, insist
 from undertow.trajectory import Trajectory
 
 __all__ = ["LivePolicy"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LivePolicy(abc.ABC):
+class LivePolicy(Calls):
     """Base of our policies: it has parts, and a policy gives it data and steps.
 
     A policy adds its parameters as dataclass fields, declares its claims, describes its state and names its steps
@@ -108,7 +109,7 @@ class LivePolicy(abc.ABC):
         """Check the parameters and return the sizes of the state beyond the numbers of arms, contexts and features."""
         return {}
 
-    def _begin(self, own: Any) -> None:  # noqa: B027
+    def _begin(self, own: Any) -> None:
         """Write what the state holds before the first round; everything but sizes and order is zero."""
 
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
@@ -130,7 +131,7 @@ class LivePolicy(abc.ABC):
         """
         return {}
 
-    def _welcome(self, own: Any) -> None:  # noqa: B027
+    def _welcome(self, own: Any) -> None:
         """Set what one more arm changes, after everything known of the others was taken over."""
 
     def _run_parameters(self) -> dict[str, Any]:
@@ -184,106 +185,6 @@ class LivePolicy(abc.ABC):
             closed = self._player.common.closed
             return tuple(name for name, shut in zip(self.names, closed, strict=True) if shut)
 
-    def decide(
-        self, features: npt.ArrayLike | None = None, *, available: Iterable[str | int] | None = None
-    ) -> Decision:
-        """Choose an arm for this round.
-
-        `features` are what is known before the choice and not moved by the state, for policies with a `feature_dim`;
-        `available` are the names or indices of the arms that can be played in this round, all by default.
-        """
-        with self._lock:
-            self._turns.require("decide")
-            closed = self._player.common.closed
-            shut = None if available is None else open_arms(available, closed > 0, self.names)
-            given = None
-            if features is not None or self._feature_dim:
-                given = self._columns.checked_features(features, can_take=self.claims.takes_features)
-            if self._player.rounds >= self._columns.pause:
-                self._rescale()
-            if given is not None:
-                self._columns.note(features=given)
-                self._columns.put_features(given, self._player.features)
-            self._timeline.prepare(self._pending.oldest(self._player.rounds))
-            if shut is None:
-                return self._decide()
-            retired, closed[:] = closed.copy(), shut
-            try:
-                return self._decide()
-            finally:
-                closed[:] = retired
-
-    def _decide(self) -> Decision:
-        player, timeline = self._player, self._timeline
-        t = player.rounds
-        if self._draw_count:
-            player.draws[:] = self._draws(1)[0]
-        while not player.decide():
-            timeline.attend()
-        arm = int(player.arm.item())
-        self._turns.decided()
-        number = self._pending.add(t, arm, player.common.memory.copy())
-        timeline.decided(arm)
-        return Decision(number, t, arm, self.names[arm], *self._outlook(), timeline.why(), self._propensity(arm))
-
-    def learn(self, decision: Decision | int, reward: float) -> None:
-        """Take in the reward of an earlier decision, given as the decision or as its id."""
-        with self._lock:
-            value = _checks.reward(reward)
-            number, waiting = self._pending.find(decision, self.names)
-            self._timeline.learn(waiting, self._columns.reward(value), self._player.rounds - 1 - waiting.round)
-            del self._pending.waiting[number]
-
-    def observe(self, context: npt.ArrayLike | None) -> None:
-        """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
-        with self._lock:
-            self._turns.require("observe")
-            self._columns.put_context(context, self._player.context)
-            self._timeline.observe()
-            self._turns.observed()
-
-    def skip(self, rounds: int = 1, contexts: npt.ArrayLike | None = None) -> None:
-        """Let rounds pass in which no decision is taken; their contexts, (rounds, m), are missing unless given."""
-        rounds = _checks.integer("rounds", rounds, least=1)
-        m = self._context_dim
-        rows = None if contexts is None else _checks.measured("contexts", contexts, (rounds, m), missing=True)
-        with self._lock:
-            turns, timeline = self._turns, self._timeline
-            if turns.due != turns.first:
-                raise OutOfTurnError(
-                    f"skip: this round has begun; {turns.due} first (observe(None) where there was no context)"
-                )
-            for row in [None] * rounds if rows is None else rows:
-                self._columns.put_context(row, self._player.context)
-                if turns.context_first:
-                    timeline.observe()
-                timeline.prepare(self._pending.oldest(self._player.rounds), choice=False)
-                self._player.skip()
-                if m and not turns.context_first:
-                    timeline.observe()
-
-    def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
-        """Return what the policy would predict now, before its own draws, and change nothing."""
-        with self._lock:
-            given = self._columns.checked_features(features, can_take=self.claims.takes_features)
-            begins = self._columns.follows and self._pending.made == 0
-            if begins or self.round >= self._columns.pause:
-                return copy.deepcopy(self).forecast_in_new_units(given)
-            return self._forecast(given)
-
-    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
-        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
-        if self.round >= self._columns.pause:
-            self._rescale()
-        self._columns.begin(**({} if features is None else {"features": features}))
-        return self._forecast(features)
-
-    def _forecast(self, features: FloatArray | None) -> Outlook:
-        self._columns.put_features(features, self._player.features)
-        self._player.draws[:] = 0.0
-        self._player.decide(self._timeline.scratch())
-        return Outlook(*self._outlook())
-
     def retire_arm(self, name: str) -> None:
         """Play an arm no more; rewards of earlier decisions for it may still be learned."""
         with self._lock:
@@ -302,9 +203,15 @@ class LivePolicy(abc.ABC):
                 return
             if not isinstance(name, str) or name in self.names:
                 raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
-            wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
-            wider.take_over(self.parts)
-            self.__dict__.update({key: value for key, value in vars(wider).items() if key != "_lock"})
+            kept = Kept.of(self.parts)
+            try:
+                wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
+                wider.take_over(self.parts)
+                self.__dict__.update({key: value for key, value in vars(wider).items() if key != "_lock"})
+            except BaseException:
+                if self._player is kept.parts.player:
+                    insist(kept.put_back)
+                raise
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue bit for bit; `undertow.load` reads it. The format is open, not pickle."""
@@ -342,6 +249,7 @@ class LivePolicy(abc.ABC):
     def play(self, path: Trajectory, arms: npt.NDArray[np.int64], records: FloatArray) -> None:
         """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
         play_episode(self.parts, self._draws, self._rescale, path, arms, records)
+        self._streams.note(self._pending.made)
         if len(records) and not self.has_windows:
             records[:, -1] = math.nan
 
@@ -352,6 +260,7 @@ class LivePolicy(abc.ABC):
         self.loop.layout.carry(old.player.state, self._player.state, places)
         own.common.order[before:] = np.arange(before, self.arm_count)
         self._pending, self._columns, self._streams = old.pending, old.columns, old.streams
+        self._streams.note(self._pending.made)  # from here on, a decision draws more
         self._turns.due = old.turns.due
         self._pending.widen_memories(len(own.common.memory), places.get("p"))
         self._welcome(own)
@@ -364,28 +273,3 @@ class LivePolicy(abc.ABC):
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
         self._lock = threading.RLock()
-
-    # How the parts work together
-
-    @property
-    def parts(self) -> Parts:
-        """What the policy consists of, for a look inside."""
-        return Parts(self._player, self._columns, self._streams, self._turns, self._pending, self._timeline)
-
-    def _draws(self, rounds: int) -> FloatArray:
-        """Return the policy's random numbers and, where it explores, two more per round."""
-        own = self._draw(self._streams.own, rounds)
-        return np.hstack([own, self._streams.explore.random((rounds, 2))]) if self.explore else own
-
-    def _propensity(self, arm: int) -> float:
-        """Return the probability with which the arm of the last decision was chosen."""
-        chance = self._chance(self._player.own, arm)
-        if not self.explore:
-            return chance
-        return (1 - self.explore) * chance + self.explore / int((self._player.common.closed == 0).sum())
-
-    def _outlook(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
-        forecast, width, window = self._player.record.copy()
-        if self._columns.units is not None:
-            forecast, width = self._columns.units.outward(forecast, width)
-        return forecast, width, window.astype(np.int64) if self.has_windows else None

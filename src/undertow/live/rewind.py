@@ -1,16 +1,17 @@
 """Late rewards of Kalman filters: applied at their own round, and what came since is filtered again."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live.rounds import Timeline, Turns, Waiting
+from undertow.live.saved import MEASURED, Saved
 
 __all__ = ["Rewinding", "too_late"]
 
@@ -22,7 +23,7 @@ def too_late(age: int, most: int) -> UnknownDecisionError:
     )
 
 
-@dataclass
+@dataclass(slots=True)
 class _Round:
     """A round that may have to be filtered again: the state before it, and what was seen in it."""
 
@@ -35,42 +36,75 @@ class _Round:
 class Rewinding(Timeline):
     """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if it does."""
 
+    plain: ClassVar[bool] = False
+
     def __init__(self, player: Player, turns: Turns, max_delay: int) -> None:
         super().__init__(player)
         self.turns, self.max_delay = turns, max_delay
         self.rounds: dict[int, _Round] = {}
         self.oldest = 0
+        self.before = np.empty(0)  # the state at the beginning of the round that is to be remembered
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
         """Remember where the round begins."""
         self.oldest = oldest
         if not self.turns.context_first:
-            self._open_round()
+            self.before = self.player.state.copy()
 
-    def _open_round(self) -> None:
-        t = self.player.rounds
+    def decided(self, t: int, arm: int) -> None:
+        """Remember the round."""
+        if not self.turns.context_first:
+            self._open_round(t, _Round(self.before))
+
+    def _open_round(self, t: int, entry: _Round) -> None:
         for number in list(self.rounds):
             if number >= max(min(self.oldest, t), t - self.max_delay - 1):  # context first: t − 1 is still the last
                 break
             del self.rounds[number]
-        self.rounds[t] = _Round(self.player.state.copy())
+        self.rounds[t] = entry
 
     def observe(self) -> None:
         """Take in a context, and remember it."""
         if self.turns.context_first:
-            self._open_round()
-        next(reversed(self.rounds.values())).context = self.player.context.copy()
+            self.before = self.player.state.copy()
         self.player.observe()
+        self.observed()
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+    def observed(self) -> None:
+        """Remember the context."""
+        context = self.player.context.copy()
+        if self.turns.context_first:
+            self._open_round(self.player.rounds, _Round(self.before, context))
+        else:
+            next(reversed(self.rounds.values())).context = context
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Whether a reward is of the last round."""
+        return waiting.round == next(reversed(self.rounds), None)
+
+    def learned(self, waiting: Waiting, reward: float) -> None:
+        """Remember the reward."""
+        seen = self.rounds[waiting.round]
+        seen.arm, seen.reward = waiting.arm, reward
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return the rounds that are remembered; a late reward replaces them."""
+        return self.rounds.copy(), self.oldest
+
+    def put_back(self, kept: Any) -> None:
+        """Remember them again."""
+        self.rounds, self.oldest = kept
+
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """Apply a reward at its own round, and filter again what came since."""
         then = waiting.round
         if age > self.max_delay or then not in self.rounds:
             raise too_late(age, self.max_delay)
-        self.rounds[then].arm, self.rounds[then].reward = waiting.arm, reward
-        if then == next(reversed(self.rounds)):
+        if one_step:
             self.player.learn(waiting.memory, waiting.arm, reward, 0)
+            self.learned(waiting, reward)
             return
+        self.rounds[then] = replace(self.rounds[then], arm=waiting.arm, reward=reward)
         player, begun, first = self.player, self.player.rounds, self.turns.context_first
         closed = player.common.closed.copy()
         player.state[:] = self.rounds[then].before
@@ -78,7 +112,7 @@ class Rewinding(Timeline):
             if number < then:
                 continue
             if number > then:  # what this round begins with has changed
-                seen.before = player.state.copy()
+                self.rounds[number] = replace(seen, before=player.state.copy())
             if first:
                 self._see_again(seen)
             if number < begun:
@@ -109,17 +143,31 @@ class Rewinding(Timeline):
             "round_rewards": np.array([r.reward for r in rounds]),
         }
 
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds."""
+        player = self.player
+        return {
+            "round_numbers": Saved(("rounds",), 0, rounds, whole=True, rising=True),
+            "round_states": Saved(("rounds", len(player.state)), missing=True),
+            "round_observed": Saved(("rounds",), 0, 1, whole=True),
+            "round_contexts": Saved(("rounds", len(player.context)), *MEASURED, missing=True),
+            "round_arms": Saved(("rounds",), -1, len(player.rewards) - 1, whole=True),
+            "round_rewards": Saved(("rounds",), *MEASURED, missing=True),
+        }
+
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        n, m, k = len(arrays["round_numbers"]), len(self.player.context), len(self.player.rewards)
-        contexts = _checks.array("round_contexts", arrays["round_contexts"], (n, m), missing=True)
-        states = _checks.array("round_states", arrays["round_states"], (n, len(self.player.state)), missing=True)
-        rewards = _checks.array("round_rewards", arrays["round_rewards"], (n,), missing=True)
-        arms = _checks.array("round_arms", arrays["round_arms"], (n,)).astype(np.int64)
-        if ((arms < -1) | (arms >= k)).any():
-            raise InvalidInputError(f"round_arms: expected numbers from -1 to {k - 1}, got {arms}")
+        states, observed, contexts, arms, rewards = (
+            arrays[f"round_{part}"] for part in ("states", "observed", "contexts", "arms", "rewards")
+        )
         self.rounds = {}
-        for i, number in enumerate(arrays["round_numbers"]):
+        for i, number in enumerate(arrays["round_numbers"].tolist()):
             self.check(states[i])
-            context = contexts[i] if arrays["round_observed"][i] else None
+            if self.player.loop.layout.open(states[i]).common.head.rounds != number:
+                raise InvalidInputError(f"round_states: expected the state before round {number:g}")
+            context = contexts[i].copy() if observed[i] else None
             self.rounds[int(number)] = _Round(states[i].copy(), context, int(arms[i]), float(rewards[i]))
+        now, first = self.player.rounds, self.turns.context_first
+        last = (self.turns.contexts_seen(now) if first else now) - 1
+        if next(reversed(self.rounds), -1) != last:
+            raise InvalidInputError(f"round_numbers: expected round {last} to be the last")

@@ -1,7 +1,7 @@
 """What rounds are made of: which call is due, decisions that wait for a reward, and how data reach the state."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.live.decision import Decision, Why
+from undertow.live.saved import Saved
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
 
@@ -34,15 +35,13 @@ class Pending:
         self.forgotten = -1  # the youngest decision that was dropped
         self.waiting: dict[int, Waiting] = {}
 
-    def add(self, round: int, arm: int, memory: FloatArray) -> int:
-        """Have a decision wait, and return its number."""
-        number = self.made
+    def add(self, number: int, round: int, arm: int, memory: FloatArray) -> None:
+        """Have a decision wait; a second time, it changes nothing."""
         self.made = number + 1
         self.waiting[number] = Waiting(round, arm, memory)
         if len(self.waiting) > self.most:
             self.forgotten = next(iter(self.waiting))
             del self.waiting[self.forgotten]
-        return number
 
     def find(self, decision: Decision | int, names: Sequence[str]) -> tuple[int, Waiting]:
         """Return the number of a decision, given as such or by its number, and what waits for its reward."""
@@ -63,6 +62,14 @@ class Pending:
     def oldest(self, otherwise: int) -> int:
         """Return the round of the oldest decision that waits."""
         return next(iter(self.waiting.values())).round if self.waiting else otherwise
+
+    def keep(self) -> Any:
+        """Return what `put_back` needs where no decision was added or learned since."""
+        return self.made, self.forgotten, self.waiting
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.made, self.forgotten, self.waiting = kept
 
     def change_memories(self, change: Callable[[FloatArray], FloatArray]) -> None:
         """Replace what learning will need, where units or inputs have changed."""
@@ -88,17 +95,23 @@ class Pending:
             "pending_memories": np.array([entry.memory for entry in entries]).reshape(len(entries), memory),
         }
 
-    def restore(self, arrays: Mapping[str, FloatArray], memory: int, arms: int) -> None:
+    def saved(self, memory: int, arms: int, rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds."""
+        return {
+            "pending_ids": Saved(("waiting",), 0, self.made - 1, whole=True, rising=True),
+            "pending_rounds": Saved(("waiting",), 0, rounds - 1, whole=True, rising=True),
+            "pending_arms": Saved(("waiting",), 0, arms - 1, whole=True),
+            "pending_memories": Saved(("waiting", memory), missing=True),
+        }
+
+    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        ids, rounds, played = (
-            _checks.array(f"pending_{part}", arrays[f"pending_{part}"], ("n",)) for part in ("ids", "rounds", "arms")
-        )
-        memories = _checks.array("pending_memories", arrays["pending_memories"], (len(ids), memory))
-        if not len(ids) == len(rounds) == len(played) <= self.most or ((played < 0) | (played >= arms)).any():
-            raise InvalidInputError(f"pending_arms: expected {len(ids)} numbers from 0 to {arms - 1}, got {played}")
+        ids, rounds, arms = (arrays[f"pending_{part}"] for part in ("ids", "rounds", "arms"))
+        if len(ids) > self.most:
+            raise InvalidInputError(f"pending_ids: expected at most max_pending = {self.most}, got {len(ids)}")
         self.waiting = {
-            int(number): Waiting(int(t), int(arm), entry.copy())
-            for number, t, arm, entry in zip(ids, rounds, played, memories, strict=True)
+            int(number): Waiting(int(t), int(arm), memory.copy())
+            for number, t, arm, memory in zip(ids, rounds, arms, arrays["pending_memories"], strict=True)
         }
 
     def _unknown(self, number: int) -> UnknownDecisionError:
@@ -162,28 +175,60 @@ class Turns:
 
 
 class Timeline:
-    """How rewards and contexts reach a policy's state; here, at once."""
+    """How rewards and contexts reach a policy's state; here, at once.
+
+    A call is done in one step of the player, and what is then filed (`decided`, `learned`, `observed`) may be filed
+    twice; or everything that it changes can be put back (`keep`). See `undertow.live.whole`.
+    """
+
+    plain: ClassVar[bool] = True  # whether a step of the player is all there is; asked before, since calls take time
 
     def __init__(self, player: Player) -> None:
         self.player = player
 
-    def prepare(self, oldest: int, *, choice: bool = True) -> None:
-        """Prepare a round, in which a choice is made or not; rewards from round `oldest` on may still come."""
+    def decides_in_one_step(self) -> bool:
+        """Whether nothing changes before the next round is decided."""
+        return True
+
+    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
+        """Whether a reward that comes `age` rounds after its decision takes one step."""
+        return True
+
+    def keep(self, round: int | None = None) -> Any:
+        """Return what `put_back` needs to undo all that comes after, at most the reward of one round among it."""
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called; the state has been put back."""
+
+    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
+        """Prepare a round, in which a choice is made or not; rewards from round `oldest` on may still come.
+
+        With `one_step`, nothing may change that would have to be put back.
+        """
 
     def attend(self) -> None:
         """Do what the policy asked for when it answered −1 instead of an arm, so that it can decide."""
         raise NotImplementedError("a policy of this kind always decides")
 
-    def decided(self, arm: int) -> None:
-        """Take note of the choice of the last round."""
+    def decided(self, t: int, arm: int) -> None:
+        """Take note of the choice of round t, the last one: −1 where it passed without one."""
 
-    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
-        """Take in a reward that comes `age` rounds after its decision."""
+    def report(self) -> None:
+        """Warn of what went wrong before a decision that has now been made."""
+
+    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
+        """Take in a reward that comes `age` rounds after its decision, as `learns_in_one_step` says."""
         self.player.learn(waiting.memory, waiting.arm, reward, age)
+
+    def learned(self, waiting: Waiting, reward: float) -> None:
+        """Take note of a reward."""
 
     def observe(self) -> None:
         """Take in the context that the player holds."""
         self.player.observe()
+
+    def observed(self) -> None:
+        """Take note of the context that the player holds."""
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
         """Take note of steps that were played in one go: rows of a block, and the arms chosen."""
@@ -200,9 +245,15 @@ class Timeline:
         """Continue the timeline of a policy with one arm less; the state has been carried over."""
 
     def check(self, state: Any) -> None:
-        """Refuse what is no state of this policy."""
+        """Refuse what is no state of this policy, whose own is still fresh or has been checked."""
         layout = self.player.loop.layout
-        layout.check(state, layout.sizes_of(self.player.state))
+        layout.check(state, layout.sizes_of(self.player.state), self.player.state)
+        if layout.open(state).common.closed.all():
+            raise InvalidInputError("state: closed: expected an arm that can be played")
+
+    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds, where these names are there."""
+        return {}
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what a save file keeps in addition to the state."""

@@ -10,15 +10,16 @@ first input is the constant 1. Only the ridge λI is that of the new units.
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from undertow import _checks
 from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs
+from undertow.live.saved import COUNT, MEASURED, Saved
 from undertow.live.units import Columns, Units
 
 __all__ = ["Change", "Moments", "StandardisedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
@@ -121,16 +122,33 @@ class StandardisedColumns(Columns):
         m, q = self.context_dim, self.feature_dim
         return Change.between(old, self.units, m=m, q=q, window=window, arms=arms, lags=lags)
 
+    def keep(self) -> Any:
+        """Return what `put_back` needs."""
+        return self.units, self.pause, self.moments.rows.copy()
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.units, self.pause, self.moments.rows[:] = kept
+
     def arrays(self) -> dict[str, FloatArray]:
         """Return moments, units and when they change next."""
         return {"moments": self.moments.rows, "units": np.array(self.units), "pause": np.array([float(self.pause)])}
 
+    def saved(self) -> dict[str, Saved]:
+        """Return what `arrays` may be."""
+        columns, largest = len(self.moments.rows[0]), float(np.finfo(np.float64).max)
+        return {
+            "moments": Saved((4, columns), -largest, largest),
+            "units": Saved((2, columns), *MEASURED),
+            "pause": Saved((1,), 1, 2 * COUNT, whole=True),
+        }
+
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        columns = len(self.moments.rows[0])
-        self.moments.rows[:] = _checks.array("moments", arrays["moments"], (4, columns))
-        self.units = Units(*_checks.array("units", arrays["units"], (2, columns)))
-        self.pause = int(_checks.array("pause", arrays["pause"], (1,))[0])
+        self.moments.rows[:] = arrays["moments"]
+        self.units, self.pause = Units(*arrays["units"]), int(arrays["pause"].item())
+        if not self.units.scale.all():
+            raise InvalidInputError("units: expected scales other than 0")
 
 
 def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> None:

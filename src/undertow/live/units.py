@@ -5,7 +5,7 @@ All data pass through the units on their way in, and forecasts on their way out;
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.live.saved import Saved
 
 __all__ = ["Columns", "Units"]
 
@@ -100,8 +101,18 @@ class Columns:
     def note(self, **columns: FloatArray | float) -> None:
         """Take note of values in their own units: context, features or reward, one row each."""
 
+    def keep(self) -> Any:
+        """Return what `put_back` needs to undo all that comes after."""
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+
     def arrays(self) -> dict[str, FloatArray]:
         """Return what a save file keeps."""
+        return {}
+
+    def saved(self) -> dict[str, Saved]:
+        """Return what `arrays` may be."""
         return {}
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, Fixed, Layout, Record, compile_loop, inlined
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
 from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
@@ -23,7 +23,7 @@ class Settings(Record):
     """Factor of the width, whether it is drawn, rounds of start-up per arm, whether learning ends with them."""
 
     factor: float
-    drawn: float
+    drawn: Annotated[float, Fixed()]
     start_up: float
     frozen: float
 

