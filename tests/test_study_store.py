@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -142,6 +143,7 @@ def test_a_second_study_in_a_folder_is_refused_and_harms_nothing(tmp_path: Path)
     assert first.stderr.readline().startswith("0 of")  # it is at work
     (chunks,) = (tmp_path / "out").glob("*/chunks")
     half = chunks / ".part-0123456789ab"
+    first.send_signal(signal.SIGSTOP)  # so that it cannot end before the second has come
     half.mkdir()  # what the first is about to complete, as far as a second can see
     _, errors = (second := start()).communicate(timeout=120)
     assert second.returncode == 2

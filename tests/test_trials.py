@@ -30,7 +30,7 @@ def test_one_row_per_problem_and_policy(table: pl.DataFrame) -> None:
         rows = table.filter(pl.col("family") == name)
         present = set(rows["policy"])
         assert ("KalmanGreedy" in present) == (family.problem(0).system is not None)
-        assert ("PIES(10)" in present) == (not family.data and not name.startswith("no-contexts"))
+        assert ("PIES(10)" in present) == (family.problem(0).path(1).context_dim > 0)
         assert {"LinUCB + own rewards", "Discounted UCB"} <= present
         assert (rows["share"].is_null() == (family.data is None)).all()
     timed = table.filter(pl.col("microseconds").is_null())

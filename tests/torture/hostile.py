@@ -109,7 +109,7 @@ def _spoil_numbers(arrays: Arrays, rng: np.random.Generator) -> None:
 
 def _spoil_shape(arrays: Arrays, rng: np.random.Generator) -> None:
     name = str(rng.choice(list(arrays)))
-    values = arrays[name]
+    values = np.atleast_1d(arrays[name])
     match int(rng.integers(8)):
         case 0:
             del arrays[name]
@@ -118,15 +118,15 @@ def _spoil_shape(arrays: Arrays, rng: np.random.Generator) -> None:
         case 2:
             arrays[name] = values.reshape(-1, 1)
         case 3:
-            arrays[name] = values[..., : int(rng.integers(values.shape[-1] + 1)) if values.ndim else 0]
+            arrays[name] = values[..., : int(rng.integers(values.shape[-1] + 1))]
         case 4:
             kinds = ["<f4", ">f8", "<i8", "<c16", "|b1", "|S3"]
             with np.errstate(all="ignore"):
                 arrays[name] = np.nan_to_num(values).astype(kinds[int(rng.integers(6))])
         case 5:
-            arrays[name] = np.concatenate([np.atleast_1d(values)] * 2)
+            arrays[name] = np.concatenate([values] * 2)
         case 6:
-            arrays[name] = np.atleast_1d(values)[:0]
+            arrays[name] = values[:0]
         case _:
             arrays[name] = np.zeros(tuple(int(n) for n in rng.integers(0, 9, int(rng.integers(4)))))
 

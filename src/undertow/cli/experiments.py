@@ -14,7 +14,7 @@ def trials(
     family: Annotated[
         list[str] | None,
         typer.Option(
-            help="paper, stable, unit-root, misspecified, missing, no-contexts, data …; may be repeated.",
+            help="paper, stable, unit-root, misspecified, missing, no-contexts, world, safe, data …; may be repeated.",
             show_default="all",
         ),
     ] = None,

@@ -64,7 +64,7 @@ def run_trials(
     Parameters
     ----------
     families
-        Names of `FAMILIES`, or prefixes of several ("paper", "misspecified", "missing", "no-contexts", "data"); all by
+        Names of `FAMILIES`, or prefixes of several ("paper", "missing", "world", "safe", "data"); all by
         default.
     runs
         Number of problems per family: paths of the paper's system, random systems, or seeds of the policies on

@@ -52,6 +52,7 @@ class Learner(Timeline):
     ) -> None:
         super().__init__(player)
         self.turns, self.models, self.max_delay, self.refit = turns, tuple(models), max_delay, refit
+        self.names = [model.name for model in self.models]
         lengths = [model.length for model in self.models]
         self.places = [sum(lengths[:number]) for number in range(len(lengths))]
         self.log = RoundLog(len(player.context), len(player.features), LONGEST + max_delay)
@@ -317,7 +318,7 @@ class Learner(Timeline):
         block = self._common(number)
         since_fit = self.player.rounds - 1 - int(block.head.fitted)
         errors = (block.state_error.copy(), block.arm_error.copy())
-        return Why(*errors, self.models[number].name, learner.lead, since_fit)
+        return Why(*errors, self.names[number], learner.lead, since_fit)
 
     # One more arm, and save files
 

@@ -71,7 +71,7 @@ class Dataset:
     source
         Where the numbers come from and what an arm is.
     hindsight
-        What the problem's definition uses that was not known at the time; the same for every policy.
+        What the problem's definition uses that was not known at the time, the same for every policy; empty if nothing.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """Simulated worlds without contexts: what people meet in practice, and what no single model describes.
 
-A seed fixes a world and its path. Levels are AR(1) processes of stationary variance 1.
+A seed fixes a world and its path. Levels are AR(1) processes of stationary variance 1. In `SAFE_WORLDS`, arm 0 is the
+one that tempts a policy to stay.
 """
 
 import math
@@ -30,15 +31,10 @@ Sample = Callable[[np.random.Generator, int], Trajectory]
 
 
 class World(NamedTuple):
-    """A world: its title, how many rounds it has, and its path for a seed and at most so many rounds.
-
-    `safe` is the arm that tempts to stay, where there is one.
-    """
+    """A world: its title, and its path for a seed and at most so many rounds."""
 
     title: str
-    rounds: int
     path: Callable[[int, int], Trajectory]
-    safe: int | None = None
 
 
 def _levels(draw: np.random.Generator, rounds: int, columns: int, persistence: float = _LEVEL) -> FloatArray:
@@ -131,11 +127,11 @@ def _path(sample: Sample, most: int, seed: int, rounds: int) -> Trajectory:
 
 
 def _world(title: str, sample: Sample) -> World:
-    return World(title, _ROUNDS, partial(_path, sample, _ROUNDS))
+    return World(title, partial(_path, sample, _ROUNDS))
 
 
 def _safe_world(title: str, sample: Sample) -> World:
-    return World(title, _SAFE_ROUNDS, partial(_path, sample, _SAFE_ROUNDS), safe=0)
+    return World(title, partial(_path, sample, _SAFE_ROUNDS))
 
 
 WORLDS: dict[str, World] = {
