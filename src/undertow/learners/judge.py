@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
-_EARLY = 400.0  # rounds that say little about whether anything moves
+_EARLY = 100.0  # rounds that say little about whether anything moves
 
 
 class LearnerSizes(Record):
@@ -46,12 +46,20 @@ class LearnerHead(Record):
     lead: float  # by how many nats it led
 
 
+class Streak(Record):
+    """Which arm was played last, and how often in a row."""
+
+    arm: Annotated[float, Index("k")]
+    length: Annotated[float, Index("2**53")]
+
+
 class LearnerState(NamedTuple):
     """Start-up, and the blocks of the models, one behind the other."""
 
     common: Common
     sizes: LearnerSizes
     learner: LearnerHead
+    streak: Streak
     plays: Annotated[FloatArray, "k", Within(0.0, 2.0**53)]
     blocks: Annotated[FloatArray, "n"]
 
@@ -106,6 +114,25 @@ def handicap(head: ModelHead, scored: float) -> float:
     return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
 
 
+@inlined
+def probe(own: LearnerState, best: int, t: int) -> int:
+    """Return the best arm or, where it was played more than 2√t times in a row, the most promising of the others.
+
+    Without contexts, an arm that is played all the time is all that fits and scores see. If it hardly moves, they
+    conclude that nothing does, and would play it for ever. Their widths may be too small then, so a probe goes by twice
+    the width. There are at most √t of them.
+    """
+    common, other, top = own.common, -1, 0.0
+    if common.sizes.m > 0.0 or int(own.streak.arm) != best or own.streak.length <= 2.0 * math.sqrt(t):
+        return best
+    for r in range(len(common.order)):
+        a = int(common.order[r])
+        promise = common.forecast[a] + 2.0 * common.width[a]
+        if common.closed[a] == 0.0 and a != best and (other < 0 or promise > top):
+            other, top = a, promise
+    return other if other >= 0 else best
+
+
 @spliced
 def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> int:
     """Return the open arm with the largest forecast + width of the leading model, and note which one that was.
@@ -126,7 +153,7 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
             if common.closed[a] == 0.0 and (best < 0 or common.forecast[a] + common.width[a] > top):
                 best, top = a, common.forecast[a] + common.width[a]
         if t >= own.learner.start:
-            arm = best
+            arm = probe(own, best, t)
     else:
         for a in range(len(common.order)):
             common.forecast[a] = 0.0
@@ -212,6 +239,8 @@ def _played(own: LearnerState, arm: int) -> None:
     over = own.learner.context_first > 0.0 or own.common.sizes.m == 0.0
     if arm >= 0:
         own.plays[arm] += 1.0
+        own.streak.length = own.streak.length + 1.0 if arm == int(own.streak.arm) else 1.0
+        own.streak.arm = arm
     played_all(own.blocks, 0, int(own.common.head.rounds), arm, over)
 
 

@@ -272,7 +272,7 @@ class Learner(Timeline):
             self.checkpoints[-1] = (begin, state)
         own = player.own
         running = (self._common(number).running.numbers for number in range(len(self.models)))
-        lasting = (own.common.closed, own.plays, own.learner.numbers, *running)
+        lasting = (own.common.closed, own.plays, own.learner.numbers, own.streak.numbers, *running)
         kept = [part.copy() for part in lasting]
         player.state[:] = state
         own.common.head.rounds = now

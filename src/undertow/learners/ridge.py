@@ -159,7 +159,7 @@ class Ridge(Model):
     @property
     def handicap(self) -> float:
         """By how many nats the model has to lead."""
-        return HANDICAP
+        return HANDICAP if self.memory or self.context_dim else HANDICAP / 2
 
     @property
     def name(self) -> str:

@@ -215,7 +215,7 @@ class SharedSystem(Model):
     @property
     def handicap(self) -> float:
         """By how many nats the model has to lead: without contexts, it knows nothing that the levels do not."""
-        return 0.0 if self.context_dim else HANDICAP
+        return 0.0 if self.context_dim else HANDICAP / 2
 
     def growth(self, rounds: int) -> float:
         """Return by which factor the data grow until the next fit: early fits matter most, late ones cost most."""
