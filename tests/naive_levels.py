@@ -37,7 +37,7 @@ def seen(table: Array) -> npt.NDArray[np.bool_]:
     return np.asarray((table[:, 0] >= 0) & ~np.isnan(table[:, 1]))
 
 
-def run(table: Array, hyper: Array, k: int) -> tuple[float, Array, Array, Array]:
+def run(table: Array, hyper: Array, k: int, limit: float = LIMIT) -> tuple[float, Array, Array, Array]:
     """Log-likelihood, standardised innovations, and the belief at the end of the last round, without a step beyond."""
     q = table.shape[1] - 2
     Φ, Q, P = matrices(hyper, k, q)
@@ -51,7 +51,7 @@ def run(table: Array, hyper: Array, k: int) -> tuple[float, Array, Array, Array]
             s = h @ P @ h + Hyper(hyper, 0).reward_noise
             e = table[t, 1] - h @ z
             K = P @ h / s
-            most = LIMIT * math.sqrt(s)
+            most = limit * math.sqrt(s)
             z, P = z + K * min(max(e, -most), most), P - np.outer(K, h @ P)
             log_likelihood -= 0.5 * (math.log(2 * math.pi * s) + e**2 / s)
             innovations[t] = e / math.sqrt(s)

@@ -81,7 +81,7 @@ def test_gross_rewards_count_as_the_limit(hyper: Array) -> None:
     """The filter takes them so, and a table that was limited has no others."""
     table = make_table(80, 3, 2, seed=5)
     table[[10, 40, 41], :2] = [[0, 1e6], [1, -300.0], [1, -300.0]]
-    _, innovations, mean, covariance = naive.run(table, hyper, 3)
+    _, innovations, mean, _ = naive.run(table, hyper, 3)
     assert (np.abs(innovations[[10, 40]]) > LIMIT).all()
     z, P, _ = belief(3, 2)
     filter_levels(table, hyper, 3, 2, z, P)
@@ -119,7 +119,7 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
 def test_likelihood_agrees_with_filter_and_with_one_gaussian_law(k: int, q: int, hyper: Array) -> None:
     table = make_table(70, k, q, seed=20 + k + q)
     found, _ = likelihood(table, hyper, k)
-    assert found == pytest.approx(naive.run(table, hyper, k)[0], rel=1e-10)
+    assert found == pytest.approx(naive.run(table, hyper, k, math.inf)[0], rel=1e-10)
     assert found == pytest.approx(naive.dense_log_likelihood(table, hyper, k), rel=1e-8)
 
 
@@ -150,7 +150,7 @@ def test_score_does_not_depend_on_how_many_beliefs_are_kept(hyper: Array) -> Non
     k, q = 20, 1
     table = make_table(900, k, q, seed=5)
     whole, score = likelihood(table, hyper, k)
-    expected = naive.run(table, hyper, k)[0]
+    expected = naive.run(table, hyper, k, math.inf)[0]
     assert whole == pytest.approx(expected, rel=1e-10)
     up, down = hyper.copy(), hyper.copy()
     Hyper(up, 0).reward_noise *= math.exp(1e-5)

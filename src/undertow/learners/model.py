@@ -55,6 +55,7 @@ _FOLLOW, _FIRST, _PRIOR = 0.003, 2.0, 4.0  # an arm's mean squared error follows
 _GROSS = 9.0  # times the mean: an error beyond it counts as this
 _ENOUGH = 50.0  # an arm's errors count as n · 50/(n + 50) of them
 _FINE = 0.1  # of the rewards' spread: to predict closer than this is not worth more
+_NOTHING = 1e-300
 _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
 _ALARM = 2.0
@@ -156,7 +157,8 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     """
     score, fine = block.score, block.score.fineness**2
     n = block.scored[arm]
-    mean = block.squares[arm] if n > 0.0 else fine / _FINE**2
+    unseen = fine / _FINE**2 if fine > 0.0 else error * error  # the spread is known from the first fit on
+    mean = block.squares[arm] if n > 0.0 else unseen
     most = _GROSS * (mean + fine)
     squared = error * error if error * error < most else most  # also where the forecast is no number
     block.squares[arm] = mean + max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
@@ -165,7 +167,7 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     for a in range(len(block.scored)):
         if block.scored[a] > 0.0:
             weight = _ENOUGH * block.scored[a] / (_ENOUGH + block.scored[a])
-            score.total -= 0.5 * weight * math.log(block.squares[a] + fine)
+            score.total -= 0.5 * weight * math.log(max(block.squares[a] + fine, _NOTHING))
     block.innovations[int(score.count) % len(block.innovations)] = error / deviation
     score.count += 1.0
 
@@ -358,11 +360,12 @@ class Model(abc.ABC):
         return self.layout.open(block)
 
     def inherit(self, block: FloatArray, old: FloatArray) -> None:
-        """Take over what all models keep from a model with one arm less."""
+        """Take over what all models keep from a model with as many arms, or one less."""
         own, was = BLOCK.open(block), BLOCK.open(old)
         for name in ("head", "running", "alarm", "score"):
             getattr(own, name).numbers[:] = getattr(was, name).numbers
-        own.squares[:-1], own.scored[:-1] = was.squares, was.scored
+        arms = len(was.scored)
+        own.squares[:arms], own.scored[:arms] = was.squares, was.scored
         own.innovations[:] = was.innovations
         own.head.length, own.head.bonus = len(block), self.bonus
 
