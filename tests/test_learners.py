@@ -805,7 +805,8 @@ def width_of(policy: Autopilot, name: str, t: int, plays: Array) -> Array:
     if name == "structural levels":
         noise, scale = Hyper(levels.hyper, 0).reward_noise, levels.reward.scale
         lasting = [plain(helps)(levels, a, t) for a in range(k)]
-        return scale * np.array([plain(worth)(levels.forecast[2, a], noise, lasting[a]) for a in range(k)])
+        widths = [plain(worth)(levels.forecast[2, a], noise, lasting[a]) for a in range(k)]
+        return np.asarray(scale * np.array(widths))
     own = ridges[name == "constant arms"]
     noise = own.reward.scale**2 * own.errors.squares / own.errors.count
     unknown = own.errors.apart * own.model.arm_error**2
@@ -1148,7 +1149,7 @@ def test_a_fit_looks_at_all_rounds_so_far() -> None:
 
 
 def test_an_arm_that_is_played_for_long_is_left_for_a_probe() -> None:
-    """Without contexts, after more than 2√t plays in a row; of the others, the largest forecast + 2 widths is played."""
+    """Without contexts, after more than 2√t plays in a row; of the others, the largest forecast + 2 widths."""
     path = Trajectory(
         None, np.tile([1.0, 0.0, -1.0], (400, 1)) + 0.01 * np.random.default_rng(0).standard_normal((400, 3))
     )

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from undertow import InvalidInputError, make, paper_system, simulate
-from undertow.experiments.trials import CONTENDERS, FLOOR, OTHERS, run_trials, show, summarise, write
+from undertow.experiments.trials import CONTENDERS, FLOOR, OTHERS, SIMPLE, run_trials, show, summarise, write
 from undertow.problems.datasets import dataset
 from undertow.problems.families import FAMILIES, select_families
 from undertow.reporting.numbers import share_won
@@ -94,7 +94,7 @@ def test_summary() -> None:
         ("stable", "seed 1", "Discounted UCB", 40.0, 1000.0),
     ]
     columns = ["family", "problem", "policy", "regret", "random_regret"]
-    empty = (pl.lit(None, dtype=pl.Float64).alias(name) for name in ("share", "microseconds"))
+    empty = (pl.lit(None, dtype=pl.Float64).alias(name) for name in ("reward", "stayed", "share", "microseconds"))
     summary = summarise(pl.DataFrame(rows, schema=columns, orient="row").with_columns(*empty))
     known, linear, discounted = summary.iter_rows(named=True)
     assert (linear["to_known"], linear["to_known_worst"]) == (1.75, 2.0)
@@ -108,15 +108,39 @@ def test_summary() -> None:
     assert known["of_random"] == pytest.approx(0.025)
 
 
+def test_simple_policies_play_where_there_is_no_system() -> None:
+    """Ratios to the best of them, with standard errors; by hand from the rows."""
+    label = "Discounted UCB 0.99, 0.3"
+    assert label in [contender.label for contender in SIMPLE]
+    rows = run_trials(["safe-3-0", "stable"], runs=3, rounds=300, policies=["Discounted UCB", label], threads=1)
+    assert set(rows.filter(pl.col("family") == "stable")["policy"]) == {"Discounted UCB"}
+    _, wide, simple = summarise(rows).sort("family", descending=True).iter_rows(named=True)
+    assert (simple["policy"], simple["simple"], simple["to_simple"]) == (label, label, 1.0)
+    safe = rows.filter(pl.col("family") == "safe-3-0")
+    first, second = (safe.filter(pl.col("policy") == name)["regret"].to_numpy() for name in ("Discounted UCB", label))
+    logs = np.log(first / second)
+    assert wide["to_simple"] == pytest.approx(np.exp(logs.mean()))
+    assert wide["to_simple_error"] == pytest.approx(np.exp(logs.mean()) * logs.std(ddof=1) / np.sqrt(3))
+    problem = FAMILIES["safe-3-0"].problem(0)
+    path = problem.path(300)
+    assert path.means is not None
+    run = simulate(make("discounted-ucb", arms=3, discount=0.99), path)
+    row = safe.row(
+        by_predicate=(pl.col("problem") == problem.label) & (pl.col("policy") == "Discounted UCB"), named=True
+    )
+    assert row["stayed"] == np.mean(run.arms[200:] == 0)
+    assert row["reward"] == pytest.approx(path.means[np.arange(300), run.arms].mean())
+
+
 def test_problems_on_which_knowledge_has_no_regret() -> None:
     """Four problems: two ratios, 2 and 3, one regret against none, and none against none."""
     regrets = {"KalmanGreedy": (10.0, 10.0, 0.0, 0.0), "LinUCB + own rewards": (20.0, 30.0, 5.0, 0.0)}
     rows = [
-        ("stable", f"seed {seed}", policy, regret, 1000.0, None, 1.0)
+        ("stable", f"seed {seed}", policy, regret, 1000.0, 0.0, 0.0, None, 1.0)
         for policy, values in regrets.items()
         for seed, regret in enumerate(values)
     ]
-    columns = ["family", "problem", "policy", "regret", "random_regret", "share", "microseconds"]
+    columns = ["family", "problem", "policy", "regret", "random_regret", "reward", "stayed", "share", "microseconds"]
     table = pl.DataFrame(rows, schema=columns, orient="row").with_columns(pl.col("share").cast(pl.Float64))
     summary = summarise(table)
     linear = summary.row(1, named=True)

@@ -4,6 +4,7 @@ A family is a set of problems of one kind; every policy plays every problem of i
 seeds. The result is one row per family, problem, policy and seed.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,7 +28,7 @@ from undertow.reporting.pool import Progress, run_tasks, thread_count
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
 
-__all__ = ["CONTENDERS", "OTHERS", "run_trials", "show", "summarise", "write"]
+__all__ = ["CONTENDERS", "OTHERS", "SIMPLE", "run_trials", "show", "summarise", "write"]
 
 FLOOR = 0.01  # of Random's regret; below it, less regret is luck
 _APART = 1_000_000  # between two seeds of a policy on one problem, so that they are not those of other problems
@@ -47,6 +48,30 @@ CONTENDERS: tuple[Contender, ...] = (
     Contender("Autopilot", "autopilot"),
 )
 OTHERS = ("LinUCB + own rewards", "Discounted UCB", "LearnedKalman", "StructuralKalman")
+
+
+def _simple() -> Iterable[Contender]:
+    """Yield policies of few lines with every usual value of their parameters: what a careful user might have tuned."""
+    linear = {"window": 5, "standardise": True}
+    for bonus in (0.1, 0.3, 1.0):
+        yield Contender(f"LinUCB, {bonus:g}", "linucb", linear | {"exploration": bonus})
+        yield Contender(f"LinUCB + lags, {bonus:g}", "linucb", linear | {"exploration": bonus, "reward_lags": 5})
+    yield Contender("LinTS, 0.3", "lints", linear | {"exploration": 0.3})
+    for bonus in (0.3, 1.0):
+        yield Contender(f"UCB, {bonus:g}", "ucb", {"exploration": bonus})
+        for discount in (0.95, 0.99, 0.995, 0.999):
+            parameters = {"discount": discount, "exploration": bonus}
+            yield Contender(f"Discounted UCB {discount:g}, {bonus:g}", "discounted-ucb", parameters)
+            if discount > 0.95:
+                yield Contender(f"Discounted LinUCB {discount:g}, {bonus:g}", "discounted-linucb", linear | parameters)
+        for history in (50, 200, 1000):
+            parameters = {"history": history, "exploration": bonus}
+            yield Contender(f"Sliding-window UCB {history}, {bonus:g}", "sliding-window-ucb", parameters)
+        parameters = linear | {"history": 500, "exploration": bonus}
+        yield Contender(f"Sliding-window LinUCB 500, {bonus:g}", "sliding-window-linucb", parameters)
+
+
+SIMPLE: tuple[Contender, ...] = tuple(_simple())
 
 
 def run_trials(
@@ -74,7 +99,8 @@ def run_trials(
     rounds
         Rounds of each path; recorded data may be shorter.
     policies
-        Labels of `CONTENDERS`, all by default.
+        Labels of `CONTENDERS` and `SIMPLE`; by default all of the first, and on problems without a system also the
+        second.
     threads
         Number of threads, by default one per core. They affect no column but `microseconds`.
     progress
@@ -83,8 +109,9 @@ def run_trials(
     Returns
     -------
     family, problem, policy, seed (number of the policy's seed on this problem, the problem's own being 0), arms,
-    rounds, regret, random_regret (the expected regret of a uniform choice on that path), share (won, of recorded data
-    only) and microseconds per round.
+    rounds, regret, random_regret (the expected regret of a uniform choice on that path), reward (the mean expected
+    reward per round), stayed (the share of the last third of the rounds in which arm 0, the safe one of the family
+    "safe", was played), share (won, of recorded data only) and microseconds per round.
     """
     rounds, seeds = _checks.integer("rounds", rounds, least=1), _checks.integer("seeds", seeds, least=1)
     threads = thread_count(threads)
@@ -105,7 +132,7 @@ def run_trials(
 _SCHEMA = (
     dict.fromkeys(("family", "problem", "policy"), pl.String)
     | dict.fromkeys(("seed", "arms", "rounds"), pl.Int64)
-    | dict.fromkeys(("regret", "random_regret", "share", "microseconds"), pl.Float64)
+    | dict.fromkeys(("regret", "random_regret", "reward", "stayed", "share", "microseconds"), pl.Float64)
 )
 
 
@@ -116,6 +143,10 @@ def _play(
     path = problem.path(rounds)
     rows = []
     for contender in (contender for contender in contenders if contender.can_play(path, problem.system)):
+        if (
+            contender in SIMPLE and problem.system is not None
+        ):  # where there is a system, a policy that knows it is the measure
+            continue
         for seed in range(seeds if contender.randomised else 1):
             policy = contender.for_path(path, system=problem.system, seed=problem.seed + _APART * seed)
             start = time.perf_counter()
@@ -137,6 +168,8 @@ def _row(family: str, problem: str, policy: str, path: Trajectory, arms: Any) ->
         "rounds": path.rounds,
         "regret": float(path.regret(arms)[-1]),
         "random_regret": float((path.means.max(axis=1) - path.means.mean(axis=1)).sum()),
+        "reward": float(path.means[np.arange(path.rounds), arms].mean()),
+        "stayed": float(np.mean(arms[2 * path.rounds // 3 :] == 0)),
         "share": share_won(path.means, arms) if FAMILIES[family].data else None,
         "microseconds": None,
     }
@@ -164,10 +197,10 @@ def _warm_up(problems: Sequence[tuple[str, Problem]], contenders: Sequence[Conte
 
 
 def _contenders(labels: Collection[str]) -> list[Contender]:
-    known = [contender.label for contender in CONTENDERS]
+    known = {contender.label: contender for contender in (*CONTENDERS, *SIMPLE)}
     if unknown := [label for label in labels if label not in known]:
         raise InvalidInputError(f"policies: there is no {unknown[0]!r}; there are {', '.join(known)}")
-    return [contender for contender in CONTENDERS if not labels or contender.label in labels]
+    return [contender for label, contender in known.items() if not labels or label in labels]
 
 
 def summarise(table: pl.DataFrame) -> pl.DataFrame:
@@ -187,28 +220,34 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
     known_problems, to_known_all
         Number of problems on which KalmanGreedy has regret, and the median ratio over all problems, where any regret
         against none counts as infinite; null if that median is infinite.
+    simple, to_simple, to_simple_error
+        The best of `SIMPLE` by the geometric mean of regret over the family, the geometric mean of the ratio to it, and
+        its standard error. Every regret is at least 1 % of a uniform choice's.
+    reward, reward_error, stayed
+        Mean reward per round and its standard error over the problems; the largest share of a last third at arm 0.
     best, to_best
         The best of `OTHERS`, the one with the smallest geometric mean of regret over the family, and the geometric mean
         of the ratio to it. Here every regret is at least 1 % of a uniform choice's.
-    share, share_low, share_high
-        Median and range of the share won.
+    share, share_low, share_high, share_mean, share_error
+        Median and range of the share won, its mean, and the standard error of that.
     microseconds
         Median time per round.
     """
     rows = []
-    measured = pl.col("regret", "random_regret", "share", "microseconds").median()
+    measured = pl.col("regret", "random_regret", "reward", "stayed", "share", "microseconds").median()
     table = table.group_by("family", "problem", "policy", maintain_order=True).agg(measured)
     for family in table.partition_by("family", maintain_order=True):
         groups = {str(group["policy"][0]): group for group in family.partition_by("policy", maintain_order=True)}
         regrets = {label: group["regret"].to_numpy() for label, group in groups.items()}
         logs = {
-            label: np.log(np.maximum(regrets[label], FLOOR * group["random_regret"].to_numpy())).mean()
+            label: np.log(np.maximum(regrets[label], FLOOR * group["random_regret"].to_numpy()))
             for label, group in groups.items()
         }
-        best = min((label for label in OTHERS if label in logs), key=lambda label: float(logs[label]), default=None)
+        best, simple = (_best(logs, labels) for labels in (OTHERS, [contender.label for contender in SIMPLE]))
         for label, group in groups.items():
             to_known = _ratio(regrets[label], regrets.get(KNOWS))
             to_oracle = _ratio(regrets[label], regrets.get(ORACLE))
+            to_simple, to_simple_error = _mean_ratio(logs[label], logs.get(str(simple)))
             rows.append(
                 {
                     "family": family["family"][0],
@@ -223,16 +262,45 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
                     "to_oracle": _or_none(np.median, to_oracle),
                     "to_oracle_worst": _or_none(np.max, to_oracle),
                     "best": best,
-                    "to_best": None if best is None else float(np.exp(logs[label] - logs[best])),
+                    "to_best": None if best is None else _mean_ratio(logs[label], logs[best])[0],
+                    "simple": simple,
+                    "to_simple": to_simple,
+                    "to_simple_error": to_simple_error,
+                    "reward": group["reward"].mean(),
+                    "reward_error": _error(group["reward"]),
+                    "stayed": group["stayed"].max(),
                     "share": group["share"].median(),
                     "share_low": group["share"].min(),
                     "share_high": group["share"].max(),
+                    "share_mean": group["share"].mean(),
+                    "share_error": _error(group["share"]),
                     "microseconds": group["microseconds"].median(),
                 }
             )
-    words, counts = ("family", "policy", "best"), ("problems", "known_problems")
+    words, counts = ("family", "policy", "best", "simple"), ("problems", "known_problems")
     kinds = dict.fromkeys(words, pl.String) | dict.fromkeys(counts, pl.Int64)
     return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in rows[0]})
+
+
+def _best(logs: dict[str, FloatArray], labels: Iterable[str]) -> str | None:
+    """Return the label with the smallest mean log regret, of those that played."""
+    return min((label for label in labels if label in logs), key=lambda label: float(logs[label].mean()), default=None)
+
+
+def _mean_ratio(logs: FloatArray, base: FloatArray | None) -> tuple[float | None, float | None]:
+    """Return the geometric mean of the ratios over the problems, and its standard error where there are several."""
+    if base is None:
+        return None, None
+    mean = float(np.exp(logs.mean() - base.mean()))
+    if len(logs) != len(base) or len(logs) < 2:
+        return mean, None
+    return mean, mean * float(np.std(logs - base, ddof=1)) / math.sqrt(len(logs))
+
+
+def _error(values: pl.Series) -> float | None:
+    """Return the standard error of a mean; None where there are no two values."""
+    count = len(values) - values.null_count()
+    return float(values.std()) / math.sqrt(count) if count > 1 else None  # type: ignore[arg-type]
 
 
 def _ratio(regret: FloatArray, base: FloatArray | None) -> FloatArray:
@@ -266,21 +334,36 @@ def write(folder: str | os.PathLike[str], table: pl.DataFrame, summary: pl.DataF
 
 def show(summary: pl.DataFrame) -> Table:
     """Return the summary as a table to print."""
-    table = Table(title="Regret relative to others: median (worst); geometric mean; share won: median (range)")
+    table = Table(
+        title="Regret relative to others: median (worst); geometric means; reward and share won: mean ± error"
+    )
     table.add_column("family")
     table.add_column("policy")
-    for name in ("to KalmanGreedy", "to the Oracle", "to the best other", "share won, %", "µs per round"):
+    names = (
+        "to KalmanGreedy",
+        "to the Oracle",
+        "to the best other",
+        "to the best simple",
+        "reward",
+        "share won, %",
+        "µs",
+    )
+    for name in names:
         table.add_column(name, justify="right")
     for family in summary.partition_by("family", maintain_order=True):
         for number, row in enumerate(family.iter_rows(named=True)):
-            share = [None if row[key] is None else 100 * row[key] for key in ("share", "share_low", "share_high")]
+            keys = ("share_mean", "share_error", "share_low", "share_high")
+            share = [None if row[key] is None else 100 * row[key] for key in keys]
             table.add_row(
                 f"{FAMILIES[row['family']].title} ({row['problems']})" if number == 0 else "",
                 row["policy"],
                 _cell("{:.3f} ({:.2f})", row["to_known"], row["to_known_worst"]) + _ties(row),
                 _cell("{:.3f} ({:.2f})", row["to_oracle"], row["to_oracle_worst"]),
                 _cell("{:.3f}", row["to_best"]) + (" *" if row["policy"] == row["best"] else ""),
-                _cell("{:.1f} ({:.1f}–{:.1f})", *share),
+                _cell("{:.2f} ± {:.2f}", row["to_simple"], row["to_simple_error"])
+                + (" *" if row["policy"] == row["simple"] else ""),
+                _cell("{:.3f} ± {:.3f}", row["reward"], row["reward_error"]),
+                _cell("{:.1f} ± {:.1f} ({:.1f}–{:.1f})", *share) or _cell("{:.1f}", *share[:1]),
                 _cell("{:.1f}", row["microseconds"]),
             )
         table.add_section()

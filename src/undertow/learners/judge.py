@@ -1,7 +1,7 @@
 """How a learner decides: its state, start-up, which of its models leads, and the loop bound to a list of models.
 
-Every model predicts the reward of the played arm, no matter which model chose it; the one whose discounted log density
-is largest, less its handicap, decides.
+Every model predicts the reward of the played arm, no matter which model chose it; the one with the largest score, less
+its handicap, decides.
 """
 
 import math
@@ -108,8 +108,9 @@ def handicap(head: ModelHead, scored: float) -> float:
 
     Where there are contexts, levels and ridge have to lead the shared system by 8: they know an arm from its own plays
     alone, and follow the played arm as closely as a shared system, which also knows the others by the contexts; the
-    score is that of the played arm and does not show the difference. Constant arms have to lead by 8 in the first
-    hundred rounds, which say little about whether anything moves, and by 800/t after t.
+    score is that of the played arm and does not show the difference. Without contexts, shared system and constant arms
+    have to lead the levels by 4. Constant arms need the whole of it in the first hundred rounds, which say little about
+    whether anything moves, and a share of 100/t after t.
     """
     return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
 
