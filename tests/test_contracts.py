@@ -78,9 +78,9 @@ class Stubborn:
         self.seen: list[float] = []
 
     def decide(self, features: Any = None) -> Decision:
-        return Decision(len(self.seen), len(self.seen), 0, "0", np.zeros(2), np.zeros(2), None)
+        return Decision(str(len(self.seen)), len(self.seen), 0, "0", np.zeros(2), np.zeros(2), None)
 
-    def learn(self, decision: Decision | int, reward: float) -> None:
+    def learn(self, decision: Decision | str, reward: float) -> None:
         self.seen.append(reward)
 
     def observe(self, context: Any) -> None:
@@ -95,8 +95,8 @@ def test_a_policy_that_breaks_a_rule_is_told_which() -> None:
 class Clairvoyant(LinUCB):
     """Claims what it does not do: its choices depend on the clock of the process."""
 
-    def decide(self, features: Any = None, *, available: Any = None) -> Decision:
-        decision = super().decide(features, available=available)
+    def decide(self, features: Any = None, **how: Any) -> Decision:
+        decision = super().decide(features, **how)
         return decision._replace(forecast=decision.forecast + 1)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import make_policy
+from helpers import id_of, make_policy, unnamed
 from torture import hostile, interrupts
 from torture.interrupts import SYSTEM, digest
 from undertow import InvalidInputError, make
@@ -79,7 +79,7 @@ def test_what_the_state_has_taken_in_is_filed(name: str, monkeypatch: pytest.Mon
     policy, twin = (make_policy(name, SYSTEM, rng=0) for _ in range(2))
     calls: dict[str, Callable[[LivePolicy], object]] = {
         "decide": lambda p: p.decide(),
-        "learn": lambda p: p.learn(0, 1.0),
+        "learn": lambda p: p.learn(id_of(p, 0), 1.0),
         "observe": lambda p: p.observe([0.3, 0.4]),
     }
     for step, call in calls.items():
@@ -102,9 +102,9 @@ def test_a_late_reward_that_is_interrupted_was_not_learned(name: str, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(kind, step, stopping)
         with pytest.raises(Stop):
-            policy.learn(3, 1.0)
+            policy.learn(id_of(policy, 3), 1.0)
     assert digest(policy) == before
-    policy.learn(3, 1.0)
+    policy.learn(id_of(policy, 3), 1.0)
 
 
 def test_rounds_that_are_skipped_in_vain_are_forgotten_as_late_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_rounds_that_are_skipped_in_vain_are_forgotten_as_late_as_before(monkeyp
         one.observe([0.3, 0.4])
         one.decide()
         for number in range(2):
-            one.learn(number, 1.0)
+            one.learn(id_of(one, number), 1.0)
     with monkeypatch.context() as patch:
         patch.setattr(Player, "skip", stopping)
         with pytest.raises(Stop):
@@ -135,7 +135,7 @@ def test_draws_of_a_decision_that_was_not_made_are_taken_back(name: str, monkeyp
         with pytest.raises(Stop):
             policy.decide(available=[0, 1])
     assert digest(policy) == before
-    assert policy.decide().to_json() == twin.decide().to_json()
+    assert unnamed(policy.decide()) == unnamed(twin.decide())
 
 
 def test_a_fit_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

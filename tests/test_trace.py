@@ -63,7 +63,8 @@ def traces(name: str) -> dict[str, Trace]:
         policy.learn(decision, float(path.rewards[t, decision.arm]))
         if contexts:
             policy.observe(path.contexts[t])
-    decide, reward, last = trace(policy.decide), float(path.rewards[ROUNDS, 0]), policy.round - 1
+    decide, reward = trace(policy.decide), float(path.rewards[ROUNDS, 0])
+    (last,) = policy.parts.pending.waiting
     return {"decide": decide, "learn": trace(lambda: policy.learn(last, reward))}
 
 

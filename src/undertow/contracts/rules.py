@@ -51,7 +51,7 @@ def _learned_once(trial: Trial) -> None:
     policy, decision = trial.begun()
     policy.learn(decision, 1.0)
     trial.refuses(policy, lambda: policy.learn(decision, 1.0), "a reward given twice")
-    trial.refuses(policy, lambda: policy.learn(10**9, 1.0), "a reward for a decision never made")
+    trial.refuses(policy, lambda: policy.learn("no such decision", 1.0), "a reward for a decision never made")
 
 
 @rule("a rejected call changes nothing", "live")

@@ -27,6 +27,7 @@ from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import bound
 from undertow.compiled.views import Record, view
+from undertow.live.health import ALARM
 
 __all__ = [
     "BLOCK",
@@ -52,7 +53,6 @@ _FORGETTING = 0.001  # of the log densities by which models are compared, per ro
 _FADING = 3.0  # early on they are weighted by (s / t)³, s their round: a model of few rounds is not yet what it will be
 _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
-_ALARM = 2.0
 _QUIET, _PATIENCE = 32, 0.05  # rounds after a fit without an alarm, and at least this share of all rounds
 
 
@@ -134,7 +134,7 @@ open_block = BLOCK.open_in_kernels
 def watch(alarm: Alarm, squared: float, t: int) -> None:
     """Follow the squared standardised innovations, whose mean is 1 while the model holds, and raise the alarm."""
     alarm.level += _RATE * (min(squared, _LARGEST) - alarm.level)
-    if alarm.level > _ALARM and t - alarm.tried >= max(_QUIET, _PATIENCE * t):
+    if alarm.level > ALARM and t - alarm.tried >= max(_QUIET, _PATIENCE * t):
         alarm.raised = 1.0
 
 
