@@ -177,7 +177,7 @@ def test_a_decision_of_another_policy_is_refused() -> None:
     with pytest.raises(UnknownDecisionError, match=r"this policy knows no decision '.*-0'. Another policy made it"):
         mine.learn(other.decide(), 5.0)
     with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(x\) in round 0, not arm 0 \(0\)"):
-        mine.learn(other.decide()._replace(id=id_of(mine, 0), round=0), 5.0)
+        mine.learn(other.decide()._replace(id=id_of(mine, 0), round=0, arm=0, name="0"), 5.0)
     assert mine.pending == 1
 
 

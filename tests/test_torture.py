@@ -55,7 +55,7 @@ def pending(name: str, **more: Any) -> LivePolicy:
     """A policy after five rounds, three of whose decisions wait."""
     policy = make_policy(name, SYSTEM, rng=0, **more)
     for t in range(5):
-        decision = policy.decide()
+        decision = policy.decide(id="an event" if t == 3 else None)
         if t < 2:
             policy.learn(decision, 1.0)
         if policy.parts.turns.context_dim:
@@ -166,6 +166,10 @@ def parameter(name: str, value: Any) -> Spoil:
     return lambda header, arrays: header["parameters"].update({name: value})
 
 
+def text(name: str, content: bytes) -> Spoil:
+    return lambda header, arrays: arrays.update({name: np.frombuffer(content, dtype=np.uint8)})
+
+
 HOSTILE: dict[str, tuple[str, Spoil]] = {
     "an order far outside": ("ucb", number("state", 7, 1e12)),
     "an order before the beginning": ("linucb", number("state", 7, -141.0)),
@@ -176,6 +180,22 @@ HOSTILE: dict[str, tuple[str, Spoil]] = {
     "memories without width": ("linucb", lambda header, arrays: arrays.update(pending_memories=np.zeros((3, 0)))),
     "an arm that is none": ("linucb", number("pending_arms", 0, -1)),
     "a round to come": ("kalman-greedy", number("pending_rounds", 2, 99)),
+    "more ids than decisions": ("ucb", text("pending_ids", b"one\ntwo\nthree\nfour")),
+    "fewer ids than decisions": ("ucb", text("pending_ids", b"one\ntwo")),
+    "no ids": ("linucb", text("pending_ids", b"")),
+    "an id of two": ("ucb", text("pending_ids", b"one\none\ntwo")),
+    "an id without letters": ("ucb", text("pending_ids", b"\n\none")),
+    "an id that is too long": ("ucb", text("pending_ids", b"one\ntwo\n" + b"x" * 65)),
+    "an id that is no text": ("kalman-greedy", text("pending_ids", b"one\ntwo\n\xff\xfe")),
+    "an id that cannot be printed": ("ucb", text("pending_ids", b"one\ntwo\n\x00")),
+    "ids without end": ("ucb", text("given_ids", b"\n" * 10**6)),
+    "an id that was given twice": ("ucb", text("given_ids", b"one\none")),
+    "letters beyond letters": ("ucb", lambda header, arrays: arrays.update(given_ids=np.array([300.0]))),
+    "a decision to come": ("ucb", number("pending_numbers", 2, 99)),
+    "decisions in disorder": ("ucb", number("pending_numbers", 2, 0)),
+    "a seed that is no flag": ("ucb", lambda header, arrays: header["random"].update(seeded=1)),
+    "a default without a wait": ("ucb", parameter("default_reward", 1.0)),
+    "a wait without a default": ("learned-kalman", parameter("max_wait", 3)),
     "a turn that never comes": ("linucb", lambda header, arrays: header.update(due="never")),
     "an array more": ("ucb", lambda header, arrays: arrays.update(more=np.zeros(3))),
     "a hundred million arms": ("random", parameter("arms", 10**8)),
