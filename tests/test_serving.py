@@ -209,7 +209,11 @@ def test_a_call_that_is_interrupted_between_context_and_decision(
             each.decide(context=PATH.contexts[t])
         each.parts.pending.wait = 1  # so that two defaults are due at once
     before = digest(policy)
-    for place, step in ((Player, "decide"), (type(policy.parts.streams), "follow"), (type(policy.parts.columns), "reward")):
+    for place, step in (
+        (Player, "decide"),
+        (type(policy.parts.streams), "follow"),
+        (type(policy.parts.columns), "reward"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(place, step, stopping)
             with pytest.raises(Stop):
