@@ -751,11 +751,6 @@ def test_a_warm_start_names_what_is_wrong() -> None:
         assert policy.round == 2
 
 
-def test_a_warm_start_with_names_for_arms_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="arms: expected whole numbers"):
-        LearnedKalman(arms=["a", "b"]).warm_start(["a", "b"], [1.0, 2.0])
-
-
 def test_a_warm_start_names_the_arm_that_was_given() -> None:
     with pytest.raises(InvalidInputError, match="from -1 to 1, got 2"):
         LearnedKalman(arms=2).warm_start([0, 2], [1.0, 2.0])
