@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def in_a_fork(work: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12, where there are threads
 @pytest.mark.parametrize("seed", [None, 0])
 def test_forked_workers_share_no_ids_and_no_draws(seed: int | None) -> None:
     """With a seed they share the draws: it fixes them."""
@@ -183,6 +185,23 @@ def test_features_and_context_in_one_call() -> None:
         for policy in (one, two):
             policy.learn(f"event {t}", paid(PATH, first))
     assert digest(one) == digest(two)
+
+
+def test_requests_on_many_threads_keep_their_contexts() -> None:
+    """Each context belongs to the decision that it came with: with a window of one it is the input of that round."""
+    policy = LinUCB(arms=2, context_dim=1, window=1, context_first=True)
+    seen: dict[str, float] = {}
+
+    def serve(number: int) -> None:
+        for t in range(50):
+            context = float(100 * number + t)
+            seen[policy.decide(context=[context]).id] = context
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(serve, range(4)))
+    assert policy.pending == len(seen) == 200
+    for id, waiting in policy.parts.pending.waiting.items():
+        assert seen[id] in waiting.memory.tolist()
 
 
 class Stop(Exception):
