@@ -224,7 +224,7 @@ def _learn(policy: LivePolicy, decision: Decision, path: Trajectory) -> None:
     paid = path.rewards[decision.round]
     reward = float(paid[decision.arm]) if decision.arm < len(paid) else 0.5 * float(paid[0] + paid[-1])
     try:
-        policy.learn(decision if decision.id % 2 else decision.id, reward)
+        policy.learn(decision if decision.round % 2 else decision.id, reward)
     except UnknownDecisionError:  # forgotten where only few may wait, or later than it can be learned
         known = policy.parameters
         assert known["max_pending"] < 100 or known.get("max_delay", 1000) < 15

@@ -85,12 +85,31 @@ def paid(path: Trajectory, decision: Decision) -> float:
     return float(path.rewards[decision.round, decision.arm])
 
 
+def id_of(policy: LivePolicy, number: int) -> str:
+    """The id of a policy's decision with this number, whether it waits or not."""
+    pending = policy.parts.pending
+    waiting = (id for id, entry in pending.waiting.items() if entry.number == number)
+    return next(waiting, f"{pending.incarnation}-{number}")
+
+
+def id_at(policy: LivePolicy, round: int) -> str:
+    """The id of the decision of a round, which waits for its reward."""
+    return next(id for id, entry in policy.parts.pending.waiting.items() if entry.round == round)
+
+
+def unnamed(decision: Decision) -> str:
+    """A decision as JSON without its id, in which twins differ."""
+    return decision._replace(id="").to_json()
+
+
 def everything(policy: LivePolicy) -> tuple[Any, ...]:
-    """What a rejected call may not change."""
+    """What a rejected call may not change; ids of a policy's own are its numbers, since twins have others."""
     player, columns, streams, turns, pending, _ = policy.parts
     seen = {name: values.tobytes() for name, values in columns.arrays().items()}
     drawn = streams.own.bit_generator.state, streams.explore.bit_generator.state
-    return player.state.tobytes(), list(pending.waiting), turns.due, pending.made, policy.names, drawn, seen
+    waiting = [(id if id in pending.given else None, entry.number) for id, entry in pending.waiting.items()]
+    due = turns.due, pending.made, list(pending.given)
+    return player.state.tobytes(), waiting, due, policy.names, drawn, seen
 
 
 def regressions(policy: LivePolicy) -> tuple[Array, Array]:

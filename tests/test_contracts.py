@@ -1,3 +1,4 @@
+import contextlib
 import os
 import random
 import subprocess
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 
 from helpers import Array, fit_next, make_policy
-from undertow import LinearGaussianSystem, random_system
+from undertow import LinearGaussianSystem, UnknownDecisionError, paper_system, random_system
 from undertow.compiled import Common, FloatArray, Layout, Record, compile_loop, inlined
 from undertow.compiled.views import view
 from undertow.contracts import BrokenContractError, check_policy
+from undertow.contracts.trial import RULES, Trial
 from undertow.learners.policy import LearningPolicy
 from undertow.live import Claims, LivePolicy, register
-from undertow.policies import Decision, LinUCB, registry
+from undertow.policies import UCB, Decision, Health, LinUCB, registry
 from undertow.policies.ares_as_printed import PrintedARES
 
 
@@ -78,9 +80,9 @@ class Stubborn:
         self.seen: list[float] = []
 
     def decide(self, features: Any = None) -> Decision:
-        return Decision(len(self.seen), len(self.seen), 0, "0", np.zeros(2), np.zeros(2), None)
+        return Decision(str(len(self.seen)), len(self.seen), 0, "0", np.zeros(2), np.zeros(2), None)
 
-    def learn(self, decision: Decision | int, reward: float) -> None:
+    def learn(self, decision: Decision | str, reward: float) -> None:
         self.seen.append(reward)
 
     def observe(self, context: Any) -> None:
@@ -95,14 +97,77 @@ def test_a_policy_that_breaks_a_rule_is_told_which() -> None:
 class Clairvoyant(LinUCB):
     """Claims what it does not do: its choices depend on the clock of the process."""
 
-    def decide(self, features: Any = None, *, available: Any = None) -> Decision:
-        decision = super().decide(features, available=available)
+    def decide(self, features: Any = None, **how: Any) -> Decision:
+        decision = super().decide(features, **how)
         return decision._replace(forecast=decision.forecast + 1)
 
 
 def test_live_and_simulated_have_to_agree() -> None:
     with pytest.raises(BrokenContractError, match="simulated equals by hand: round 0: forecast"):
         check_policy(lambda system, rng: Clairvoyant(arms=2, context_dim=1))
+
+
+class Numbered(UCB):
+    """Counts its decisions, so that copies have the same ids."""
+
+    def decide(self, features: Any = None, *, id: Any = None, **how: Any) -> Decision:
+        return super().decide(features, id=id or f"decision {self.round}", **how)
+
+
+class Deaf(LinUCB):
+    """Hears neither ids nor contexts that are given with a decision."""
+
+    def decide(self, features: Any = None, *, id: Any = None, context: Any = ..., **how: Any) -> Decision:
+        if context is not ...:
+            self.observe(None)
+        return super().decide(features, **how)
+
+
+class Credulous(UCB):
+    """Takes rewards of decisions that it does not know, and says that it waits for none."""
+
+    def learn(self, decision: Any, reward: float) -> None:
+        with contextlib.suppress(UnknownDecisionError):
+            super().learn(decision, reward)
+
+    def health(self) -> Health:
+        return super().health()._replace(pending=0)
+
+
+class Hasty(UCB):
+    """Gives the default reward a round too early."""
+
+    def decide(self, features: Any = None, **how: Any) -> Decision:
+        for name in self.parts.pending.overdue(self.round + 1):
+            self.learn(name, 0.25)
+        return super().decide(features, **how)
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "message"),
+    [
+        ("an id names one decision", Numbered, "16 decisions of a policy and two copies of it have 14 ids"),
+        ("an id names one decision", Credulous, "a reward of what a copy decided was taken"),
+        ("an id can be given", Deaf, "the id 'event 0 of many' was given, and the decision has"),
+        (
+            "context and decision in one call",
+            Deaf,
+            r"round 0: .* with decide\(context=…\), .* after observe\(context\)",
+        ),
+        ("a reward that never comes gets the default", Hasty, r"round 3: .* with a default reward"),
+        ("a reward that never comes gets the default", Credulous, "a reward that came after its default was taken"),
+        ("what is written as JSON comes back", Credulous, "ucb is ok in round 21: 0 waiting"),
+    ],
+)
+def test_a_policy_that_does_not_keep_what_serving_needs(rule: str, kind: Any, message: str) -> None:
+    def make(system: LinearGaussianSystem, rng: int) -> LivePolicy:
+        contexts = {"context_dim": system.context_dim} if issubclass(kind, LinUCB) else {}
+        policy: LivePolicy = kind(arms=system.arm_count, rng=rng, **contexts)
+        return policy
+
+    attempt = {name: attempt for name, _, attempt in RULES}[rule]
+    with pytest.raises(BrokenContractError, match=message):
+        attempt(Trial(make, paper_system(1)))
 
 
 def test_a_policy_that_is_no_policy() -> None:

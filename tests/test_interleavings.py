@@ -18,9 +18,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 import undertow
-from helpers import dims, everything, full_system
+from helpers import dims, everything, full_system, id_of, unnamed
 from undertow import InvalidInputError, OutOfTurnError, UnknownDecisionError
-from undertow.policies import ARES, UCB, Autopilot, Decision, KalmanGreedy, LearnedKalman, LinUCB, LivePolicy, Rexp3
+from undertow.policies import (
+    ARES,
+    UCB,
+    Autopilot,
+    Decision,
+    Health,
+    KalmanGreedy,
+    LearnedKalman,
+    LinUCB,
+    LivePolicy,
+    Rexp3,
+)
 
 numbers = st.floats(-3, 3).map(lambda value: round(value, 3))
 MOST_ARMS = 5
@@ -38,14 +49,14 @@ class Interleavings(RuleBasedStateMachine):
         self.delay = getattr(self.policy, "max_delay", math.inf)
         self.due = self.begin = "observe" if self.first else "decide"
         self.round, self.names, self.retired = 0, list(self.policy.names), set[str]()
-        self.waiting: dict[int, Decision] = {}
-        self.learned: list[int] = []
+        self.wait = math.inf if self.policy.max_wait is None else self.policy.max_wait
+        self.waiting: dict[int, tuple[Decision, Decision]] = {}  # of the policy and of its twin, by number
+        self.learned: list[str] = []
         self.decisions = 0
 
-    def both(self, call: Callable[[LivePolicy], Any]) -> Any:
+    def both(self, call: Callable[[LivePolicy], Any]) -> tuple[Any, Any]:
         """Do the same to the policy and its twin."""
-        call(self.twin)
-        return call(self.policy)
+        return call(self.policy), call(self.twin)
 
     def refused(self, error: type[Exception], call: Callable[[LivePolicy], Any]) -> None:
         before = everything(self.policy)
@@ -65,25 +76,48 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.due == "decide")
     @rule(data=st.data())
     def decide(self, data: Any) -> None:
-        features, available = self.features(data), None
+        features, available, id = self.features(data), None, data.draw(st.none() | st.just(self.event))
         if data.draw(st.booleans()):
             chosen = data.draw(st.lists(st.sampled_from(self.open), min_size=1, unique=True))
             available = [name if data.draw(st.booleans()) else self.names.index(name) for name in chosen]
-        self.take(self.both(lambda policy: policy.decide(features, available=available)))
-        assert self.waiting[self.decisions - 1].name in (self.open if available is None else chosen)
+        self.take(self.both(lambda policy: policy.decide(features, available=available, id=id)), id)
+        assert self.waiting[self.decisions - 1][0].name in (self.open if available is None else chosen)
 
-    def take(self, decision: Decision) -> None:
+    @property
+    def event(self) -> str:
+        """An id that was not given yet."""
+        return f"event {self.decisions}"
+
+    @precondition(lambda self: self.first and self.due == "observe")
+    @rule(data=st.data(), value=st.none() | numbers)
+    def decide_with_context(self, data: Any, value: float | None) -> None:
+        """In one call what the twin does in two."""
+        features, context = self.features(data), None if value is None else [value] * self.m
+        self.twin.observe(context)
+        self.take((self.policy.decide(features, context=context), self.twin.decide(features)))
+
+    def take(self, decisions: tuple[Decision, Decision], id: str | None = None) -> None:
         """File a decision of this round."""
+        decision, other = decisions
+        assert unnamed(decision) == unnamed(other)
         assert decision.name in self.open
-        assert (decision.id, decision.round) == (self.decisions, self.round)
+        assert (decision.id, decision.round) == (id or id_of(self.policy, self.decisions), self.round)
+        assert (decision.id == other.id) == (id is not None)
         assert self.names[decision.arm] == decision.name
         assert np.isfinite(decision.forecast).all()
         assert 0 < decision.propensity <= 1 + 1e-9
-        self.waiting[decision.id] = decision
+        self.expire()
+        self.waiting[self.decisions] = decisions
         if len(self.waiting) > self.policy.max_pending:
             del self.waiting[min(self.waiting)]
         self.decisions, self.round = self.decisions + 1, self.round + 1
         self.due = "observe" if self.m else "decide"
+
+    def expire(self) -> None:
+        """Forget the decisions that got the default reward before this round."""
+        for number, (decision, _) in tuple(self.waiting.items()):
+            if self.round - 1 - decision.round >= self.wait:
+                self.learned.append(self.waiting.pop(number)[0].id)
 
     @precondition(lambda self: self.due == "observe")
     @rule(data=st.data())
@@ -113,7 +147,9 @@ class Interleavings(RuleBasedStateMachine):
     def skip(self, rounds: int, value: float | None) -> None:
         contexts = None if value is None else np.full((rounds, self.m), value)
         self.both(lambda policy: policy.skip(rounds, contexts))
-        self.round += rounds
+        for _ in range(rounds):
+            self.expire()
+            self.round += 1
 
     @rule()
     def out_of_turn(self) -> None:
@@ -129,25 +165,40 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(data=st.data(), reward=numbers)
     def learn(self, data: Any, reward: float) -> None:
-        decision = self.waiting[data.draw(st.sampled_from(sorted(self.waiting)))]
+        number = data.draw(st.sampled_from(sorted(self.waiting)))
+        decision, other = self.waiting[number]
         given = decision.id if data.draw(st.booleans()) else Decision.from_json(decision.to_json())
         if self.round - 1 - decision.round > self.delay:
             self.refused(UnknownDecisionError, lambda policy: policy.learn(given, reward))
         else:
-            self.both(lambda policy: policy.learn(given, reward))
-            del self.waiting[decision.id]
-            self.learned.append(decision.id)
+            self.policy.learn(given, reward)
+            self.twin.learn(other, reward)
+            self.learned.append(self.waiting.pop(number)[0].id)
 
     def learn_the_last(self, reward: float) -> None:
-        last = max(self.waiting)
-        self.both(lambda policy: policy.learn(last, reward))
-        del self.waiting[last]
-        self.learned.append(last)
+        decision, other = self.waiting.pop(max(self.waiting))
+        self.policy.learn(decision, reward)
+        self.twin.learn(other, reward)
+        self.learned.append(decision.id)
 
     @rule(data=st.data())
     def learn_what_cannot_be_learned(self, data: Any) -> None:
-        number = data.draw(st.sampled_from([*self.learned, self.decisions, self.decisions + 7]))
-        self.refused(UnknownDecisionError, lambda policy: policy.learn(number, 1.0))
+        """What was learned, what was not made, and what only a copy has made."""
+        strange = [id_of(self.policy, self.decisions), "", "an event of somebody else's"]
+        if self.due == "decide":
+            strange.append(copy.deepcopy(self.policy).decide(self.features(data)).id)
+        id = data.draw(st.sampled_from([*self.learned, *strange]))
+        self.refused(UnknownDecisionError, lambda policy: policy.learn(id, 1.0))
+
+    @precondition(lambda self: self.due == "decide")
+    @rule(data=st.data())
+    def ids_that_are_none(self, data: Any) -> None:
+        features = self.features(data)
+        used = [id for id in (*self.learned, *(one.id for one, _ in self.waiting.values())) if id.startswith("event")]
+        id = data.draw(st.sampled_from(["", "x" * 65, "two\nlines", id_of(self.policy, 0), *used[-5:]]))
+        if len(id) < 65 and id.startswith(("e", "x")) and self.policy.max_pending < self.decisions:
+            return  # it may have been forgotten
+        self.refused(InvalidInputError, lambda policy: policy.decide(features, id=id))
 
     # Arms
 
@@ -185,6 +236,18 @@ class Interleavings(RuleBasedStateMachine):
             self.policy = undertow.load(Path(folder) / "policy")
 
     @rule()
+    def go_on_from_bytes(self) -> None:
+        self.policy = undertow.from_bytes(self.policy.to_bytes())
+
+    @rule()
+    def ask_for_its_health(self) -> None:
+        before, health = everything(self.policy), self.policy.health()
+        assert (health.round, health.pending) == (self.round, len(self.waiting))
+        assert health.waited == max((self.round - 1 - one.round for one, _ in self.waiting.values()), default=0)
+        assert str(Health.from_json(health.to_json())) == str(health)
+        assert everything(self.policy) == before
+
+    @rule()
     def go_on_with_a_copy(self) -> None:
         self.policy = copy.deepcopy(self.policy)
 
@@ -205,17 +268,17 @@ class Interleavings(RuleBasedStateMachine):
             self.decisions,
         )
         assert (policy.names, set(policy.retired)) == (tuple(self.names), self.retired)
-        assert list(policy.parts.pending.waiting) == sorted(self.waiting)
+        assert list(policy.parts.pending.waiting) == [self.waiting[number][0].id for number in sorted(self.waiting)]
         assert policy.pending == len(self.waiting)
         assert everything(policy) == everything(self.twin)
 
     def teardown(self) -> None:
         """All rewards that are not too late come in the end."""
-        for decision in reversed(list(self.waiting.values())):
+        for number, (decision, other) in reversed(list(self.waiting.items())):
             if self.round - 1 - decision.round <= self.delay:
-                for policy in (self.policy, self.twin):
-                    policy.learn(decision, 0.5)
-                del self.waiting[decision.id]
+                self.policy.learn(decision, 0.5)
+                self.twin.learn(other, 0.5)
+                del self.waiting[number]
         self.agrees()
 
 
@@ -228,15 +291,16 @@ KNOWN = full_system(2, 1, 3)
         (lambda: UCB(arms=2, max_pending=6, rng=0), 25),
         (lambda: UCB(arms=2, explore=0.3, minimise=True, rng=0), 10),
         (
-            lambda: LinUCB(arms=2, context_dim=2, feature_dim=1, window=2, reward_lags=2, standardise=True, rng=0),
+            lambda: LinUCB(arms=2, context_dim=2, feature_dim=1, window=2, reward_lags=2, standardise=True, rng=0,
+                           default_reward=0.5, max_wait=5),
             25,
         ),
         (lambda: ARES(arms=2, context_dim=1, max_window=2, context_first=True, max_pending=6, rng=0), 25),
         (lambda: Rexp3(arms=2, rng=0), 20),
         (lambda: KalmanGreedy(KNOWN, max_delay=4, rng=0), 20),
-        (lambda: KalmanGreedy(KNOWN, max_delay=4, context_first=True, rng=0), 20),
+        (lambda: KalmanGreedy(KNOWN, max_delay=4, context_first=True, default_reward=0.5, max_wait=3, rng=0), 20),
         (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, context_first=True, rng=0), 12),
-        (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, rng=0), 12),
+        (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, default_reward=0.5, max_wait=3, rng=0), 12),
         (lambda: Autopilot(arms=2, feature_dim=1, max_delay=12, rng=0), 10),
         (lambda: Autopilot(arms=2, context_dim=2, rng=0), 10),
     ],

@@ -13,7 +13,7 @@ import pytest
 import naive_levels
 import naive_policies
 import undertow
-from helpers import Array, dims, learner_of, models_of, never_fit, with_gaps
+from helpers import Array, dims, id_of, learner_of, models_of, never_fit, unnamed, with_gaps
 from undertow import (
     InvalidInputError,
     LinearGaussianSystem,
@@ -355,7 +355,7 @@ def test_names_never_matter(learner: Any) -> None:
 def test_the_same_seed_gives_the_same_decisions(learner: Any) -> None:
     path = without_features(learner, with_features(three_arms().sample(120, rng=3)))
     one, two = ([step(policy, path, t) for t in range(120)] for policy in (build(learner, path) for _ in range(2)))
-    assert [decision.to_json() for decision in one] == [decision.to_json() for decision in two]
+    assert [unnamed(decision) for decision in one] == [unnamed(decision) for decision in two]
     other = build(learner, path, rng=1)
     assert [decision.arm for decision in one] != [step(other, path, t).arm for t in range(120)]
 
@@ -523,7 +523,7 @@ def test_errors_of_learned_kalman_are_told_apart() -> None:
 
 
 def test_a_decision_without_a_reason_is_written_as_before() -> None:
-    decision = Decision(0, 0, 1, "b", np.zeros(2), np.full(2, math.inf), None)
+    decision = Decision("event", 0, 1, "b", np.zeros(2), np.full(2, math.inf), None)
     assert Decision.from_json(decision.to_json()).why is None
 
 
@@ -677,7 +677,7 @@ def test_a_warm_start_is_followed_by_a_fit(learner: Any, context_first: bool) ->
     assert policy.model is None
     decision = step(policy, path, 0)
     assert decision.round == 120
-    assert decision.id == 0
+    assert decision.id == id_of(policy, 0)
     assert decision.why is not None
     assert decision.why.model != "start-up"
     assert decision.why.since_fit == 0
@@ -703,7 +703,7 @@ def test_a_warm_start_survives_a_save(tmp_path: Path) -> None:
     policy = Autopilot(arms=3, context_dim=2, rng=0)
     policy.warm_start(arms, rewards, contexts=path.contexts)
     policy.save(tmp_path / "policy")
-    assert undertow.load(tmp_path / "policy").decide().to_json() == policy.decide().to_json()
+    assert unnamed(undertow.load(tmp_path / "policy").decide()) == unnamed(policy.decide())
 
 
 def test_a_short_warm_start_shortens_the_start_up() -> None:
@@ -753,11 +753,6 @@ def test_a_warm_start_names_what_is_wrong() -> None:
         assert policy.unused
         policy.warm_start(**good)
         assert policy.round == 2
-
-
-def test_a_warm_start_with_names_for_arms_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="arms: expected whole numbers"):
-        LearnedKalman(arms=["a", "b"]).warm_start(["a", "b"], [1.0, 2.0])
 
 
 def test_a_warm_start_names_the_arm_that_was_given() -> None:

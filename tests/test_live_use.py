@@ -14,7 +14,19 @@ import psutil
 import pytest
 
 import naive_policies as naive
-from helpers import LIVE, Array, everything, fit_next, full_system, live_round, make_policy, paid, regressions
+from helpers import (
+    LIVE,
+    Array,
+    everything,
+    fit_next,
+    full_system,
+    id_of,
+    live_round,
+    make_policy,
+    paid,
+    regressions,
+    unnamed,
+)
 from test_learners_live import Gate, answered
 from undertow import KalmanFilter, LinearGaussianSystem, Trajectory, UnknownDecisionError, simulate
 from undertow.policies import (
@@ -200,7 +212,8 @@ def test_eight_threads_decide_and_learn(standardise: bool) -> None:
 
     in_threads(work, 8)
     rows = [row for part in seen for row in part]
-    assert sorted(decision.id for decision, _, _ in rows) == list(range(480))
+    assert len({decision.id for decision, _, _ in rows}) == 480
+    assert sorted(decision.round for decision, _, _ in rows) == list(range(480))
     assert (policy.round, policy.pending) == (480, 0)
     V, b = np.zeros((3, 3, 3)), np.zeros((3, 3))
     centre, scale = (np.zeros(3), np.ones(3)) if policy.parts.columns.units is None else policy.parts.columns.units
@@ -234,7 +247,7 @@ def test_threads_learn_while_one_decides(name: str) -> None:
     in_threads(work, 5)
     for t in range(120):
         live_round(twin, PATH, t, available=[t % 3])
-    assert [decision.id for decision in decisions] == list(range(120))
+    assert [decision.id for decision in decisions] == [id_of(policy, number) for number in range(120)]
     assert policy.pending == 0
     np.testing.assert_allclose(policy.decide().forecast, twin.decide().forecast, atol=1e-10)
     if name == "linucb":
@@ -281,11 +294,11 @@ def test_copies_go_on_by_themselves(name: str, how: str) -> None:
     policy.retire_arm("1")
     twin: LivePolicy = copy.deepcopy(policy) if how == "deepcopy" else pickle.loads(pickle.dumps(policy))
     before = everything(policy)
-    first = [live_round(twin, PATH, t).to_json() for t in range(20, 40)]
+    first = [unnamed(live_round(twin, PATH, t)) for t in range(20, 40)]
     twin.learn(waiting[18], 0.7)
     twin.add_arm("1")
     assert everything(policy) == before
-    second = [live_round(policy, PATH, t).to_json() for t in range(20, 40)]
+    second = [unnamed(live_round(policy, PATH, t)) for t in range(20, 40)]
     policy.learn(waiting[18], 0.7)
     policy.add_arm("1")
     assert first == second
@@ -306,7 +319,7 @@ def test_a_copy_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         fit_next(each, np.inf)
     assert len(gate.tasks) == 3
     for t in range(10, 20):
-        assert len({live_round(each, PATH, t).to_json() for each in (policy, *twins)}) == 1
+        assert len({unnamed(live_round(each, PATH, t)) for each in (policy, *twins)}) == 1
     assert policy.model is not None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import naive_policies as naive
 import undertow
-from helpers import full_system, make_policy, with_gaps
+from helpers import full_system, id_of, make_policy, with_gaps
 from undertow import (
     InvalidInputError,
     KalmanFilter,
@@ -135,7 +135,7 @@ def test_a_missing_context_enters_a_ridge_policy_as_the_mean_so_far() -> None:
 def test_decision_says_why() -> None:
     policy = ARES(arms=["low", "high"], context_dim=1)
     decision = policy.decide()
-    assert (decision.id, decision.round, decision.arm, decision.name) == (0, 0, 0, "low")
+    assert (decision.id, decision.round, decision.arm, decision.name) == (id_of(policy, 0), 0, 0, "low")
     assert decision.forecast.tolist() == [0.0, 0.0]
     assert decision.width.tolist() == [math.inf, math.inf]
     assert decision.window is not None
@@ -165,17 +165,19 @@ def test_rewards_by_id_late_out_of_order_or_never() -> None:
     for number in (ids[3], ids[0], ids[5]):
         policy.learn(number, 1.0)
     assert policy.pending == 3
-    with pytest.raises(UnknownDecisionError, match="the reward of number 3 has been learned already"):
-        policy.learn(3, 1.0)
-    with pytest.raises(UnknownDecisionError, match=r"has not made a decision number 6 \(it has made 6\)"):
-        policy.learn(6, 1.0)
+    with pytest.raises(UnknownDecisionError, match=f"the reward of '{ids[3]}' has been learned already"):
+        policy.learn(ids[3], 1.0)
+    with pytest.raises(UnknownDecisionError, match=r"this policy knows no decision '.*-6'. Another policy made it"):
+        policy.learn(id_of(policy, 6), 1.0)
 
 
 def test_a_decision_of_another_policy_is_refused() -> None:
     mine, other = UCB(arms=["x", "y", "z"]), UCB(arms=2)
     mine.decide()
-    with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(x\) in round 0, not arm 0 \(0\)"):
+    with pytest.raises(UnknownDecisionError, match=r"this policy knows no decision '.*-0'. Another policy made it"):
         mine.learn(other.decide(), 5.0)
+    with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(x\) in round 0, not arm 0 \(0\)"):
+        mine.learn(other.decide()._replace(id=id_of(mine, 0), round=0, arm=0, name="0"), 5.0)
     assert mine.pending == 1
 
 
@@ -226,9 +228,9 @@ def test_forgotten_decisions() -> None:
     policy = UCB(arms=2, max_pending=2)
     for _ in range(5):
         policy.decide()
-    with pytest.raises(UnknownDecisionError, match=r"number 1 is too old .* max_pending = 2"):
-        policy.learn(1, 1.0)
-    policy.learn(4, 1.0)
+    with pytest.raises(UnknownDecisionError, match=r"-1' is too old .* max_pending = 2"):
+        policy.learn(id_of(policy, 1), 1.0)
+    policy.learn(id_of(policy, 4), 1.0)
 
 
 def test_bad_rewards() -> None:
@@ -245,8 +247,8 @@ def test_bad_rewards() -> None:
     ):
         with pytest.raises(InvalidInputError, match=re.escape(message)):
             policy.learn(decision, reward)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="decision: expected a decision or its id, got the text 'first'"):
-        policy.learn("first", 1.0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="decision: expected a decision or its id, which is a text, got 0"):
+        policy.learn(0, 1.0)  # type: ignore[arg-type]
     with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(0\) in round 0, not arm 7 \(0\) in round 0"):
         policy.learn(decision._replace(arm=7), 1.0)
     policy.learn(decision, np.float32(0.5))  # type: ignore[arg-type]
@@ -321,10 +323,10 @@ def test_features_enter_and_are_checked() -> None:
         policy.decide([1.0])
     with pytest.raises(InvalidInputError, match="features: expected finite numbers, got nan"):
         policy.decide([1.0, math.nan])
-    assert policy.decide([1.0, 2.0]).id == 0
+    assert policy.decide([1.0, 2.0]).round == 0
     with pytest.raises(InvalidInputError, match=r"features: expected None, .* give feature_dim at construction"):
         LinUCB(arms=2).decide([1.0])
-    with pytest.raises(InvalidInputError, match=r"features: expected None, .* this policy takes none"):
+    with pytest.raises(InvalidInputError, match=r"features: expected None, .* this policy takes no features"):
         UCB(arms=2).decide([1.0])
     with pytest.raises(TypeError, match="feature_dim"):
         ARES(arms=2, context_dim=1, feature_dim=1)  # type: ignore[call-arg]
@@ -712,7 +714,7 @@ def rewrite(path: Path, change: Any, **arrays: Any) -> None:
 def test_files_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "policy"
     for change, arrays, message in (
-        (lambda h: h.update(version=99), {}, "expected undertow.policy version 4, got 'undertow.policy' version 99"),
+        (lambda h: h.update(version=99), {}, "expected undertow.policy version 5, got 'undertow.policy' version 99"),
         (lambda h: h.update(policy="mine"), {}, "holds a policy called 'mine', which is not registered here"),
         (lambda h: h["parameters"].update(arms=3), {}, r"damaged \(state: expected"),
         (lambda h: h["parameters"].update(odd=3), {}, r"damaged \(odd: ucb has no such parameter"),

@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import Array, dims, everything, live_round, make_policy, paid, regressions, with_features, with_gaps
+from helpers import (
+    Array,
+    dims,
+    everything,
+    id_at,
+    live_round,
+    make_policy,
+    paid,
+    regressions,
+    unnamed,
+    with_features,
+    with_gaps,
+)
 from undertow import InvalidInputError, Trajectory, random_system, simulate
 from undertow.live import RidgePolicy
 from undertow.policies import ARES, Decision, LinUCB, LivePolicy, registry
@@ -88,7 +100,7 @@ def test_what_was_learned_is_known_in_the_present_units(name: str, more: dict[st
         rows.decided(decision)
         for number in [t - 20] * (t >= 20 and (t - 20) % 3 == 0) + [t] * (t % 3 > 0):
             rows.known[number] = float(path.rewards[number, rows.played[number]])
-            policy.learn(number, rows.known[number])
+            policy.learn(id_at(policy, number), rows.known[number])
         units.append(policy.parts.columns.units)
     assert len({id(each) for each in units[1:]}) == 4
     centre, scale = policy.parts.columns.units  # type: ignore[misc]
@@ -165,11 +177,11 @@ def test_saved_units_go_on(name: str, more: dict[str, Any], tmp_path: Path) -> N
             policy.save(tmp_path / "policy")
             policy = undertow.load(tmp_path / "policy")
         decisions = [live_round(each, path, t, learn=t % 3 > 0) for each in (policy, twin)]
-        assert decisions[0].to_json() == decisions[1].to_json()
+        assert unnamed(decisions[0]) == unnamed(decisions[1])
         waiting += [] if t % 3 else [decisions[0]]
         if len(waiting) > 10:  # from before a change of units, or two
             for each in (policy, twin):
-                each.learn(waiting[0].id, paid(path, waiting[0]))
+                each.learn(id_at(each, waiting[0].round), paid(path, waiting[0]))
             waiting = waiting[1:]
     assert everything(policy) == everything(twin)
 

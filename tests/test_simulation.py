@@ -83,9 +83,9 @@ class LastReward:
 
     def decide(self, features: Any = None) -> Decision:
         self.count += 1
-        return Decision(self.count, self.count, self.arm, str(self.arm), np.full(2, 0.5), np.zeros(2), None)
+        return Decision(str(self.count), self.count, self.arm, str(self.arm), np.full(2, 0.5), np.zeros(2), None)
 
-    def learn(self, decision: Decision | int, reward: float) -> None:
+    def learn(self, decision: Decision | str, reward: float) -> None:
         self.arm = self.arm if reward > 0 else 1 - self.arm
 
     def observe(self, context: Any) -> None:

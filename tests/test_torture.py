@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import make_policy
+from helpers import id_of, make_policy, unnamed
 from torture import hostile, interrupts
 from torture.interrupts import SYSTEM, digest
 from undertow import InvalidInputError, make
@@ -55,7 +55,7 @@ def pending(name: str, **more: Any) -> LivePolicy:
     """A policy after five rounds, three of whose decisions wait."""
     policy = make_policy(name, SYSTEM, rng=0, **more)
     for t in range(5):
-        decision = policy.decide()
+        decision = policy.decide(id="an event" if t == 3 else None)
         if t < 2:
             policy.learn(decision, 1.0)
         if policy.parts.turns.context_dim:
@@ -79,7 +79,7 @@ def test_what_the_state_has_taken_in_is_filed(name: str, monkeypatch: pytest.Mon
     policy, twin = (make_policy(name, SYSTEM, rng=0) for _ in range(2))
     calls: dict[str, Callable[[LivePolicy], object]] = {
         "decide": lambda p: p.decide(),
-        "learn": lambda p: p.learn(0, 1.0),
+        "learn": lambda p: p.learn(id_of(p, 0), 1.0),
         "observe": lambda p: p.observe([0.3, 0.4]),
     }
     for step, call in calls.items():
@@ -102,9 +102,9 @@ def test_a_late_reward_that_is_interrupted_was_not_learned(name: str, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(kind, step, stopping)
         with pytest.raises(Stop):
-            policy.learn(3, 1.0)
+            policy.learn(id_of(policy, 3), 1.0)
     assert digest(policy) == before
-    policy.learn(3, 1.0)
+    policy.learn(id_of(policy, 3), 1.0)
 
 
 def test_rounds_that_are_skipped_in_vain_are_forgotten_as_late_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_rounds_that_are_skipped_in_vain_are_forgotten_as_late_as_before(monkeyp
         one.observe([0.3, 0.4])
         one.decide()
         for number in range(2):
-            one.learn(number, 1.0)
+            one.learn(id_of(one, number), 1.0)
     with monkeypatch.context() as patch:
         patch.setattr(Player, "skip", stopping)
         with pytest.raises(Stop):
@@ -135,7 +135,7 @@ def test_draws_of_a_decision_that_was_not_made_are_taken_back(name: str, monkeyp
         with pytest.raises(Stop):
             policy.decide(available=[0, 1])
     assert digest(policy) == before
-    assert policy.decide().to_json() == twin.decide().to_json()
+    assert unnamed(policy.decide()) == unnamed(twin.decide())
 
 
 def test_a_fit_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +166,10 @@ def parameter(name: str, value: Any) -> Spoil:
     return lambda header, arrays: header["parameters"].update({name: value})
 
 
+def text(name: str, content: bytes) -> Spoil:
+    return lambda header, arrays: arrays.update({name: np.frombuffer(content, dtype=np.uint8)})
+
+
 HOSTILE: dict[str, tuple[str, Spoil]] = {
     "an order far outside": ("ucb", number("state", 7, 1e12)),
     "an order before the beginning": ("linucb", number("state", 7, -141.0)),
@@ -176,6 +180,22 @@ HOSTILE: dict[str, tuple[str, Spoil]] = {
     "memories without width": ("linucb", lambda header, arrays: arrays.update(pending_memories=np.zeros((3, 0)))),
     "an arm that is none": ("linucb", number("pending_arms", 0, -1)),
     "a round to come": ("kalman-greedy", number("pending_rounds", 2, 99)),
+    "more ids than decisions": ("ucb", text("pending_ids", b"one\ntwo\nthree\nfour")),
+    "fewer ids than decisions": ("ucb", text("pending_ids", b"one\ntwo")),
+    "no ids": ("linucb", text("pending_ids", b"")),
+    "an id of two": ("ucb", text("pending_ids", b"one\none\ntwo")),
+    "an id without letters": ("ucb", text("pending_ids", b"\n\none")),
+    "an id that is too long": ("ucb", text("pending_ids", b"one\ntwo\n" + b"x" * 65)),
+    "an id that is no text": ("kalman-greedy", text("pending_ids", b"one\ntwo\n\xff\xfe")),
+    "an id that cannot be printed": ("ucb", text("pending_ids", b"one\ntwo\n\x00")),
+    "ids without end": ("ucb", text("given_ids", b"\n" * 10**6)),
+    "an id that was given twice": ("ucb", text("given_ids", b"one\none")),
+    "letters beyond letters": ("ucb", lambda header, arrays: arrays.update(given_ids=np.array([300.0]))),
+    "a decision to come": ("ucb", number("pending_numbers", 2, 99)),
+    "decisions in disorder": ("ucb", number("pending_numbers", 2, 0)),
+    "a seed that is no flag": ("ucb", lambda header, arrays: header["random"].update(seeded=1)),
+    "a default without a wait": ("ucb", parameter("default_reward", 1.0)),
+    "a wait without a default": ("learned-kalman", parameter("max_wait", 3)),
     "a turn that never comes": ("linucb", lambda header, arrays: header.update(due="never")),
     "an array more": ("ucb", lambda header, arrays: arrays.update(more=np.zeros(3))),
     "a hundred million arms": ("random", parameter("arms", 10**8)),

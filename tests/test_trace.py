@@ -20,7 +20,7 @@ from undertow import paper_system
 from undertow.policies import registry
 
 # The most files of src/undertow that a decision may go through: up to the compiled loop, and with the kernels, too
-MOST_FILES = {"autopilot": (10, 20), "ucb": (4, 6)}
+MOST_FILES = {"autopilot": (11, 21), "ucb": (5, 7)}
 ROUNDS = 60  # played before, so that a learner has fitted its models
 SOURCES = str(Path(undertow.__file__).parent)
 
@@ -63,7 +63,8 @@ def traces(name: str) -> dict[str, Trace]:
         policy.learn(decision, float(path.rewards[t, decision.arm]))
         if contexts:
             policy.observe(path.contexts[t])
-    decide, reward, last = trace(policy.decide), float(path.rewards[ROUNDS, 0]), policy.round - 1
+    decide, reward = trace(policy.decide), float(path.rewards[ROUNDS, 0])
+    (last,) = policy.parts.pending.waiting
     return {"decide": decide, "learn": trace(lambda: policy.learn(last, reward))}
 
 

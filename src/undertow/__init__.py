@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         SlidingWindowLinUCB,
         SlidingWindowUCB,
         StructuralKalman,
+        from_bytes,
         load,
         make,
     )
@@ -80,6 +81,7 @@ __all__ = [
     "UndertowError",
     "UnknownDecisionError",
     "contracts",
+    "from_bytes",
     "identify",
     "kalman",
     "load",

@@ -29,8 +29,7 @@ import numpy.typing as npt
 import undertow
 from helpers import make_policy
 from torture.interrupts import SYSTEM, attempt, next_call, variants
-from undertow.learners.policy import LearningPolicy
-from undertow.policies import LivePolicy
+from undertow.policies import Health, LivePolicy
 
 PATIENCE = 30.0  # seconds that one file may take
 MEMORY = 256.0  # megabytes by which one file may raise the peak
@@ -103,6 +102,8 @@ def _spoil_numbers(arrays: Arrays, rng: np.random.Generator) -> None:
     early = values.size if rng.random() < 0.5 else min(values.size, 60)  # where sizes, rounds and orders are
     for _ in range(int(rng.integers(1, 4))):
         number = float([*EXTREMES, math.nan, math.inf, -math.inf][int(rng.integers(len(EXTREMES) + 3))])
+        if values.dtype.kind == "u":  # text
+            number = float(rng.choice([0, 10, 32, 45, 65, 127, 195, 255]))
         fits = values.dtype.kind == "f" or (math.isfinite(number) and abs(number) < 2**63)
         values.reshape(-1)[int(rng.integers(early))] = number if fits else -1
 
@@ -193,12 +194,11 @@ def hostile(content: bytes, seed: tuple[int, int]) -> bytes:
 def play(policy: LivePolicy, file: Path) -> None:
     """Use a policy in every way; what it refuses, it may refuse."""
     rng = np.random.default_rng(0)
-    for number in list(policy.parts.pending.waiting)[:2]:
-        attempt(lambda p, number=number: p.learn(number, 1.0), policy)  # type: ignore[misc]
+    for id in list(policy.parts.pending.waiting)[:2]:
+        attempt(lambda p, id=id: p.learn(id, 1.0), policy)  # type: ignore[misc]
     for _ in range(12):
         attempt(next_call(policy, rng)[1], policy)
-    if isinstance(policy, LearningPolicy):
-        attempt(lambda p: p.health(), policy)  # type: ignore[attr-defined]
+    attempt(lambda p: Health.from_json(p.health().to_json()), policy)
     attempt(lambda p: copy.deepcopy(p).save(file), policy)
 
 

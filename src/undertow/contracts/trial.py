@@ -57,6 +57,8 @@ class Trial:
         facts = self.claims._asdict() | {
             "ours": self.ours,
             "live": not self.claims.simulates_only,
+            "context can come first": self.sees_contexts and self.ours and "context_first" in policy.parameters,
+            "starts warm": hasattr(policy, "warm_start"),
             "takes new arms": not self.claims.needs_system,
             "draws": not self.claims.deterministic,
             "contexts tell arms apart": system.context_dim > 0 and self.arms > 1,
@@ -104,7 +106,7 @@ class Trial:
             policy.observe(self.path.contexts[20])
         return policy, policy.decide() if decided else decision
 
-    def refuses(self, policy: Any, call: Callable[[], None], what: str) -> None:
+    def refuses(self, policy: Any, call: Callable[[], object], what: str) -> None:
         """Require that a call raises, and changes nothing."""
         before = _content(policy) if self.ours else None
         try:

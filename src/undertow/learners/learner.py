@@ -23,8 +23,9 @@ from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, attempt
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task, fineness
-from undertow.learners.report import FitRecord, read_records
+from undertow.learners.report import read_records
 from undertow.live.decision import Why
+from undertow.live.health import FitRecord
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
 from undertow.live.saved import COUNT, Saved

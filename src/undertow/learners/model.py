@@ -28,6 +28,7 @@ from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import bound
 from undertow.compiled.views import Record, view
 from undertow.identify.table import centre_and_scale
+from undertow.live.health import ALARM
 
 __all__ = [
     "BLOCK",
@@ -58,7 +59,6 @@ _FINE = 0.1  # of the rewards' spread: to predict closer than this is not worth 
 _NOTHING = 1e-300
 _RATE = 0.03  # at which the mean squared innovation follows
 _LARGEST = 9.0  # squared innovation: a single gross error is no alarm
-_ALARM = 2.0
 _QUIET, _PATIENCE = 32, 0.05  # rounds after a fit without an alarm, and at least this share of all rounds
 
 
@@ -142,7 +142,7 @@ open_block = BLOCK.open_in_kernels
 def watch(alarm: Alarm, squared: float, t: int) -> None:
     """Follow the squared standardised innovations, whose mean is 1 while the model holds, and raise the alarm."""
     alarm.level += _RATE * (min(squared, _LARGEST) - alarm.level)
-    if alarm.level > _ALARM and t - alarm.tried >= max(_QUIET, _PATIENCE * t):
+    if alarm.level > ALARM and t - alarm.tried >= max(_QUIET, _PATIENCE * t):
         alarm.raised = 1.0
 
 

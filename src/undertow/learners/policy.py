@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,8 +17,9 @@ from undertow.learners.judge import LearnerState, start_up_chance, start_up_roun
 from undertow.learners.learner import Learner
 from undertow.learners.log import arms_played
 from undertow.learners.model import Model
-from undertow.learners.report import Health, ModelInUse, health_of, models_in_use
-from undertow.live import ContextPolicy
+from undertow.learners.report import ModelInUse, health_of, models_in_use
+from undertow.live import ContextPolicy, Health
+from undertow.live.arms import indices_of_names
 from undertow.live.rounds import Timeline
 from undertow.live.whole import Kept, insist
 from undertow.system import LinearGaussianSystem
@@ -114,13 +115,13 @@ class LearningPolicy(ContextPolicy):
         return content if isinstance(content, LinearGaussianSystem) else None
 
     def health(self) -> Health:
-        """Return what a person on call needs: innovations, alarms, fits and their failures."""
+        """Return what a person on call needs: rounds, decisions that wait, innovations, alarms, fits and failures."""
         with self._lock:
-            return health_of(self._learner)
+            return health_of(self._learner, super().health())
 
     def warm_start(
         self,
-        arms: npt.ArrayLike,
+        arms: npt.ArrayLike | Iterable[str | None],
         rewards: npt.ArrayLike,
         *,
         contexts: npt.ArrayLike | None = None,
@@ -128,14 +129,15 @@ class LearningPolicy(ContextPolicy):
     ) -> None:
         """Take in a table of past rounds, one row each; the first decision then begins with a fit.
 
-        `arms` (n,) are indices, −1 where none was played; `rewards` (n,) are NaN where none came; `contexts` (n, m) are
-        NaN where an entry is missing, and `features` (n, q) are needed where the policy takes them.
+        `arms` (n,) are names, None where none was played, or indices, −1 where none was; `rewards` (n,) are NaN where
+        none came; `contexts` (n, m) are NaN where an entry is missing, and `features` (n, q) are needed where the
+        policy takes them.
         """
         with self._lock:
             if not self.unused:
                 raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
             m, q = self._context_dim, self._feature_dim
-            n = len(played := arms_played(arms, self.arm_count))
+            n = len(played := arms_played(indices_of_names(arms, self.names), self.arm_count))
             x = _checks.measured("rewards", rewards, (n,), missing=True)
             given = np.full((n, m), math.nan) if contexts is None else contexts
             θ = _checks.measured("contexts", given, (n, m), missing=True)

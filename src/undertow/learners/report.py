@@ -4,30 +4,19 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
 from undertow.learners.judge import handicap
 from undertow.learners.model import last_innovations
+from undertow.live.health import FitRecord, Health
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:
     from undertow.learners.learner import Learner
 
-__all__ = ["FitRecord", "Health", "ModelInUse", "health_of", "models_in_use", "read_records"]
+__all__ = ["ModelInUse", "health_of", "models_in_use", "read_records"]
 
 _handicap = plain(handicap)
-
-
-class FitRecord(NamedTuple):
-    """The outcome of one fit: its model and round, what was found, or why it failed."""
-
-    model: str
-    round: int
-    order: int
-    log_likelihood: float
-    tried: int
-    failure: str | None
 
 
 _KINDS = ((str,), (int,), (int,), (float,), (int,), (str, type(None)))
@@ -58,32 +47,6 @@ class ModelInUse(NamedTuple):
     content: Any
 
 
-class Health(NamedTuple):
-    """The health of a learner.
-
-    Attributes
-    ----------
-    innovations
-        For each model, the standardised differences between the last rewards and its forecasts, oldest first: about
-        N(0, 1) while the model holds.
-    level
-        Running mean of the squared innovations, contexts included, of a shared system and of structural levels once
-        they are fitted; an alarm is raised at 2.
-    alarms
-        How often that happened.
-    fits
-        The last fits of all models, with the reason where one failed.
-    under_way
-        The models that are being fitted in the background.
-    """
-
-    innovations: dict[str, FloatArray]
-    level: dict[str, float]
-    alarms: dict[str, int]
-    fits: tuple[FitRecord, ...]
-    under_way: tuple[str, ...]
-
-
 def models_in_use(learner: "Learner", *, minimise: bool) -> tuple[ModelInUse, ...]:
     """Return the models that have been fitted, the one with the largest score, less its handicap, first."""
     found = []
@@ -98,14 +61,14 @@ def models_in_use(learner: "Learner", *, minimise: bool) -> tuple[ModelInUse, ..
     return tuple(sorted(found, key=lambda model: -model.score))
 
 
-def health_of(learner: "Learner") -> Health:
-    """Return innovations, alarms, fits and their failures."""
+def health_of(learner: "Learner", health: Health) -> Health:
+    """Return the health of a policy with innovations, alarms, fits and their failures of its learner."""
     blocks = {model.name: own.model for model, own in zip(learner.models, learner.blocks, strict=True)}
     watched = [model.name for model in learner.models if model.watched and blocks[model.name].head.order]
-    return Health(
-        {name: last_innovations(block) for name, block in blocks.items()},
-        {name: blocks[name].alarm.level for name in watched},
-        {name: int(block.running.alarms) for name, block in blocks.items()},
-        tuple(learner.records),
-        tuple(learner.models[number].name for number in learner.fits.under_way),
+    return health._replace(
+        innovations={name: last_innovations(block) for name, block in blocks.items()},
+        level={name: blocks[name].alarm.level for name in watched},
+        alarms={name: int(block.running.alarms) for name, block in blocks.items()},
+        fits=tuple(learner.records),
+        under_way=tuple(learner.models[number].name for number in learner.fits.under_way),
     )

@@ -2,6 +2,7 @@
 
 from undertow.live.contextual import ContextPolicy, LaggedPolicy, RidgePolicy
 from undertow.live.decision import Claims, Decision, Outlook, Policy, Why
+from undertow.live.health import FitRecord, Health
 from undertow.live.policy import LivePolicy
 from undertow.live.registry import Entry, make, register, registry
 
@@ -10,6 +11,8 @@ __all__ = [
     "ContextPolicy",
     "Decision",
     "Entry",
+    "FitRecord",
+    "Health",
     "LaggedPolicy",
     "LivePolicy",
     "Outlook",

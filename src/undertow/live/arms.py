@@ -1,6 +1,7 @@
 """The names of arms, and which of them can be played."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
-__all__ = ["arm_index", "arm_names", "open_arms"]
+__all__ = ["arm_index", "arm_names", "indices_of_names", "open_arms"]
 
 
 def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
@@ -39,6 +40,34 @@ def arm_index(argument: str, arm: Any, names: Sequence[str]) -> int:
     if index >= len(names):
         raise InvalidInputError(f"{argument}: expected an index below {len(names)} or a name, got {index}")
     return index
+
+
+def indices_of_names(arms: Any, names: Sequence[str]) -> Any:
+    """Return the index of every arm where arms are given by name, −1 for None and NaN, and other arms as they are.
+
+    A list may hold names, None and −1 next to one another.
+    """
+    kind = getattr(getattr(arms, "dtype", None), "kind", "O")
+    if isinstance(arms, str) or not isinstance(arms, Collection) or getattr(arms, "ndim", 1) != 1 or kind in "biuf":
+        return arms
+    listed = list(arms)
+    if not any(isinstance(arm, str) for arm in listed):
+        return arms
+    indices = {name: index for index, name in enumerate(names)}
+    found = [indices.get(arm) if isinstance(arm, str) else _unplayed(arm) for arm in listed]
+    if None in found:
+        row = found.index(None)
+        raise InvalidInputError(
+            f"arms: expected names among {', '.join(names)}, or None where none was played, got {listed[row]!r:.60} in "
+            f"row {row}"
+        )
+    return np.array(found, dtype=np.int64)
+
+
+def _unplayed(arm: Any) -> int | None:
+    """Return −1 for what stands, next to names, for no arm."""
+    missing = arm is None or (isinstance(arm, float) and math.isnan(arm))
+    return -1 if missing or (isinstance(arm, int | np.integer) and arm == -1) else None
 
 
 def open_arms(available: Iterable[str | int], retired: npt.NDArray[np.bool_], names: Sequence[str]) -> FloatArray:

@@ -5,6 +5,7 @@ import copy
 import threading
 from collections.abc import Iterable
 from functools import partial
+from types import EllipsisType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +33,7 @@ class Calls(abc.ABC):
 
     names: tuple[str, ...]
     explore: float
+    default_reward: float | None
     _lock: threading.RLock
     _context_dim: int
     _feature_dim: int
@@ -56,27 +58,54 @@ class Calls(abc.ABC):
         """Change the units."""
 
     def decide(
-        self, features: npt.ArrayLike | None = None, *, available: Iterable[str | int] | None = None
+        self,
+        features: npt.ArrayLike | None = None,
+        *,
+        context: npt.ArrayLike | EllipsisType | None = ...,
+        available: Iterable[str | int] | None = None,
+        id: str | None = None,
     ) -> Decision:
         """Choose an arm for this round.
 
-        `features` are what is known before the choice and not moved by the state, for policies with a `feature_dim`;
-        `available` are the names or indices of the arms that can be played in this round, all by default.
+        Parameters
+        ----------
+        features
+            What is known before the choice and not moved by the state, for policies with a `feature_dim`.
+        context
+            The round's context, for policies with `context_first=True`: as `observe(context)` and then `decide()`, in
+            one call that happens whole or not at all. None where it is missing.
+        available
+            Names or indices of the arms that can be played in this round, all by default.
+        id
+            A text of at most 64 characters that names the decision, and no other one; by default the policy makes one.
         """
         with self._lock:
-            self._turns.require("decide")
+            if features is not None and not self._feature_dim:
+                self._columns.checked_features(features, can_take=self.claims.takes_features)  # which says how it is
+            if context is ...:
+                self._turns.require("decide")
+            else:
+                self._turns.require_context()
             closed = self._player.common.closed
             shut = None if available is None else open_arms(available, closed > 0, self.names)
             given = None
-            if features is not None or self._feature_dim:
+            if self._feature_dim:
                 given = self._columns.checked_features(features, can_take=self.claims.takes_features)
-            player, timeline, number, t = self._player, self._timeline, self._pending.made, self._player.rounds
-            plain, one_step = timeline.plain, shut is None and not self._columns.follows
+            if self._pending.forked:
+                self._part_from_parent()
+            player, timeline, t = self._player, self._timeline, self._player.rounds
+            number, name, overdue = self._pending.made, self._pending.name(id), self._pending.overdue(t)
+            plain = timeline.plain
+            one_step = shut is None and context is ... and not overdue and not self._columns.follows
             if one_step and not plain:
                 one_step = timeline.decides_in_one_step()
-            kept = None if one_step else Kept.of(self.parts)
+            kept = [] if one_step else [Kept.of(self.parts)]
             retired = closed.copy() if shut is not None else None
             try:
+                if context is not ...:
+                    self._take_context(context)
+                if overdue:
+                    self._take_defaults(overdue, kept)
                 if t >= self._columns.pause:
                     self._rescale()
                 if given is not None:
@@ -90,45 +119,72 @@ class Calls(abc.ABC):
                 if shut is not None:
                     closed[:] = shut
                 while not player.decide():
-                    kept = kept or Kept.of(self.parts)
+                    kept = kept or [Kept.of(self.parts)]
                     timeline.attend()
-                arm = self._file(number, t)
-                if kept is not None:
+                arm = self._file(name, number, t)
+                if kept:
                     timeline.report()
                 why, propensity = timeline.why(), self._propensity(arm)
                 if retired is not None:
                     closed[:] = retired
-                return Decision(number, t, arm, self.names[arm], *self._outlook(), why, propensity)
+                return Decision(name, t, arm, self.names[arm], *self._outlook(), why, propensity)
             except BaseException:
-                insist(partial(self._mend_decision, number, t, kept, retired))
+                insist(partial(self._mend_decision, name, number, t, kept, overdue, retired))
                 raise
 
-    def _file(self, number: int, t: int) -> int:
+    def _part_from_parent(self) -> None:
+        """Have ids, and where no seed was given random numbers, of our own in a forked process."""
+        self._streams.part(self._pending.made)
+        self._pending.reincarnate()
+
+    def _file(self, name: str, number: int, t: int) -> int:
         """Take note of the decision that the player has made, and return its arm."""
         arm = int(self._player.arm.item())
         self._turns.decided()
-        self._pending.add(number, t, arm, self._player.common.memory.copy())
+        self._pending.add(name, number, t, arm, self._player.common.memory.copy())
         if not self._timeline.plain:
             self._timeline.decided(t, arm)
         return arm
 
-    def _mend_decision(self, number: int, t: int, kept: Kept | None, retired: FloatArray | None) -> None:
+    def _mend_decision(
+        self,
+        name: str,
+        number: int,
+        t: int,
+        kept: list[Kept],
+        overdue: dict[str, Waiting],
+        retired: FloatArray | None,
+    ) -> None:
         """File a decision that was made, or undo what was to lead to it."""
         if self._player.rounds > t:
-            self._file(number, t)
+            self._file(name, number, t)
         else:
-            if kept is not None:
-                kept.put_back()
+            for each in reversed(kept):
+                each.put_back()
+            if overdue:
+                self._pending.wait_again(overdue)
             if self._draw_count:
                 self._streams.go_back(number, self._draws)
         if retired is not None:
             self._player.common.closed[:] = retired
 
-    def learn(self, decision: Decision | int, reward: float) -> None:
+    def _take_defaults(self, overdue: dict[str, Waiting], kept: list[Kept]) -> None:
+        """Learn the default reward of decisions that have waited long enough, and keep what was before each."""
+        assert self.default_reward is not None
+        timeline = self._timeline
+        for name, waiting in overdue.items():
+            kept.append(Kept.of(self.parts, waiting.round))
+            age = self._player.rounds - 1 - waiting.round
+            one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
+            self._player.taken.clear()
+            timeline.learn(waiting, self._columns.reward(self.default_reward), age, one_step=one_step)
+            del self._pending.waiting[name]
+
+    def learn(self, decision: Decision | str, reward: float) -> None:
         """Take in the reward of an earlier decision, given as the decision or as its id."""
         with self._lock:
             value = _checks.reward(reward)
-            number, waiting = self._pending.find(decision, self.names)
+            name, waiting = self._pending.find(decision, self.names)
             player, timeline = self._player, self._timeline
             age = player.rounds - 1 - waiting.round
             one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
@@ -136,18 +192,18 @@ class Calls(abc.ABC):
             player.taken.clear()
             try:
                 timeline.learn(waiting, self._columns.reward(value), age, one_step=one_step)
-                del self._pending.waiting[number]
+                del self._pending.waiting[name]
             except BaseException:
-                insist(partial(self._mend_reward, number, waiting, value, kept))
+                insist(partial(self._mend_reward, name, waiting, value, kept))
                 raise
 
-    def _mend_reward(self, number: int, waiting: Waiting, value: float, kept: Kept | None) -> None:
+    def _mend_reward(self, name: str, waiting: Waiting, value: float, kept: Kept | None) -> None:
         """Take note of a reward that the state has taken in, or undo what was to lead to it."""
-        if kept is not None and number in self._pending.waiting:
+        if kept is not None and name in self._pending.waiting:
             kept.put_back()
         elif kept is None and self._player.taken:
             self._timeline.learned(waiting, self._columns.reward(value))
-            self._pending.waiting.pop(number, None)
+            self._pending.waiting.pop(name, None)
 
     def observe(self, context: npt.ArrayLike | None) -> None:
         """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
@@ -157,12 +213,15 @@ class Calls(abc.ABC):
             kept = Kept.of(self.parts) if self._columns.follows else None
             player.taken.clear()
             try:
-                self._columns.put_context(context, player.context)
-                self._timeline.observe()
-                self._turns.observed()
+                self._take_context(context)
             except BaseException:
                 insist(self._mend_context if kept is None else kept.put_back)
                 raise
+
+    def _take_context(self, context: npt.ArrayLike | None) -> None:
+        self._columns.put_context(context, self._player.context)
+        self._timeline.observe()
+        self._turns.observed()
 
     def _mend_context(self) -> None:
         """Take note of a context that the state has taken in."""
@@ -181,22 +240,32 @@ class Calls(abc.ABC):
                 raise OutOfTurnError(
                     f"skip: this round has begun; {turns.due} first (observe(None) where there was no context)"
                 )
-            kept = Kept.of(self.parts)
+            kept, defaulted = [Kept.of(self.parts)], dict[str, Waiting]()
             try:
                 for row in [None] * rounds if rows is None else rows:
                     self._columns.put_context(row, self._player.context)
                     if turns.context_first:
                         timeline.observe()
                     t = self._player.rounds
+                    if overdue := self._pending.overdue(t):
+                        defaulted |= overdue
+                        self._take_defaults(overdue, kept)
                     timeline.prepare(self._pending.oldest(t), choice=False)
                     self._player.skip()
                     timeline.decided(t, -1)
                     if m and not turns.context_first:
                         timeline.observe()
             except BaseException:
-                insist(kept.put_back)
+                insist(partial(self._mend_skip, kept, defaulted))
                 raise
             timeline.report()
+
+    def _mend_skip(self, kept: list[Kept], defaulted: dict[str, Waiting]) -> None:
+        """Undo rounds that were skipped."""
+        for each in reversed(kept):
+            each.put_back()
+        if defaulted:
+            self._pending.wait_again(defaulted)
 
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""

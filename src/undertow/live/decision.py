@@ -1,8 +1,6 @@
 """What a policy is, what it decides, and what it claims."""
 
-import json
 import math
-import operator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,8 +8,11 @@ import numpy.typing as npt
 
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.live import wire
 
 __all__ = ["Claims", "Decision", "Outlook", "Policy", "Why"]
+
+_ROUNDING = 1e-9  # by which a probability that was computed may exceed 1
 
 
 class Claims(NamedTuple):
@@ -72,7 +73,8 @@ class Decision(NamedTuple):
     Attributes
     ----------
     id
-        Number of the decision, counted by the policy that made it; `learn` takes it in place of the decision.
+        What names the decision, and no other one: given to `decide`, or made by the policy; `learn` takes it in place
+        of the decision.
     round
         The round it was made for.
     arm, name
@@ -88,7 +90,7 @@ class Decision(NamedTuple):
         Probability with which the arm was chosen, given what the policy knew; 1 where nothing was drawn.
     """
 
-    id: int
+    id: str
     round: int
     arm: int
     name: str
@@ -99,56 +101,38 @@ class Decision(NamedTuple):
     propensity: float = 1.0
 
     def to_json(self) -> str:
-        """Return the decision as a JSON object; an infinite width is written as null."""
-        width = _plain(self.width)
-        window = None if self.window is None else self.window.tolist()
+        """Return the decision as a JSON object; an infinite width, error or lead is written as null."""
         why = None
         if self.why is not None:
-            errors = {"state_error": _plain(self.why.state_error), "arm_error": _plain(self.why.arm_error)}
-            why = self.why._asdict() | errors | {"lead": None if math.isinf(self.why.lead) else self.why.lead}
-        return json.dumps(
-            self._asdict() | {"forecast": self.forecast.tolist(), "width": width, "window": window, "why": why}
-        )
+            errors = {
+                name: wire.write_numbers(getattr(self.why, name), math.inf) for name in ("state_error", "arm_error")
+            }
+            why = self.why._asdict() | errors | {"lead": wire.write_number(self.why.lead, math.inf)}
+        return wire.write(self._asdict() | _plain(self.forecast, self.width, self.window) | {"why": why})
 
     @classmethod
     def from_json(cls, text: str) -> "Decision":
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote; whatever else is refused."""
         try:
-            entries = json.loads(text)
-            width = [math.inf if value is None else value for value in entries["width"]]
-            window = None if entries["window"] is None else np.array(entries["window"], dtype=np.int64)
+            entries = wire.read(text, cls._fields)
+            outlook = _read_outlook(entries)
+            k = len(outlook.forecast)
+            arm, why, chance = wire.read_count(entries["arm"]), entries["why"], wire.read_number(entries["propensity"])
+            if arm >= k or not 0 < chance <= 1 + _ROUNDING:
+                raise ValueError(f"expected one of {k} arms and its probability, got {arm} and {chance}")
             return cls(
-                operator.index(entries["id"]),
-                operator.index(entries["round"]),
-                operator.index(entries["arm"]),
-                str(entries["name"]),
-                np.array(entries["forecast"], dtype=np.float64),
-                np.array(width, dtype=np.float64),
-                window,
-                None if entries.get("why") is None else _why(entries["why"]),
-                _probability(entries.get("propensity", 1.0)),
+                wire.read_text(entries["id"]),
+                wire.read_count(entries["round"]),
+                arm,
+                wire.read_text(entries["name"]),
+                *outlook,
+                None if why is None else _read_why(why, k),
+                chance,
             )
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise InvalidInputError(f"decision: expected JSON from Decision.to_json, got {text!r:.60}") from error
-
-
-def _plain(values: FloatArray) -> list[float | None]:
-    return [None if math.isinf(value) else value for value in values.tolist()]
-
-
-def _probability(value: Any) -> float:
-    if not 0 < value <= 1:
-        raise ValueError(f"expected a probability, got {value}")
-    return float(value)
-
-
-def _why(entries: dict[str, Any]) -> Why:
-    state_error, arm_error = (
-        np.array([math.inf if value is None else value for value in entries[name]], dtype=np.float64)
-        for name in ("state_error", "arm_error")
-    )
-    lead = math.inf if entries["lead"] is None else float(entries["lead"])
-    return Why(state_error, arm_error, str(entries["model"]), lead, operator.index(entries["since_fit"]))
+        except wire.DAMAGE as error:
+            raise InvalidInputError(
+                f"decision: expected JSON from Decision.to_json, got {text!r:.60} ({error!s:.80})"
+            ) from error
 
 
 class Outlook(NamedTuple):
@@ -158,15 +142,57 @@ class Outlook(NamedTuple):
     width: FloatArray
     window: npt.NDArray[np.int64] | None
 
+    def to_json(self) -> str:
+        """Return the outlook as a JSON object; an infinite width is written as null."""
+        return wire.write(_plain(*self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Outlook":
+        """Read what `to_json` wrote; whatever else is refused."""
+        try:
+            return _read_outlook(wire.read(text, cls._fields))
+        except wire.DAMAGE as error:
+            raise InvalidInputError(
+                f"outlook: expected JSON from Outlook.to_json, got {text!r:.60} ({error!s:.80})"
+            ) from error
+
+
+def _plain(forecast: FloatArray, width: FloatArray, window: npt.NDArray[np.int64] | None) -> dict[str, Any]:
+    """Return forecasts, widths and windows as JSON takes them; what is not a number is null among the forecasts."""
+    return {
+        "forecast": wire.write_numbers(forecast, math.nan),
+        "width": wire.write_numbers(width, math.inf),
+        "window": None if window is None else window.tolist(),
+    }
+
+
+def _read_outlook(entries: dict[str, Any]) -> Outlook:
+    forecast, window = wire.read_numbers(entries["forecast"], math.nan), entries["window"]
+    k = len(forecast)
+    if window is not None:
+        window = np.array([wire.read_count(value) for value in wire.read_list(window, k)], dtype=np.int64)
+    return Outlook(forecast, wire.read_numbers(entries["width"], math.inf, k), window)
+
+
+def _read_why(entries: Any, k: int) -> Why:
+    fields = wire.read_object(entries, Why._fields)
+    return Why(
+        wire.read_numbers(fields["state_error"], math.inf, k),
+        wire.read_numbers(fields["arm_error"], math.inf, k),
+        wire.read_text(fields["model"]),
+        wire.read_number(fields["lead"], math.inf),
+        wire.read_count(fields["since_fit"], least=-1),
+    )
+
 
 @runtime_checkable
 class Policy(Protocol):
     """What a policy has to do; anything with these methods can be simulated."""
 
     def decide(self, features: npt.ArrayLike | None = None) -> Decision:
-        """Choose an arm for this round; policies of ours also take `available`."""
+        """Choose an arm for this round; policies of ours also take `context`, `available` and `id`."""
 
-    def learn(self, decision: Decision | int, reward: float) -> None:
+    def learn(self, decision: Decision | str, reward: float) -> None:
         """Take in the reward of an earlier decision."""
 
     def observe(self, context: npt.ArrayLike | None) -> None:

@@ -1,8 +1,9 @@
 """Save files: a zip archive with a JSON header and plain NumPy arrays, read without pickle."""
 
+import io
 import json
 import os
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,10 @@ from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
 from undertow.writing import replacing
 
-__all__ = ["load", "snapshot", "write_policy"]
+__all__ = ["from_bytes", "load", "packed", "snapshot", "write_policy"]
 
 _FORMAT = "undertow.policy"
-_VERSION = 4
+_VERSION = 5
 _LONGEST_HEADER = 2**22  # bytes
 
 
@@ -43,14 +44,25 @@ def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[
 
 def write_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
     """Write a policy to a file, whole or not at all."""
-    header, arrays = snapshot(policy)
-    packed = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with replacing(path) as part, part.open("wb") as file:
-        np.savez(file, **{"header": packed, **arrays})  # type: ignore[arg-type]
+        _write(policy, file)
+
+
+def packed(policy: LivePolicy) -> bytes:
+    """Return the content of a save file."""
+    file = io.BytesIO()
+    _write(policy, file)
+    return file.getvalue()
+
+
+def _write(policy: LivePolicy, file: IO[bytes]) -> None:
+    header, arrays = snapshot(policy)
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(file, **{"header": text, **arrays})  # type: ignore[arg-type]
 
 
 def load(path: str | os.PathLike[str]) -> LivePolicy:
-    """Read a policy that `save` wrote; it continues bit for bit.
+    """Read a policy that `save` wrote; it continues bit for bit, with new letters in the ids of its decisions.
 
     Examples
     --------
@@ -62,8 +74,28 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     >>> again
     UCB(arms=3)
     """
-    name = os.fspath(path)
-    header, arrays = _read(name)
+    name: Any = os.fspath(path)
+    with open(name, "rb") as file:
+        return _policy(name, file)
+
+
+def from_bytes(content: bytes) -> LivePolicy:
+    """Read a policy from what `to_bytes` returned, as `load` does from a file.
+
+    Examples
+    --------
+    >>> import undertow
+    >>> undertow.from_bytes(undertow.make("ucb", arms=3).to_bytes())
+    UCB(arms=3)
+    """
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidInputError(f"content: expected bytes from to_bytes(), got {content!r:.60}")
+    return _policy("content", io.BytesIO(content))
+
+
+def _policy(name: Any, file: IO[bytes]) -> LivePolicy:
+    """Return the policy of a file; `name` is what errors call it."""
+    header, arrays = _read(name, file)
     form, version = header.get("format"), header.get("version")
     if form != _FORMAT or version != _VERSION:
         raise InvalidInputError(
@@ -86,17 +118,16 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     return policy
 
 
-def _read(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return header and arrays of a file."""
-    with open(name, "rb") as file:
-        try:
-            arrays = read_arrays(file)
-            text = arrays.pop("header").tobytes()
-            header = json.loads(text.decode()) if len(text) <= _LONGEST_HEADER else None
-            if not isinstance(header, dict):
-                raise InvalidInputError("expected a JSON object as its header")
-        except Exception as error:
-            raise InvalidInputError(f"{name}: not a policy file, or a damaged one; expected one from save()") from error
+    try:
+        arrays = read_arrays(file)
+        text = arrays.pop("header").tobytes()
+        header = json.loads(text.decode()) if len(text) <= _LONGEST_HEADER else None
+        if not isinstance(header, dict):
+            raise InvalidInputError("expected a JSON object as its header")
+    except Exception as error:
+        raise InvalidInputError(f"{name}: not a policy file, or a damaged one; expected one from save()") from error
     return header, arrays
 
 

@@ -29,7 +29,9 @@ from undertow.live.arms import arm_index, arm_names
 from undertow.live.calls import Calls
 from undertow.live.decision import Claims
 from undertow.live.episode import play_episode
-from undertow.live.rounds import Parts, Pending, Timeline, Turns
+from undertow.live.health import Health
+from undertow.live.pending import Pending
+from undertow.live.rounds import Parts, Timeline, Turns
 from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
 from undertow.live.whole import Kept, insist
@@ -55,9 +57,13 @@ class LivePolicy(Calls):
         Whether rewards are costs: the policy prefers the smallest, and its forecasts are costs.
     max_pending
         How many decisions may wait for their reward; the oldest are forgotten first.
+    default_reward, max_wait
+        A decision whose reward has not come after `max_wait` rounds gets `default_reward`, and a reward that comes
+        later is refused. Off by default, since it biases what is learned: see docs/live.md.
     rng
         Seed or Generator for policies that randomise. Each run of `simulate` has a stream of its own, and run 0 that of
-        the live policy; none of them is a stream that `sample` uses, whatever the seed.
+        the live policy; none of them is a stream that `sample` uses, whatever the seed. Without a seed, a forked
+        process draws numbers of its own.
     """
 
     claims: ClassVar[Claims]
@@ -70,6 +76,8 @@ class LivePolicy(Calls):
     explore: float = 0.0
     minimise: bool = False
     max_pending: int = 100_000
+    default_reward: float | None = None
+    max_wait: int | None = None
     rng: Seed = None
 
     def __post_init__(self) -> None:
@@ -85,12 +93,31 @@ class LivePolicy(Calls):
         context_first = _checks.flag("context_first", getattr(self, "context_first", False))
         self._streams = Streams(self.rng)
         self._turns = Turns(self._context_dim, context_first=context_first)
-        self._pending = Pending(self.max_pending)
+        self._check_default()
+        self._pending = Pending(self.max_pending, self.max_wait)
         self._columns = self._make_columns()
         state = self._new_state()
         self._draw_count = self._draw(np.random.default_rng(0), 1).shape[1] + (2 if self.explore else 0)
         self._player = Player(type(self), state, self._draw_count)
         self._timeline = self._make_timeline()
+
+    def _check_default(self) -> None:
+        """Check the default reward, and after how long it is given."""
+        if self.default_reward is None and self.max_wait is None:
+            return
+        if self.default_reward is None or self.max_wait is None:
+            given = "default_reward" if self.max_wait is None else "max_wait"
+            raise InvalidInputError(
+                f"{given}: expected default_reward and max_wait together, got one of them: the reward of a decision "
+                f"whose own has not come, and after how many rounds it is given"
+            )
+        self.default_reward = _checks.reward(self.default_reward)
+        self.max_wait = _checks.integer("max_wait", self.max_wait, least=1)
+        for limit, most in (("max_pending", self.max_pending - 1), ("max_delay", getattr(self, "max_delay", math.inf))):
+            if isinstance(most, int | float) and self.max_wait > most:  # a max_delay of another kind is refused later
+                raise InvalidInputError(
+                    f"max_wait: expected at most {most}, got {self.max_wait}; raise {limit} for more"
+                )
 
     def _new_state(self) -> FloatArray:
         """Return the state before the first round."""
@@ -219,6 +246,20 @@ class LivePolicy(Calls):
 
         with self._lock:
             write_policy(self, path)
+
+    def to_bytes(self) -> bytes:
+        """Return what `save` would write, for a database or another process; `undertow.from_bytes` reads it."""
+        from undertow.live.files import packed
+
+        with self._lock:
+            return packed(self)
+
+    def health(self) -> Health:
+        """Return what a person on call needs: rounds, decisions that wait, and of learners their models and fits."""
+        with self._lock:
+            oldest = self.round - 1 - self._pending.oldest(self.round - 1)
+            name = getattr(self, "registered_name", type(self).__name__)
+            return Health(name, self.round, self.pending, oldest, {}, {}, {}, (), ())
 
     # What `simulate`, `load` and copies call
 

@@ -1,131 +1,18 @@
-"""What rounds are made of: which call is due, decisions that wait for a reward, and how data reach the state."""
+"""What rounds are made of: which call is due, and how data reach the state."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
-from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
-from undertow.live.decision import Decision, Why
+from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.live.decision import Why
+from undertow.live.pending import Pending, Waiting
 from undertow.live.saved import Saved
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
 
 __all__ = ["Parts", "Pending", "Timeline", "Turns", "Waiting"]
-
-
-class Waiting(NamedTuple):
-    """A decision that waits for its reward: its round, its arm, and what learning the reward will need."""
-
-    round: int
-    arm: int
-    memory: FloatArray
-
-
-class Pending:
-    """The decisions that wait for their reward, by number; the oldest are forgotten first."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.made = 0
-        self.forgotten = -1  # the youngest decision that was dropped
-        self.waiting: dict[int, Waiting] = {}
-
-    def add(self, number: int, round: int, arm: int, memory: FloatArray) -> None:
-        """Have a decision wait; a second time, it changes nothing."""
-        self.made = number + 1
-        self.waiting[number] = Waiting(round, arm, memory)
-        if len(self.waiting) > self.most:
-            self.forgotten = next(iter(self.waiting))
-            del self.waiting[self.forgotten]
-
-    def find(self, decision: Decision | int, names: Sequence[str]) -> tuple[int, Waiting]:
-        """Return the number of a decision, given as such or by its number, and what waits for its reward."""
-        if isinstance(decision, str):
-            raise InvalidInputError(f"decision: expected a decision or its id, got the text {decision!r:.60}")
-        number = decision.id if isinstance(decision, Decision) else _checks.integer("decision", decision, least=0)
-        waiting = self.waiting.get(number)
-        if waiting is None:
-            raise self._unknown(number)
-        made = (waiting.arm, names[waiting.arm], waiting.round)
-        if isinstance(decision, Decision) and (decision.arm, decision.name, decision.round) != made:
-            raise UnknownDecisionError(
-                f"decision: number {number} of this policy was arm {made[0]} ({made[1]}) in round {made[2]}, not arm "
-                f"{decision.arm} ({decision.name}) in round {decision.round}; give it to the policy that made it"
-            )
-        return number, waiting
-
-    def oldest(self, otherwise: int) -> int:
-        """Return the round of the oldest decision that waits."""
-        return next(iter(self.waiting.values())).round if self.waiting else otherwise
-
-    def keep(self) -> Any:
-        """Return what `put_back` needs where no decision was added or learned since."""
-        return self.made, self.forgotten, self.waiting
-
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called."""
-        self.made, self.forgotten, self.waiting = kept
-
-    def change_memories(self, change: Callable[[FloatArray], FloatArray]) -> None:
-        """Replace what learning will need, where units or inputs have changed."""
-        self.waiting = {number: entry._replace(memory=change(entry.memory)) for number, entry in self.waiting.items()}
-
-    def widen_memories(self, size: int, places: npt.NDArray[np.int64] | None) -> None:
-        """Give memories another size, their entries going to the places given, by default to the front."""
-
-        def widened(memory: FloatArray) -> FloatArray:
-            wider = np.zeros(size)
-            wider[np.arange(len(memory)) if places is None else places] = memory
-            return wider
-
-        self.change_memories(widened)
-
-    def arrays(self, memory: int) -> dict[str, npt.NDArray[np.float64 | np.int64]]:
-        """Return what a save file keeps; a memory has so many numbers."""
-        entries = self.waiting.values()
-        return {
-            "pending_ids": np.array(list(self.waiting), dtype=np.int64),
-            "pending_rounds": np.array([entry.round for entry in entries], dtype=np.int64),
-            "pending_arms": np.array([entry.arm for entry in entries], dtype=np.int64),
-            "pending_memories": np.array([entry.memory for entry in entries]).reshape(len(entries), memory),
-        }
-
-    def saved(self, memory: int, arms: int, rounds: int) -> dict[str, Saved]:
-        """Return what `arrays` may be after so many rounds."""
-        return {
-            "pending_ids": Saved(("waiting",), 0, self.made - 1, whole=True, rising=True),
-            "pending_rounds": Saved(("waiting",), 0, rounds - 1, whole=True, rising=True),
-            "pending_arms": Saved(("waiting",), 0, arms - 1, whole=True),
-            "pending_memories": Saved(("waiting", memory), missing=True),
-        }
-
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what `arrays` returned."""
-        ids, rounds, arms = (arrays[f"pending_{part}"] for part in ("ids", "rounds", "arms"))
-        if len(ids) > self.most:
-            raise InvalidInputError(f"pending_ids: expected at most max_pending = {self.most}, got {len(ids)}")
-        self.waiting = {
-            int(number): Waiting(int(t), int(arm), memory.copy())
-            for number, t, arm, memory in zip(ids, rounds, arms, arrays["pending_memories"], strict=True)
-        }
-
-    def _unknown(self, number: int) -> UnknownDecisionError:
-        if number >= self.made:
-            return UnknownDecisionError(
-                f"decision: this policy has not made a decision number {number} "
-                f"(it has made {self.made}); give the decision to the policy that made it"
-            )
-        if number > self.forgotten:
-            return UnknownDecisionError(f"decision: the reward of number {number} has been learned already")
-        return UnknownDecisionError(
-            f"decision: number {number} is too old (or its reward was learned long ago): only max_pending = "
-            f"{self.most} decisions wait for their reward"
-        )
 
 
 class Turns:
@@ -144,6 +31,21 @@ class Turns:
         """Refuse a call that is not due."""
         if self.due != call:
             raise self._out_of_turn(call)
+
+    def require_context(self) -> None:
+        """Refuse a context that is given with the decision where that cannot be."""
+        if not self.context_dim:
+            raise InvalidInputError(
+                "context: this policy was built without contexts; give context_dim and context_first=True at "
+                "construction. What the hidden state does not move are features: feature_dim, and decide(features)"
+            )
+        if not self.context_first:
+            raise InvalidInputError(
+                "context: this policy decides before it sees the context of a round: call decide(), and then "
+                "observe(context); or build it with context_first=True"
+            )
+        if self.due == "decide":
+            raise OutOfTurnError("decide: the context of this round was observed already; call decide() without it")
 
     def decided(self) -> None:
         """Note that a context comes next."""
@@ -165,8 +67,8 @@ class Turns:
             return OutOfTurnError("observe: this policy was built without contexts; give context_dim at construction")
         if call == "decide":
             return OutOfTurnError(
-                "decide: the context of this round is due first; call observe(context), "
-                "or observe(None) if there was none"
+                "decide: the context of this round is due first; call observe(context), or observe(None) if there "
+                "was none" + (", or give it with the decision: decide(context=…)" if self.context_first else "")
             )
         return OutOfTurnError(
             "observe: the decision of this round is due first; call decide(), "

@@ -89,7 +89,7 @@ def read_arrays(file: IO[bytes]) -> dict[str, npt.NDArray[Any]]:
 
     Members are stored as they are: what is compressed, or lies in one another, can be larger than any file.
     """
-    room = os.fstat(file.fileno()).st_size
+    room = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         plain = all(

@@ -23,7 +23,7 @@ class Streams:
     """
 
     def __init__(self, seed: Seed) -> None:
-        self.seeds = _checks.seed_sequence(seed)
+        self.seeds, self.seeded = _checks.seed_sequence(seed), seed is not None
         self.begin(0)
 
     def begin(self, run: int) -> None:
@@ -47,6 +47,13 @@ class Streams:
         if decisions > noted:
             draw(decisions - noted)
 
+    def part(self, decisions: int) -> None:
+        """Part from the streams of the process that this one was forked from, unless a seed fixes them."""
+        if not self.seeded:
+            self.seeds = _checks.seed_sequence(None)
+            self.begin(0)
+            self.note(decisions)
+
     def aside(self) -> np.random.Generator:
         """Return one more stream, always the same, for what comes before the first draw."""
         return _checks.child(self.seeds, _checks.POLICY_BRANCH, 0, 1)
@@ -58,6 +65,7 @@ class Streams:
             "entropy": [int(part) for part in entropy] if isinstance(entropy, list | tuple | np.ndarray) else entropy,
             "spawn_key": [int(part) for part in key],
             "pool_size": self.seeds.pool_size,
+            "seeded": self.seeded,
             "own": self.own.bit_generator.state,
             "explore": self.explore.bit_generator.state,
         }
@@ -76,5 +84,6 @@ class Streams:
 
     def restore(self, header: dict[str, Any], decisions: int) -> None:
         """Continue where `header` was written, after so many decisions."""
+        self.seeded = _checks.flag("seeded", header["seeded"])
         self.own.bit_generator.state, self.explore.bit_generator.state = header["own"], header["explore"]
         self.note(decisions)

@@ -71,8 +71,9 @@ class Columns:
                 raise InvalidInputError(f"features: expected shape ({q},), got None; call decide(features)")
             return None
         if not q:
-            remedy = "give feature_dim at construction" if can_take else "this policy takes none"
-            raise InvalidInputError(f"features: expected None, got {features!r:.60}; {remedy}")
+            remedy = "give feature_dim at construction" if can_take else "this policy takes no features"
+            context = ". A context goes to decide(context=…) or observe(context)" if self.context_dim else ""
+            raise InvalidInputError(f"features: expected None, got {features!r:.60}; {remedy}{context}")
         return _checks.row("features", features, (q,))
 
     def put_features(self, given: FloatArray | None, row: FloatArray) -> None:

@@ -1,9 +1,22 @@
 """The policies, one short file each."""
 
 from undertow.learners.candidate import Candidate, CandidateForecast
-from undertow.learners.report import FitRecord, Health, ModelInUse
-from undertow.live import Claims, Decision, Entry, LivePolicy, Outlook, Policy, Why, make, register, registry
-from undertow.live.files import load
+from undertow.learners.report import ModelInUse
+from undertow.live import (
+    Claims,
+    Decision,
+    Entry,
+    FitRecord,
+    Health,
+    LivePolicy,
+    Outlook,
+    Policy,
+    Why,
+    make,
+    register,
+    registry,
+)
+from undertow.live.files import from_bytes, load
 from undertow.policies.ares import ARES
 from undertow.policies.ares_as_printed import PrintedARES
 from undertow.policies.autopilot import Autopilot
@@ -48,6 +61,7 @@ __all__ = [
     "SlidingWindowUCB",
     "StructuralKalman",
     "Why",
+    "from_bytes",
     "load",
     "make",
     "register",

@@ -4,9 +4,9 @@ The filter steps to the next round when that round begins, so that the reward of
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -323,8 +323,6 @@ class FullInformationOracle(KnownPolicy):
     claims: ClassVar[Claims] = _OWN_REWARDS._replace(simulates_only=True)
     loop = _FULL_INFORMATION
 
-    def decide(
-        self, features: npt.ArrayLike | None = None, *, available: Iterable[str | int] | None = None
-    ) -> Decision:
+    def decide(self, features: npt.ArrayLike | None = None, **how: Any) -> Decision:
         """Refuse: the policy needs rewards that are not seen."""
         raise OutOfTurnError("decide: the full-information oracle sees every arm's reward, so only simulate can run it")

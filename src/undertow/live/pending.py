@@ -1,0 +1,216 @@
+"""The decisions that wait for their reward, and the ids that name them.
+
+An id names one decision, for ever. Those that a policy makes begin with its *incarnation*, random letters that are
+drawn anew whenever a policy comes into being: when it is made, loaded, copied or forked. So a reward never reaches a
+decision that another policy, or an earlier life of this one, has made.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError, UnknownDecisionError
+from undertow.live.decision import Decision
+from undertow.live.saved import Saved
+
+__all__ = ["Pending", "Waiting"]
+
+_LONGEST = 64  # characters of an id
+
+
+class Waiting(NamedTuple):
+    """A decision that waits for its reward: round, arm, what learning the reward will need, and its number."""
+
+    round: int
+    arm: int
+    memory: FloatArray
+    number: int
+
+
+class Pending:
+    """The decisions that wait for their reward, by id, in the order in which they were made.
+
+    Decisions are also counted. At most `most` of them wait, and the oldest are forgotten first; of ids that callers
+    gave, as many are remembered. `wait` is after how many rounds a decision gets the default reward, None for never.
+    """
+
+    def __init__(self, most: int, wait: int | None = None) -> None:
+        self.most, self.wait = most, wait
+        self.made = 0
+        self.forgotten = -1  # number of the youngest decision that was dropped
+        self.waiting: dict[str, Waiting] = {}
+        self.given: dict[str, None] = {}
+        self.reincarnate()
+
+    def reincarnate(self) -> None:
+        """Draw the letters with which new ids begin, for the process that runs."""
+        self.incarnation = secrets.token_hex(8)
+        self.process = os.getpid()  # last: what was interrupted is done again
+
+    def __setstate__(self, entries: dict[str, Any]) -> None:
+        self.__dict__.update(entries)
+        self.reincarnate()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the one in which the policy came into being."""
+        return self.process != os.getpid()
+
+    def name(self, given: str | None) -> str:
+        """Return the id of the next decision: the one given, or where that is None one of our own."""
+        if given is None:
+            return f"{self.incarnation}-{self.made}"
+        if not _is_id(given):
+            raise InvalidInputError(f"id: expected a printable text of 1 to {_LONGEST} characters, got {given!r:.80}")
+        if given in self.waiting or given in self.given:
+            raise InvalidInputError(f"id: {given!r} was given before, and an id names one decision; give a new one")
+        if given.startswith(self.incarnation):
+            raise InvalidInputError(f"id: {given!r} is of the kind that this policy makes by itself; give another one")
+        return given
+
+    def add(self, id: str, number: int, round: int, arm: int, memory: FloatArray) -> None:
+        """Have a decision wait; a second time, it changes nothing."""
+        self.made = number + 1
+        self.waiting[id] = Waiting(round, arm, memory, number)
+        if len(self.waiting) > self.most:
+            oldest = next(iter(self.waiting))
+            self.forgotten = self.waiting[oldest].number
+            del self.waiting[oldest]
+        if not id.startswith(self.incarnation):
+            self.given[id] = None
+            if len(self.given) > self.most:
+                del self.given[next(iter(self.given))]
+
+    def find(self, decision: Decision | str, names: Sequence[str]) -> tuple[str, Waiting]:
+        """Return the id of a decision, given as such or by its id, and what waits for its reward."""
+        id = decision.id if isinstance(decision, Decision) else decision
+        if not isinstance(id, str):
+            raise InvalidInputError(f"decision: expected a decision or its id, which is a text, got {id!r:.60}")
+        waiting = self.waiting.get(id)
+        if waiting is None:
+            raise self._unknown(id)
+        made = (waiting.arm, names[waiting.arm], waiting.round)
+        if isinstance(decision, Decision) and (decision.arm, decision.name, decision.round) != made:
+            raise UnknownDecisionError(
+                f"decision: {id!r} of this policy was arm {made[0]} ({made[1]}) in round {made[2]}, not arm "
+                f"{decision.arm} ({decision.name}) in round {decision.round}; give it as it was made"
+            )
+        return id, waiting
+
+    def oldest(self, otherwise: int) -> int:
+        """Return the round of the oldest decision that waits."""
+        return next(iter(self.waiting.values())).round if self.waiting else otherwise
+
+    def overdue(self, now: int) -> dict[str, Waiting]:
+        """Return the decisions that get the default reward before round `now` is decided."""
+        if self.wait is None:
+            return {}
+        last = now - 1 - self.wait
+        return dict(takewhile(lambda entry: entry[1].round <= last, self.waiting.items()))
+
+    def wait_again(self, overdue: Mapping[str, Waiting]) -> None:
+        """Have decisions wait in front of the others, where they waited before."""
+        self.waiting = {**overdue, **self.waiting}
+
+    def keep(self) -> Any:
+        """Return what `put_back` needs where no decision was added or learned since."""
+        return self.made, self.forgotten, self.waiting
+
+    def put_back(self, kept: Any) -> None:
+        """Be again as when `keep` was called."""
+        self.made, self.forgotten, self.waiting = kept
+
+    def change_memories(self, change: Callable[[FloatArray], FloatArray]) -> None:
+        """Replace what learning will need, where units or inputs have changed."""
+        self.waiting = {id: entry._replace(memory=change(entry.memory)) for id, entry in self.waiting.items()}
+
+    def widen_memories(self, size: int, places: npt.NDArray[np.int64] | None) -> None:
+        """Give memories another size, their entries going to the places given, by default to the front."""
+
+        def widened(memory: FloatArray) -> FloatArray:
+            wider = np.zeros(size)
+            wider[np.arange(len(memory)) if places is None else places] = memory
+            return wider
+
+        self.change_memories(widened)
+
+    def arrays(self, memory: int) -> dict[str, npt.NDArray[Any]]:
+        """Return what a save file keeps; a memory has so many numbers."""
+        entries = self.waiting.values()
+        return {
+            "pending_ids": _written(self.waiting),
+            "pending_numbers": np.array([entry.number for entry in entries], dtype=np.int64),
+            "pending_rounds": np.array([entry.round for entry in entries], dtype=np.int64),
+            "pending_arms": np.array([entry.arm for entry in entries], dtype=np.int64),
+            "pending_memories": np.array([entry.memory for entry in entries]).reshape(len(entries), memory),
+            "given_ids": _written(self.given),
+        }
+
+    def saved(self, memory: int, arms: int, rounds: int) -> dict[str, Saved]:
+        """Return what `arrays` may be after so many rounds."""
+        return {
+            "pending_ids": Saved(("letters",), 0, 255, whole=True),
+            "pending_numbers": Saved(("waiting",), 0, self.made - 1, whole=True, rising=True),
+            "pending_rounds": Saved(("waiting",), 0, rounds - 1, whole=True, rising=True),
+            "pending_arms": Saved(("waiting",), 0, arms - 1, whole=True),
+            "pending_memories": Saved(("waiting", memory), missing=True),
+            "given_ids": Saved(("letters given",), 0, 255, whole=True),
+        }
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take back what `arrays` returned."""
+        ids = _read("pending_ids", arrays, self.most)
+        numbers, rounds, arms, memories = (
+            arrays[f"pending_{part}"] for part in ("numbers", "rounds", "arms", "memories")
+        )
+        if len(ids) != len(rounds):
+            raise InvalidInputError(f"pending_ids: expected {len(rounds)}, one for each decision, got {len(ids)}")
+        entries = zip(rounds.tolist(), arms.tolist(), memories, numbers.tolist(), strict=True)
+        self.waiting = {
+            id: Waiting(int(t), int(arm), memory.copy(), int(number))
+            for id, (t, arm, memory, number) in zip(ids, entries, strict=True)
+        }
+        self.given = dict.fromkeys(_read("given_ids", arrays, self.most))
+
+    def _unknown(self, id: str) -> UnknownDecisionError:
+        incarnation, _, text = id.rpartition("-")
+        number = int(text) if incarnation == self.incarnation and text.isdecimal() and len(text) < _LONGEST else None
+        by_default = "" if self.wait is None else f", or taken to be default_reward after max_wait = {self.wait} rounds"
+        if id in self.given or (number is not None and self.forgotten < number < self.made):
+            return UnknownDecisionError(f"decision: the reward of {id!r} has been learned already{by_default}")
+        if number is not None and number <= self.forgotten:
+            return UnknownDecisionError(
+                f"decision: {id!r} is too old (or its reward was learned long ago{by_default}): only max_pending = "
+                f"{self.most} decisions wait for their reward"
+            )
+        return UnknownDecisionError(
+            f"decision: this policy knows no decision {id!r:.80}. Another policy made it, or this one did after it was "
+            f"saved, copied or forked; give it to the policy that made it, and learn nothing from it otherwise"
+        )
+
+
+def _is_id(id: object) -> bool:
+    return isinstance(id, str) and 0 < len(id) <= _LONGEST and id.isprintable()
+
+
+def _written(ids: Iterable[str]) -> npt.NDArray[np.uint8]:
+    """Return ids as bytes; what is printable has no line feeds."""
+    return np.frombuffer("\n".join(ids).encode(), dtype=np.uint8)
+
+
+def _read(name: str, arrays: Mapping[str, npt.NDArray[Any]], most: int) -> list[str]:
+    """Return the ids that `_written` wrote, at most so many."""
+    content = arrays[name].astype(np.uint8).tobytes()
+    count = content.count(b"\n") + 1 if content else 0
+    if count > most:
+        raise InvalidInputError(f"{name}: expected at most max_pending = {most}, got {count}")
+    ids = content.decode().split("\n") if content else []
+    if not all(map(_is_id, ids)) or len(set(ids)) < count:
+        raise InvalidInputError(f"{name}: expected texts of 1 to {_LONGEST} characters that differ")
+    return ids

@@ -1,0 +1,108 @@
+"""JSON as it is written and read here: strictly, so that what comes back is what was written, or is refused.
+
+There is no NaN and no infinity in JSON, which is null here; objects have exactly the keys that were written.
+"""
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+
+__all__ = [
+    "DAMAGE",
+    "read",
+    "read_count",
+    "read_list",
+    "read_number",
+    "read_numbers",
+    "read_object",
+    "read_text",
+    "write",
+    "write_number",
+    "write_numbers",
+]
+
+DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)  # of what is read
+
+
+def write(entries: Mapping[str, Any]) -> str:
+    """Return a JSON object."""
+    try:
+        return json.dumps(entries, allow_nan=False)
+    except ValueError as error:
+        raise InvalidInputError(f"{' '.join(entries)}: expected numbers that JSON has ({error})") from error
+
+
+def write_number(value: float, null: float) -> float | None:
+    """Return a number for JSON, None for the one that `null` stands for."""
+    return None if value == null or (math.isnan(value) and math.isnan(null)) else value
+
+
+def write_numbers(values: FloatArray, null: float) -> list[float | None]:
+    """Return numbers for JSON, None for those that `null` stands for."""
+    return [write_number(value, null) for value in values.tolist()]
+
+
+def read(text: str, keys: Collection[str]) -> dict[str, Any]:
+    """Return a JSON object that has these keys and no others, none twice."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected text, got {type(text).__name__}")
+    return read_object(json.loads(text, object_pairs_hook=_once, parse_constant=_refuse), keys)
+
+
+def read_object(entries: Any, keys: Collection[str]) -> dict[str, Any]:
+    """Return an object that has these keys and no others."""
+    if not isinstance(entries, dict) or entries.keys() != set(keys):
+        raise ValueError(f"expected an object with {', '.join(keys)}")
+    return entries
+
+
+def read_list(value: Any, length: int | None = None) -> list[Any]:
+    """Return a list, of a length if one is given."""
+    if not isinstance(value, list) or (length is not None and len(value) != length):
+        raise ValueError(f"expected a list{'' if length is None else f' of {length}'}, got {value!r:.60}")
+    return value
+
+
+def read_numbers(values: Any, null: float, length: int | None = None) -> FloatArray:
+    """Return a list of numbers, where `null` stands for None."""
+    return np.array([read_number(value, null) for value in read_list(values, length)], dtype=np.float64)
+
+
+def read_number(value: Any, null: float | None = None) -> float:
+    """Return a finite number, or `null` for None."""
+    if value is None and null is not None:
+        return null
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"expected a number, got {value!r:.60}")
+    return float(value)
+
+
+def read_count(value: Any, *, least: int = 0) -> int:
+    """Return a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"expected a whole number of at least {least}, got {value!r:.60}")
+    return value
+
+
+def read_text(value: Any) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected a text, got {value!r:.60}")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("expected every key once")
+    return entries
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
