@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         make,
     )
     from undertow.simulation import Run, simulate
+    from undertow.tuner import Tuner
 
 __all__ = [
     "ARES",
@@ -77,6 +78,7 @@ __all__ = [
     "SlidingWindowUCB",
     "StructuralKalman",
     "Trajectory",
+    "Tuner",
     "UndertowError",
     "UnknownDecisionError",
     "contracts",
@@ -95,7 +97,7 @@ __version__ = "0.1.0"
 
 # Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
 _MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
-_HOMES = {"KalmanFilter": "kalman", "Run": "simulation", "simulate": "simulation"}  # others are policies
+_HOMES = {"KalmanFilter": "kalman", "Run": "simulation", "simulate": "simulation", "Tuner": "tuner"}  # or policies
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
 from undertow.writing import replacing
 
-__all__ = ["load", "snapshot", "write_policy"]
+__all__ = ["load", "read_archive", "restored", "snapshot", "write_archive", "write_policy"]
 
 _FORMAT = "undertow.policy"
 _VERSION = 4
@@ -43,7 +44,13 @@ def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[
 
 def write_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
     """Write a policy to a file, whole or not at all."""
-    header, arrays = snapshot(policy)
+    write_archive(path, *snapshot(policy))
+
+
+def write_archive(
+    path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Write a header and arrays to a file, whole or not at all."""
     packed = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with replacing(path) as part, part.open("wb") as file:
         np.savez(file, **{"header": packed, **arrays})  # type: ignore[arg-type]
@@ -63,7 +70,11 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     UCB(arms=3)
     """
     name = os.fspath(path)
-    header, arrays = _read(name)
+    return restored(name, *read_archive(name))
+
+
+def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> LivePolicy:
+    """Return the policy of a header and arrays, which the file `name` held."""
     form, version = header.get("format"), header.get("version")
     if form != _FORMAT or version != _VERSION:
         raise InvalidInputError(
@@ -86,8 +97,8 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     return policy
 
 
-def _read(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return header and arrays of a file."""
+def read_archive(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return header and arrays of a file that `write_archive` wrote."""
     with open(name, "rb") as file:
         try:
             arrays = read_arrays(file)
@@ -100,7 +111,7 @@ def _read(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     return header, arrays
 
 
-def _fresh(kind: str, header: dict[str, Any], state: npt.NDArray[Any]) -> LivePolicy:
+def _fresh(kind: str, header: Mapping[str, Any], state: npt.NDArray[Any]) -> LivePolicy:
     """Return a policy with the parameters of a file, of which none may ask for more than the file's state holds."""
     parameters = dict(header["parameters"])
     sizes = registry()[kind].policy.loop.layout.claimed_sizes(state)
@@ -113,7 +124,7 @@ def _fresh(kind: str, header: dict[str, Any], state: npt.NDArray[Any]) -> LivePo
         return make(kind, **parameters, rng=Streams.seed_of(header["random"]))
 
 
-def _restore(policy: LivePolicy, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
+def _restore(policy: LivePolicy, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Have a fresh policy continue from a snapshot."""
     player, columns, streams, turns, pending, timeline = policy.parts
     timeline.check(arrays["state"])
