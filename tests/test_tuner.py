@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from undertow import InvalidInputError, OutOfTurnError, Tuner
-from undertow.policies import UCB, ARES, Autopilot, DiscountedUCB, LinUCB, LivePolicy, Random
+from undertow.policies import UCB, ARES, Autopilot, DiscountedUCB, LinUCB, LivePolicy
 from undertow.tuner.ledger import MEMORY, PER_VARIANT, SHARE, Ledger
 from undertow.tuner.report import inverse_propensity
 from undertow.tuner.tuner import LONGEST_REST, REST
@@ -59,9 +59,7 @@ def test_calls_are_those_of_the_policy_by_hand(minimise: bool, log: bool) -> Non
         twin.learn(decision, value if minimise else -value)
         assert tuner() == (decision.arm, costs[t, decision.arm])
     report = tuner.report()
-    assert [each.calls for each in report.variants] == np.bincount(
-        report.rows[:, 2].astype(int), minlength=3
-    ).tolist()
+    assert [each.calls for each in report.variants] == np.bincount(report.rows[:, 2].astype(int), minlength=3).tolist()
     assert report.calls == tuner.calls == 200
 
 
@@ -128,7 +126,8 @@ def test_a_variant_that_cannot_be_added_leaves_everything_as_it_was(monkeypatch:
             tuner.variant(cheap, name="third")
     assert tuner.names == ("dear", "cheap")
     assert len(tuner.report().variants) == 2
-    assert {tuner() for _ in range(20)} == {1.0, 3.0}
+    assert tuner.report().calls == 1
+    assert {tuner() for _ in range(20)} <= {1.0, 3.0}
 
 
 # Failures
@@ -142,7 +141,8 @@ def test_a_failing_variant_is_dear_and_rests() -> None:
             raise RuntimeError("broken")
         return 0.5
 
-    tuner = Tuner({"sound": cheap, "fragile": fragile}, itself, policy=UCB(arms=2, minimise=True), penalty=20)
+    policy = DiscountedUCB(arms=2, discount=0.99, minimise=True)
+    tuner = Tuner({"sound": cheap, "fragile": fragile}, itself, policy=policy, penalty=20)
     failed = []
     for t in range(200):
         try:
@@ -202,15 +202,18 @@ def test_it_sticks_with_the_best_where_a_choice_costs_more_than_it_saves() -> No
 
 
 def test_it_goes_on_choosing_where_nobody_says_what_a_second_costs_and_where_choosing_pays() -> None:
-    for options in ({}, {"second_costs": 1e-9}):
-        tuner = tuned(Random(arms=2, minimise=True, rng=0) if not options else None, **options)
-        for _ in range(300):
-            tuner()
-        assert tuner.report().stuck == 0 or options
-    tuner = tuned(second_costs=1e6)
-    for _ in range(300):
-        tuner()
-    assert tuner.report().stuck > 200
+    def turns(place: int) -> Callable[[int], float]:
+        return lambda t: 1.0 + 9.0 * (t % 2 != place)
+
+    policy = LinUCB(arms=2, feature_dim=1, minimise=True)
+    for second_costs, sticks in ((None, False), (1e-6, False), (1e6, True)):
+        variants = {"even": turns(0), "odd": turns(1)}
+        twin = policy.for_run(0)
+        tuner = Tuner(variants, itself, lambda t: t % 2, twin, second_costs=second_costs)
+        for t in range(300):
+            tuner(t)
+        assert (tuner.report().stuck > 200) == sticks
+        assert sticks or tuner.report().stuck == 0
 
 
 def test_a_stretch_is_as_long_as_its_cost_allows() -> None:
@@ -289,7 +292,7 @@ def test_a_saved_tuner_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "tuner.undertow"
     tuner.save(file)
     again = Tuner.load(file, variants, cost=itself)
-    assert again.report().variants == pytest.approx(tuner.report().variants, nan_ok=True)
+    assert str(again.report().variants) == str(tuner.report().variants)
     np.testing.assert_array_equal(again.report().rows, tuner.report().rows)
     assert [again() for _ in range(30)] == [tuner() for _ in range(30)]
     wider = Tuner.load(file, {"new": cheap, **variants}, cost=itself)
