@@ -19,7 +19,7 @@ from costs import FloatArray, World, draw, options, play_all, print_table
 
 STEP, STEPS = 0.02, 250  # seconds, and how many of them a round has
 INERTIAS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])  # for which there are gains, in units of the empty hook, half way out
-MEAN, SPREAD, PERSISTENCE = 1.0, 1.5, 0.99  # of the logarithm of the inertia to base 2: it drifts by an autoregression
+MEAN, SPREAD, PERSISTENCE = 1.0, 1.5, 0.99  # of the logarithm of the inertia to base 2, an autoregression in limits
 FRICTION, LAG, WIND = 0.5, 0.05, 0.05  # of the joint; of the drive, in seconds; deviation of the wind's push in a step
 ANGLE, EFFORT = 1.0, 0.01  # what LQR weighs
 PRESSURE_NOISE = 1.0  # in the units of the logarithm
@@ -67,7 +67,8 @@ class Crane:
         rng = np.random.default_rng(seed)
         noise = rng.standard_normal(rounds)
         noise[1:] *= math.sqrt(1 - PERSISTENCE**2)
-        self.load = MEAN + SPREAD * lfilter([1], [1, -PERSISTENCE], noise)
+        drifting = MEAN + SPREAD * lfilter([1], [1, -PERSISTENCE], noise)
+        self.load = np.clip(drifting, *np.log2(INERTIAS[[0, -1]]))  # an empty hook half way out, a full one far out
         self.pressure = self.load + PRESSURE_NOISE * rng.standard_normal(rounds)
         self.push = WIND * rng.standard_normal((rounds, STEPS)) / 2 ** self.load[:, None]
         self.plants = [linearise(inertia) for inertia in 2**self.load]
@@ -96,7 +97,7 @@ def nearest(world: World, t: int) -> int:
     return int(np.abs(np.log2(INERTIAS) - world.load[t]).argmin())
 
 
-def cranes(worlds: int, rounds: int, first: int = 0) -> list[Callable[[], World]]:
+def cranes(worlds: int, rounds: int, first: int = 2000) -> list[Callable[[], World]]:
     """Return the worlds."""
     return [Crane(rounds, seed).begin for seed in range(first, first + worlds)]
 

@@ -271,7 +271,9 @@ def draw(title: str, played: dict[str, list[Played]], file: Path, *, own: bool) 
     write_figure(sheet, file)
 
 
-def options(about: str | None, *, out: str, arguments: Sequence[str] | None, record: bool = True) -> argparse.Namespace:
+def options(
+    about: str | None, *, out: str, arguments: Sequence[str] | None, record: bool = True, live: bool = False
+) -> argparse.Namespace:
     """Read the command line of an example: --worlds, --rounds, --out and, where worlds are measured, --record."""
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
     parser.add_argument("--worlds", type=int, default=10, help="how many worlds (%(default)s)")
@@ -281,6 +283,10 @@ def options(about: str | None, *, out: str, arguments: Sequence[str] | None, rec
         parser.add_argument("--record", type=Path, metavar="FILE", help="measure anew, write the costs there, and end")
         parser.add_argument("--first-seed", type=int, default=0, help="seed of the first world that is measured")
         parser.add_argument("--recording", type=Path, help="play another recording than that of the page")
+    if live:
+        parser.add_argument(
+            "--live", action="store_true", help="let a tuner play on this machine, and print its report"
+        )
     chosen = parser.parse_args(arguments)
     for name in ("worlds", "rounds"):
         if getattr(chosen, name) < 1:

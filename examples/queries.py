@@ -9,13 +9,15 @@ lie (they need a build option of SQLite), and so SQLite's own planner always tak
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from scipy.signal import lfilter
 from scipy.special import expit
 
 from costs import FOLDER, FloatArray, Recording, draw, here, options, play_all, print_table
+from undertow import Tuner
 
 PLANS = {"index on x": "INDEXED BY by_x", "index on y": "INDEXED BY by_y", "scan": "NOT INDEXED"}
 QUERY = "SELECT count(*), total(value) FROM places {} WHERE x BETWEEN ? AND ? AND y BETWEEN ? AND ?"
@@ -92,8 +94,32 @@ def record(worlds: int, rounds: int, first: int, *, places: int = PLACES) -> Rec
     return Recording(list(PLANS), np.stack(costs), np.stack(features), about)
 
 
+def live(rounds: int, seed: int, file: Path, *, places: int = PLACES) -> None:
+    """Let a tuner answer queries as they come, and print its report."""
+    rng = np.random.default_rng(seed)
+    database = fill(rng, places)
+    asked, _ = rectangles(rng, rounds)
+
+    def by(plan: str) -> Callable[[float, float, float, float], tuple[int, float]]:
+        return lambda *bounds: database.execute(QUERY.format(plan), bounds).fetchone()
+
+    def sides(left: float, right: float, low: float, high: float) -> FloatArray:
+        return np.log([right - left, high - low])
+
+    answer = Tuner({name: by(plan) for name, plan in PLANS.items()}, features=sides)
+    for bounds in asked.tolist():
+        answer(*bounds)
+    print(f"{', '.join(here(sqlite=f'SQLite {sqlite3.sqlite_version}').values())}\n\n{answer.report()}\n")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    answer.report().draw(file)
+    print(f"Figure: {file}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    chosen = options(__doc__, out="queries.png", arguments=arguments)
+    chosen = options(__doc__, out="queries.png", arguments=arguments, live=True)
+    if chosen.live:
+        live(chosen.rounds, chosen.first_seed, chosen.out)
+        return
     if chosen.record:
         record(chosen.worlds, chosen.rounds, chosen.first_seed).save(chosen.record)
         return

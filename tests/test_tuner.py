@@ -11,7 +11,7 @@ import pytest
 
 from undertow import InvalidInputError, OutOfTurnError, Tuner
 from undertow.policies import UCB, ARES, Autopilot, DiscountedUCB, LinUCB, LivePolicy
-from undertow.tuner.ledger import MEMORY, PER_VARIANT, SHARE, Ledger
+from undertow.tuner.ledger import MEMORY, PER_VARIANT, SAMPLED, SHARE, Ledger
 from undertow.tuner.report import inverse_propensity
 from undertow.tuner.tuner import LONGEST_REST, REST
 
@@ -219,16 +219,25 @@ def test_it_goes_on_choosing_where_nobody_says_what_a_second_costs_and_where_cho
 def test_a_stretch_is_as_long_as_its_cost_allows() -> None:
     ledger = Ledger(2)
     for _ in range(2 * PER_VARIANT):
-        ledger.note_choice(0, 1.0, 1.0, [9.0, 9.0], 9.0, ran=True)
+        if ledger.note_choice(0, 1.0, 1.0, 9.0, ran=True):
+            ledger.sample([9.0, 9.0])
     assert math.isnan(ledger.saving)
-    for t in range(4 * PER_VARIANT):
-        ledger.note_choice(0, 1.0, 1.0, [1.0, 2.0] if t % 2 else [3.0, 2.0], 0.1, ran=True)
+    ledger.note_choice(0, 1.0, 1.0, 0.1, ran=True)
+    ledger.sample([1.0, 2.0])
+    samples, choices = 1, 0
+    while samples < 2 * PER_VARIANT:
+        assert ledger.room(10.0) == 0
+        choices += 1
+        if ledger.note_choice(0, 1.0, 1.0, 0.1, ran=True):
+            samples += 1
+            ledger.sample([1.0, 2.0] if samples % 2 else [3.0, 2.0])
+    assert choices == pytest.approx(samples / SAMPLED, rel=0.2)
     assert ledger.saving == pytest.approx(2.0 - 1.5)  # either costs 2 on average, the better one 1.5
-    assert ledger.seconds == pytest.approx(0.1)
-    assert ledger.room(1.0) == 0
-    assert ledger.room(10.0) == pytest.approx(0.1 * 10 / SHARE)
+    assert 0.1 < ledger.seconds < 1.6  # the first of twenty samples has seen choices that took nine seconds
+    assert ledger.room(0.1) == 0
+    assert ledger.room(10.0) == pytest.approx(ledger.seconds * 10 / SHARE)
     assert ledger.room(math.nan) == 0
-    assert MEMORY > 4 * PER_VARIANT  # so these are plain averages
+    assert MEMORY > samples  # so these are plain averages
 
 
 # Threads

@@ -13,8 +13,10 @@ from undertow.live.saved import COUNT, Saved
 __all__ = ["Ledger"]
 
 HISTORY = 20_000  # choices and stretches that a report shows; older ones are forgotten
-MEMORY = 500  # choices over which forecasts and own time are averaged
-PER_VARIANT = 10  # choices for each variant before anything is averaged, and again before it is relied upon
+SAMPLED = 0.25  # of the choices are looked at, so that looking does not cost what it is to save
+_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples keep step with no period that calls may have
+MEMORY = 125  # sampled choices over which forecasts and own time are averaged
+PER_VARIANT = 10  # choices for each variant before anything is averaged; sampled ones, before it is relied upon
 SHARE = 0.01  # of all cost that choosing may take where it saves less than it takes
 
 _COLUMNS = 6  # of a row of the history: first call, calls, variant, cost, propensity, own seconds
@@ -39,6 +41,7 @@ class Ledger:
         """Begin the averages over choices anew, since there is another variant, or another program."""
         self._since = 0
         self._averaged = 0
+        self._recent = (0.0, 0)  # own seconds since the last sample, in how many choices
         self._forecasts = [0.0] * len(self.counts)
         self._least = 0.0
         self._seconds = 0.0
@@ -69,11 +72,10 @@ class Ledger:
         self._stretch = (first if calls else self.calls, calls + 1, arm, total + cost)
         self._note_cost(arm, cost)
 
-    def note_choice(
-        self, arm: int, cost: float, propensity: float, forecasts: list[float], own: float, *, ran: bool
-    ) -> None:
-        """Take note of a call with a choice: its cost, the forecast costs of all variants, the tuner's own seconds."""
-        self._end_stretch()
+    def note_choice(self, arm: int, cost: float, propensity: float, own: float, *, ran: bool) -> bool:
+        """Take note of a call with a choice: its cost, the tuner's own seconds; return whether it is to be sampled."""
+        if self._stretch[1]:
+            self._end_stretch()
         self.history.append((self.calls, 1, arm, cost, propensity, own))
         self.choices += 1
         self._since += 1
@@ -81,12 +83,19 @@ class Ledger:
             self._note_cost(arm, cost)
         else:
             self._note_failure(arm)
+        self._recent = (self._recent[0] + own, self._recent[1] + 1)
+        return self._since * _GOLDEN % 1.0 < SAMPLED
+
+    def sample(self, forecasts: list[float]) -> None:
+        """Average the forecast costs of all variants, and the tuner's own seconds since the last sample."""
+        own, choices = self._recent
+        self._recent = (0.0, 0)
         if self._since > PER_VARIANT * len(self.counts):
             self._averaged += 1
             step = max(1 / self._averaged, 1 / MEMORY)
             self._forecasts = [old + step * (new - old) for old, new in zip(self._forecasts, forecasts, strict=True)]
             self._least += step * (min(forecasts) - self._least)
-            self._seconds += step * (own - self._seconds)
+            self._seconds += step * (own / choices - self._seconds)
 
     def note_failure(self, arm: int) -> None:
         """Take note of a call without a choice that failed."""

@@ -1,7 +1,7 @@
 """A tuner: calls one of several variants of a function, measures what it cost, and learns which to call next."""
 
-import contextlib
 import inspect
+import logging
 import math
 import os
 import threading
@@ -23,6 +23,7 @@ from undertow.tuner.report import Report, report_of
 
 __all__ = ["Tuner"]
 
+_log = logging.getLogger("undertow")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -111,7 +112,8 @@ class Tuner(Generic[P, R]):
         self._ledger = Ledger(len(self._names))
         self._failed = [0] * len(self._names)  # in a row
         self._resting: dict[int, int] = {}  # until which call
-        self._room, self._best = 0.0, 0  # what may be spent without a choice, and on which variant
+        self._price = 0.0  # what is to be spent between two choices; 0 where every call is one
+        self._room, self._best = 0.0, 0  # what is left of it, and on which variant
         if policy is not None:
             self._adopt(policy)
 
@@ -142,6 +144,7 @@ class Tuner(Generic[P, R]):
                 self._functions.append(function)
                 self._failed.append(0)
                 self._ledger.add_variant()
+                self._price = self._room = 0.0
                 self._names.append(name)
                 if self._policy is not None:
                     self._policy.add_arm(name)
@@ -254,13 +257,15 @@ class Tuner(Generic[P, R]):
                 return
             assert self._policy is not None
             self._learn(decision, cost)
-            forecasts = self._forecasts(decision)
             own += time.perf_counter() - end
-            ledger.note_choice(arm, cost, decision.propensity, forecasts, own, ran=True)
-            self._room = ledger.room(self._second_costs)
-            if self._room:
-                self._best = ledger.usual if self._features else forecasts.index(min(forecasts))
             ledger.own_seconds += own
+            if ledger.note_choice(arm, cost, decision.propensity, own, ran=True):
+                ledger.sample(self._forecasts(decision))
+                self._price = ledger.room(self._second_costs)
+            if self._price:
+                forecasts = self._forecasts(decision)
+                self._best = ledger.usual if self._features else forecasts.index(min(forecasts))
+                self._room = self._price
 
     def _note_failure(self, arm: int, decision: Decision | None, seconds: float, own: float) -> None:
         """Learn the penalty, and let the variant rest."""
@@ -275,14 +280,17 @@ class Tuner(Generic[P, R]):
                 return
             cost = self._penalty * worst
             self._learn(decision, cost)
-            ledger.note_choice(arm, cost, decision.propensity, self._forecasts(decision), own, ran=False)
             ledger.own_seconds += own
+            if ledger.note_choice(arm, cost, decision.propensity, own, ran=False):
+                ledger.sample(self._forecasts(decision))
 
     def _learn(self, decision: Decision, cost: float) -> None:
         assert self._policy is not None
         value = math.log(cost) if self._log else cost
-        with contextlib.suppress(UnknownDecisionError):  # so many calls came in between that the policy forgot this one
+        try:
             self._policy.learn(decision, value if self._policy.minimise else -value)
+        except UnknownDecisionError as error:  # so many calls came in between that the policy has forgotten this one
+            _log.info("a cost came too late to be learned: %s", error)
 
     def _forecasts(self, decision: Decision) -> list[float]:
         """Return the forecast cost of every variant."""
