@@ -3,9 +3,9 @@
     python -m benchmarks tuner
 
 What must hold: a call takes at most 60 µs beyond its variant with Autopilot and up to eight variants, in steady state;
-on the SQLite and the controller examples Autopilot is ahead of every fixed choice, UCB, discounted UCB and LinUCB in the
-median of ten worlds, its own time included; on every example it costs at most 1.05 times the best fixed choice in the
-median. Written to out/bench/tuner.json.
+on the SQLite and the controller examples Autopilot is ahead of every fixed choice, UCB, discounted UCB and LinUCB in
+the median of ten worlds, its own time included; on every example it costs at most 1.05 times the best fixed choice in
+the median. Written to out/bench/tuner.json.
 """
 
 import sys
@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import compression
 import controllers
 import costs
-import queries
 
 CALLS, STEADY = 4000, 2000  # calls, and from which on they are steady
 SIZES = ((2, 0), (4, 0), (8, 0), (4, 2), (8, 2))  # variants and features

@@ -62,7 +62,7 @@ def sample_of(piece: bytes) -> float:
 def record(seed: int, per_kind: int = PER_KIND) -> Recording:
     """Measure every codec on every piece.
 
-    The recording has one world for seconds and one for bytes, in rounds by kind; their features are those of `sample_of`.
+    The recording has a world of seconds and one of bytes, in rounds by kind; features are those of `sample_of`.
     """
     rng = np.random.default_rng(seed)
     seconds, sizes, samples = [], [], []

@@ -1,9 +1,9 @@
 """Controller selection: which gain should hold a crane while nobody weighs its load.
 
 Simulated; it is the application that the ARES paper names. A slewing crane has a drive that lags behind its command,
-and wind turns it. Its inertia is that of the load times the square of how far out it hangs, and drifts. Five LQR gains were
-computed for five inertias: five linearisations of one plant. In every round of five seconds one of them holds the crane
-in place; its cost is the mean of what LQR minimises. The state goes on from round to round, whoever holds it. After a
+and wind turns it. Its inertia is that of the load times the square of how far out it hangs, and drifts. Five LQR gains
+were computed for five inertias: five linearisations of one plant. In every round of five seconds one of them holds the
+crane in place; its cost is the mean of what LQR minimises. The state goes on from round to round, whoever holds it. After a
 round the pressure in the hoist is read, a noisy hint at the inertia: the context.
 """
 

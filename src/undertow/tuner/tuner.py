@@ -40,7 +40,7 @@ class Tuner(Generic[P, R]):
     returns what the variant returned. It may be called from any thread; variants run without a lock.
 
     Where the tuner's own time costs more than choosing saves, it sticks with the best variant and chooses now and then,
-    and choosing takes about 1 % of the cost. It can weigh the two if the cost is seconds, or if `second_costs` is given.
+    and choosing takes about 1 % of the cost. It can weigh the two if the cost is seconds or `second_costs` is given.
 
     An exception of a variant goes on to the caller. The call counts as `penalty` times the largest mean cost of a
     variant, and the variant rests for ten calls, for twice as many after every further failure in a row.
