@@ -10,7 +10,7 @@ the median. Written to out/bench/tuner.json.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +76,7 @@ def measure_examples(report: Report, worlds: int = 10, rounds: int = 1500) -> No
     """Play the examples that measure costs."""
     recorded = costs.Recording.load(costs.FOLDER / "queries.npz").worlds(rounds)[:worlds]
     streams = compression.streams(costs.Recording.load(costs.FOLDER / "compression.npz"), worlds, rounds)
-    problems = {
+    problems: dict[str, tuple[Sequence[Callable[[], costs.World]], bool, bool]] = {
         "queries": (recorded, True, True),
         "controllers": (controllers.cranes(worlds, rounds), False, True),
         "compression": (streams.worlds(), True, False),

@@ -3,8 +3,8 @@
 Simulated; it is the application that the ARES paper names. A slewing crane has a drive that lags behind its command,
 and wind turns it. Its inertia is that of the load times the square of how far out it hangs, and drifts. Five LQR gains
 were computed for five inertias: five linearisations of one plant. In every round of five seconds one of them holds the
-crane in place; its cost is the mean of what LQR minimises. The state goes on from round to round, whoever holds it. After a
-round the pressure in the hoist is read, a noisy hint at the inertia: the context.
+crane in place; its cost is the mean of what LQR minimises. The state goes on from round to round, whoever holds it.
+After a round the pressure in the hoist is read, a noisy hint at the inertia: the context.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import expm, solve_discrete_are
 from scipy.signal import lfilter
 
-from costs import FloatArray, World, draw, options, play_all, print_table
+from costs import FloatArray, draw, options, play_all, print_table
 
 STEP, STEPS = 0.02, 250  # seconds, and how many of them a round has
 INERTIAS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])  # for which there are gains, in units of the empty hook, half way out
@@ -88,16 +88,15 @@ class Crane:
 
     def context(self, t: int) -> FloatArray:
         """Return the pressure that was read in round t."""
-        return self.pressure[t : t + 1]
+        return np.array([self.pressure[t]])
 
 
-def nearest(world: World, t: int) -> int:
+def nearest(crane: Crane, t: int) -> int:
     """Return the gain whose inertia is nearest to the true one: the rule of who knows the plant."""
-    assert isinstance(world, Crane)
-    return int(np.abs(np.log2(INERTIAS) - world.load[t]).argmin())
+    return int(np.abs(np.log2(INERTIAS) - crane.load[t]).argmin())
 
 
-def cranes(worlds: int, rounds: int, first: int = 2000) -> list[Callable[[], World]]:
+def cranes(worlds: int, rounds: int, first: int = 2000) -> list[Callable[[], Crane]]:
     """Return the worlds."""
     return [Crane(rounds, seed).begin for seed in range(first, first + worlds)]
 

@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,9 +35,17 @@ COLOURS["UCB"] = "#8B5A2B"
 class World(Protocol):
     """What is played. Who plays it may move it, so everybody gets one of their own."""
 
-    names: Sequence[str]
-    features: FloatArray  # known before the choice, (rounds, q)
-    context_dim: int
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the variants."""
+
+    @property
+    def features(self) -> FloatArray:
+        """What is known before the choice, (rounds, q)."""
+
+    @property
+    def context_dim(self) -> int:
+        """How many numbers a context has."""
 
     def play(self, t: int, arm: int) -> float:
         """Let a variant run in round t; return its cost."""
@@ -166,7 +174,7 @@ def play_fixed(world: World, choose: Callable[[int], int]) -> Played:
 
 
 def play_all(
-    worlds: Sequence[Callable[[], World]], rules: dict[str, Callable[[World, int], int]] | None = None
+    worlds: Sequence[Callable[[], World]], rules: Mapping[str, Callable[[Any, int], int]] | None = None
 ) -> dict[str, list[Played]]:
     """Let everybody play every world: the policies, every fixed choice, chance, and rules that know more."""
     names = worlds[0]().names

@@ -13,6 +13,7 @@ from typing import Any
 import coba
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import optuna
 import pytest
 from coba.primitives import Categorical, Environment, SimulatedInteraction
@@ -371,13 +372,13 @@ def test_contexts_without_a_row_are_missing() -> None:
 # optuna
 
 
-def drifting(values: np.ndarray) -> Any:
+def drifting(values: npt.NDArray[np.float64]) -> Any:
     """An objective that drifts from trial to trial."""
     return lambda trial: values[trial.number, "abc".index(trial.suggest_categorical("way", ["a", "b", "c"]))]
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_a_study_of_optuna_makes_the_choices_of_the_policy_by_hand(direction: str) -> None:
+def test_a_study_of_optuna_makes_the_choices_of_the_policy_by_hand(direction: Any) -> None:
     values = np.cumsum(np.random.default_rng(0).normal(size=(60, 3)), axis=0)
     study = optuna.create_study(sampler=UndertowSampler("autopilot", seed=3, explore=0.1), direction=direction)
     study.optimize(drifting(values), n_trials=60)

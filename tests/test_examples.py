@@ -104,7 +104,7 @@ def test_totals_are_relative_to_the_best_fixed_choice_of_each_world() -> None:
     runs = [costs.play_fixed(world, lambda t: t) for world in worlds]
     played = {"Autopilot": [run._replace(own=np.ones(2)) for run in runs]}
     for arm, name in enumerate("ab"):
-        played[f"always {name}"] = [costs.play_fixed(world, lambda t, arm=arm: arm) for world in worlds]
+        played[f"always {name}"] = [costs.play_fixed(world, [arm, arm].__getitem__) for world in worlds]
     assert costs.relative(played, "Autopilot", own=False)[:, 0].tolist() == [5 / 2, 4 / 2]
     assert costs.relative(played, "Autopilot", own=True)[:, 0].tolist() == [7 / 2, 6 / 2]
     assert costs.relative(played, "Autopilot", own=False, start=0).tolist() == [[1, 5 / 2], [3, 2]]

@@ -370,20 +370,22 @@ def test_the_report_has_a_table_and_a_figure(tmp_path: Path) -> None:
 
 # What is refused
 
+refused: Any = Tuner  # types are wrong here on purpose
+
 
 @pytest.mark.parametrize(
     ("attempt", "message"),
     [
-        (lambda: Tuner({"a": dear}, cost="bytes"), "cost: expected 'seconds', got 'bytes'"),
-        (lambda: Tuner({"a": 3}), "variants: expected a function for 'a'"),
-        (lambda: Tuner([dear, cheap]), "variants: expected a dictionary"),
-        (lambda: Tuner({"": dear}), "name: expected a name"),
-        (lambda: Tuner({"a": dear}, features=[1.0]), "features: expected a function"),
+        (lambda: refused({"a": dear}, cost="bytes"), "cost: expected 'seconds', got 'bytes'"),
+        (lambda: refused({"a": 3}), "variants: expected a function for 'a'"),
+        (lambda: refused([dear, cheap]), "variants: expected a dictionary"),
+        (lambda: refused({"": dear}), "name: expected a name"),
+        (lambda: refused({"a": dear}, features=[1.0]), "features: expected a function"),
         (lambda: Tuner({"a": dear}, penalty=0.5), "penalty: expected a number of at least 1"),
         (lambda: Tuner({"a": dear}, second_costs=2.0), "second_costs: a second costs one second here"),
         (lambda: tuned(second_costs=0.0), "second_costs: expected a number above 0"),
         (lambda: tuned(log=1), "log: expected True or False"),
-        (lambda: tuned("ucb"), "policy: expected a policy of undertow"),
+        (lambda: refused({"a": dear}, policy="ucb"), "policy: expected a policy of undertow"),
         (lambda: tuned(UCB(arms=3)), "policy: expected the variants as its arms"),
         (lambda: tuned(UCB(arms=["cheap", "dear"])), "policy: expected the variants as its arms"),
         (lambda: tuned(ARES(arms=2, context_dim=1)), "policy: a tuner shows features and no contexts"),
@@ -399,7 +401,7 @@ def test_coroutines_are_refused() -> None:
         return 1.0
 
     with pytest.raises(InvalidInputError, match="'later' is a coroutine"):
-        Tuner({"later": later})
+        refused({"later": later})
 
 
 @pytest.mark.parametrize(("cost", "message"), [(-1.0, "above 0, got -1"), (0.0, "log=False"), (math.nan, "finite")])
@@ -415,12 +417,12 @@ def test_costs_that_are_none(cost: float, message: str) -> None:
 
 def test_features_that_do_not_fit_change_nothing() -> None:
     rows: list[Any] = [[[1.0, 2.0]], ["x"], [math.nan, 1.0]]
-    tuner = Tuner({"a": dear, "b": cheap}, itself, features=lambda x: rows[x])
+    tuner: Any = refused({"a": dear, "b": cheap}, itself, features=lambda x: rows[x])
     for place in range(3):
         with pytest.raises(InvalidInputError, match="features"):
             tuner(place)
     assert tuner.policy is None
-    linear = Tuner({"a": dear, "b": cheap}, itself, lambda x: x, LinUCB(arms=2, feature_dim=2, minimise=True))
+    linear: Any = refused({"a": dear, "b": cheap}, itself, lambda x: x, LinUCB(arms=2, feature_dim=2, minimise=True))
     with pytest.raises(InvalidInputError, match=r"features: expected shape \(2,\)"):
         linear([1.0, 2.0, 3.0])
     assert linear([1.0, 2.0]) in (1.0, 3.0)
