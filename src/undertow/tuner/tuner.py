@@ -219,8 +219,9 @@ class Tuner(Generic[P, R]):
         policy = restored(name, inner, parts[_POLICY])
         tuner = cls({each: variants[each] for each in names}, policy=policy, **options)
         tuner._continue(name, parts[_OWN])
-        for each in variants.keys() - set(names):
-            tuner.variant(variants[each], name=each)
+        for each, function in variants.items():
+            if each not in names:
+                tuner.variant(function, name=each)
         return tuner
 
     # A call
