@@ -13,6 +13,8 @@ from typing import Any
 import coba
 import gymnasium
 import numpy as np
+import numpy.typing as npt
+import optuna
 import pytest
 from coba.primitives import Categorical, Environment, SimulatedInteraction
 from river import bandit
@@ -20,9 +22,12 @@ from river import bandit
 from helpers import full_system
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, simulate
 from undertow.adapters.coba import CobaLearner
+from undertow.adapters.optuna import UndertowSampler
 from undertow.adapters.river import ContextualRiverPolicy, ObservedReward, RewardsWithContexts, RiverPolicy
 from undertow.gym import ID
 from undertow.policies import ARES, UCB, Autopilot, KalmanGreedy, LinTS, LinUCB, LivePolicy, Random
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 # river
 
@@ -286,9 +291,12 @@ def test_a_learner_can_be_sent_to_another_process() -> None:
 # What is refused
 
 
-@pytest.mark.parametrize(("module", "extra"), [("gym", "gym"), ("adapters.river", "river"), ("adapters.coba", "coba")])
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [("gym", "gym"), ("adapters.river", "river"), ("adapters.coba", "coba"), ("adapters.optuna", "optuna")],
+)
 def test_what_is_not_installed_is_named(module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in sys.modules if n.split(".")[0] in ("gymnasium", "river", "coba")]:
+    for name in [n for n in sys.modules if n.split(".")[0] in ("gymnasium", "river", "coba", "optuna")]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"undertow.{module}")
     with pytest.raises(ModuleNotFoundError, match=re.escape(f"pip install 'undertow[{extra}]'")):
@@ -359,3 +367,79 @@ def test_contexts_without_a_row_are_missing() -> None:
         learner.learn(context, action, path.rewards[t, action], probability, **decision)
         played.append(action)
     assert played == simulate(policy, Trajectory(holes, path.rewards)).arms.tolist()
+
+
+# optuna
+
+
+def drifting(values: npt.NDArray[np.float64]) -> Any:
+    """An objective that drifts from trial to trial."""
+    return lambda trial: values[trial.number, "abc".index(trial.suggest_categorical("way", ["a", "b", "c"]))]
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_study_of_optuna_makes_the_choices_of_the_policy_by_hand(direction: Any) -> None:
+    values = np.cumsum(np.random.default_rng(0).normal(size=(60, 3)), axis=0)
+    study = optuna.create_study(sampler=UndertowSampler("autopilot", seed=3, explore=0.1), direction=direction)
+    study.optimize(drifting(values), n_trials=60)
+    player = Autopilot(arms=3, minimise=direction == "minimize", explore=0.1, rng=3)
+    for trial in study.trials:
+        decision = player.decide()
+        player.learn(decision, values[trial.number, decision.arm])
+        assert trial.params["way"] == "abc"[decision.arm]
+        assert trial.value == values[trial.number, decision.arm]
+
+
+def test_a_sampler_follows_a_drift_that_a_search_does_not() -> None:
+    values = np.where(np.arange(400)[:, None] < 200, [1.0, 2.0, 3.0], [3.0, 2.0, 1.0])
+    sampler = UndertowSampler("discounted-ucb", seed=0, discount=0.95)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(drifting(values), n_trials=400)
+    assert np.mean([trial.value for trial in study.trials[300:]]) < 1.3
+
+
+def test_other_parameters_failures_and_pruned_trials() -> None:
+    def objective(trial: optuna.Trial) -> float:
+        way, other = trial.suggest_categorical("way", [None, 2.5]), trial.suggest_categorical("other", [True, False])
+        x = trial.suggest_float("x", 0.0, 1.0)
+        if trial.number % 5 == 1:
+            raise optuna.TrialPruned
+        if trial.number % 5 == 2:
+            raise RuntimeError("no value")
+        return x + (way is None) + other
+
+    sampler = UndertowSampler("ucb", seed=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(objective, n_trials=60, catch=RuntimeError)
+    assert len({trial.params["x"] for trial in study.trials}) == 60
+    policies = [sampler.policy(study, name) for name in ("way", "other")]
+    assert [policy.round for policy in policies if policy] == [60, 60]
+    assert [policy.pending for policy in policies if policy] == [24, 24]
+    assert [trial.params["way"] for trial in study.trials[-20:]].count(2.5) > 10
+    assert sampler.policy(study, "x") is None
+
+
+def test_a_sampler_in_threads_and_in_a_pickle() -> None:
+    sampler = UndertowSampler("ucb", seed=0)
+    study = optuna.create_study(sampler=sampler)
+    values = np.tile([3.0, 1.0, 2.0], (200, 1))
+    study.optimize(drifting(values), n_trials=100, n_jobs=4)
+    policy = sampler.policy(study, "way")
+    assert policy is not None
+    assert (policy.round, policy.pending) == (100, 0)
+    study.sampler = pickle.loads(pickle.dumps(sampler))
+    study.optimize(drifting(values), n_trials=20)
+    assert [trial.params["way"] for trial in study.trials[100:]].count("b") > 10
+    assert policy.round == 100
+
+
+def test_what_a_sampler_refuses() -> None:
+    with pytest.raises(InvalidInputError, match="no policy is called 'nobody'"):
+        UndertowSampler("nobody")
+    with pytest.raises(InvalidInputError, match="arms: this follows from the study"):
+        UndertowSampler(arms=3)
+    with pytest.raises(InvalidInputError, match="others: expected a sampler of Optuna"):
+        UndertowSampler("ucb", others=3)  # type: ignore[arg-type]
+    study = optuna.create_study(directions=["minimize", "maximize"], sampler=UndertowSampler("ucb"))
+    with pytest.raises(InvalidInputError, match="study: expected one objective, got 2"):
+        study.optimize(lambda trial: (trial.suggest_categorical("way", [1, 2]), 0), n_trials=1)

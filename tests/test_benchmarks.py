@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks import environments, headline, quality, report, tune, versus
+from benchmarks import environments, headline, quality, report, tune, tuner, versus
 from benchmarks.peers import play as player
 from benchmarks.peers.protocol import Inputs, TooSlowError
 from benchmarks.problems import SHORT, TEST_SEED, TUNING_SEED, TUNING_SYSTEMS, Problem
@@ -236,3 +236,15 @@ def test_a_worker_imports_its_own_checkout() -> None:
         assert Path(checkout.ask(measure="where")) == ROOT / "src" / "undertow" / "__init__.py"
     finally:
         checkout.end()
+
+
+def test_the_tuner_is_measured_on_every_example(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report.Report()
+    tuner.measure_examples(found, worlds=1, rounds=30)
+    assert [title.split(":")[0] for title in found.tables] == ["queries", "controllers", "compression"]
+    targets = [len(table["targets"]) for table in found.tables.values()]
+    assert targets == [2, 2, 1]
+    times = tuner.call_times(2, 1, calls=60)
+    assert times.shape == (60,)
+    assert (times > 0).all()
+    assert "Autopilot / best fixed choice, median" in capsys.readouterr().out

@@ -9,16 +9,21 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+import compression
+import controllers
+import costs
 import learning_rate
 import lineup
 import pages
 import pricing
+import queries
 from channels import fading
 from undertow import InvalidInputError
 from undertow.contracts import check_policy
 from undertow.problems.datasets import dataset, follow_average
 
 ROOT = Path(__file__).parents[1]
+COSTS = ("compression", "controllers", "queries")
 ROUNDS = {"channels": 200, "forecasters": 200, "learning_rate": 12, "portfolio": 200, "pricing": 150, "stations": 40}
 
 
@@ -57,7 +62,97 @@ def test_an_example_prints_the_table_of_its_page(name: str, tmp_path: Path, caps
     assert f"({name}.png)" in page
 
 
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize("name", COSTS)
+def test_an_example_on_costs_prints_the_table_of_its_page(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "new" / "figure.png"
+    importlib.import_module(name).main(["--worlds", "1", "--rounds", "60", "--out", str(figure)])
+    printed, page = capsys.readouterr().out, (ROOT / "docs" / "examples" / f"{name}.md").read_text()
+    assert figure.stat().st_size > 10_000
+    assert frames(printed)
+    assert "\n".join(frames(printed)) in "\n".join(frames(page))
+    assert "Autopilot, its own time" in page
+    assert f"({name}.png)" in page
+
+
+def test_recordings_keep_costs_to_a_thousandth(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    measured, features = np.exp(5 * rng.standard_normal((2, 30, 3))), rng.standard_normal((2, 30, 1))
+    costs.Recording(["a", "b", "c"], measured, features, costs.here()).save(tmp_path / "file.npz")
+    again = costs.Recording.load(tmp_path / "file.npz")
+    np.testing.assert_allclose(again.costs, measured, rtol=6e-4)
+    np.testing.assert_allclose(again.features, features, rtol=1e-3)
+    assert (again.names, again.about) == (["a", "b", "c"], costs.here())
+    assert len(again.worlds(rounds=7)[1]().features) == 7
+
+
+@pytest.mark.parametrize("name", ["queries", "compression"])
+def test_recordings_are_small_and_whole(name: str) -> None:
+    file = costs.FOLDER / f"{name}.npz"
+    assert file.stat().st_size < 200_000
+    recording = costs.Recording.load(file)
+    assert np.isfinite(recording.costs).all()
+    assert (recording.costs > 0).all()
+    assert "machine" in recording.about
+
+
+def test_totals_are_relative_to_the_best_fixed_choice_of_each_world() -> None:
+    worlds = [
+        costs.Table(["a", "b"], np.array(rows), np.zeros((2, 0))) for rows in ([[1.0, 2], [1, 4]], [[3.0, 1], [3, 1]])
+    ]
+    runs = [costs.play_fixed(world, lambda t: t) for world in worlds]
+    played = {"Autopilot": [run._replace(own=np.ones(2)) for run in runs]}
+    for arm, name in enumerate("ab"):
+        played[f"always {name}"] = [costs.play_fixed(world, [arm, arm].__getitem__) for world in worlds]
+    assert costs.relative(played, "Autopilot", own=False)[:, 0].tolist() == [5 / 2, 4 / 2]
+    assert costs.relative(played, "Autopilot", own=True)[:, 0].tolist() == [7 / 2, 6 / 2]
+    assert costs.relative(played, "Autopilot", own=False, start=0).tolist() == [[1, 5 / 2], [3, 2]]
+
+
+def test_plans_answer_alike_and_a_scan_costs_the_same_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = queries.fill(np.random.default_rng(0), places=2000)
+    asked, sides = queries.rectangles(np.random.default_rng(1), 20)
+    for bounds in asked.tolist():
+        answers = [database.execute(queries.QUERY.format(plan), bounds).fetchone() for plan in queries.PLANS.values()]
+        assert answers[0] == pytest.approx(answers[1])
+        assert answers[0] == pytest.approx(answers[2])
+    inside = (asked > 0).all(axis=1) & (asked < 1).all(axis=1)
+    np.testing.assert_allclose((asked[:, 1] - asked[:, 0])[inside], np.exp(sides[:, 0])[inside])
+    recording = queries.record(1, 10, 0, places=2000)
+    assert recording.costs.shape == (1, 10, 3)
+    assert recording.about["planner"][0] in (0, 1, 2)
+    queries.live(30, 0, tmp_path / "live.png", places=2000)
+    assert "| index on x |" in capsys.readouterr().out
+
+
+def test_each_gain_is_best_for_its_own_inertia() -> None:
+    crane = controllers.Crane(1, 0)
+    crane.push = np.random.default_rng(0).standard_normal((1, 100_000))
+    for place, inertia in enumerate(controllers.INERTIAS):
+        crane.plants = [controllers.linearise(inertia)]
+        assert np.argmin([crane.begin().play(0, arm) for arm in range(5)]) == place
+        crane.load[0] = np.log2(inertia)
+        assert controllers.nearest(crane, 0) == place
+
+
+def test_a_stream_costs_what_its_pieces_took_and_the_link_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression.sysconfig, "get_path", lambda name: Path(np.__file__).parent)  # fewer files
+    measured = compression.record(0, per_kind=2)
+    seconds, sizes = measured.costs
+    assert (sizes[:, 0] == compression.PIECE).all()
+    assert (sizes[:2, 1:] < compression.PIECE / 2).all()  # sources
+    assert (sizes[-2:] >= compression.PIECE).all()  # noise
+    stream = compression.streams(measured, 1, 50)
+    sent = np.ptp(stream.costs[0], axis=1)
+    assert stream.costs.shape == (1, 50, 5)
+    assert (sent > 0).all()
+    assert (stream.costs[0].min(axis=1) > seconds.min()).all()
+
+
+@pytest.mark.parametrize("name", [*ROUNDS, *COSTS])
 def test_every_command_of_a_page_has_a_place_for_what_it_prints(name: str) -> None:
     page = (ROOT / "docs" / "examples" / f"{name}.md").read_text()
     found = pages.PRINTED.findall(page)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         make,
     )
     from undertow.simulation import Run, simulate
+    from undertow.tuner import Tuner
 
 __all__ = [
     "ARES",
@@ -78,6 +79,7 @@ __all__ = [
     "SlidingWindowUCB",
     "StructuralKalman",
     "Trajectory",
+    "Tuner",
     "UndertowError",
     "UnknownDecisionError",
     "contracts",
@@ -97,7 +99,7 @@ __version__ = "0.1.0"
 
 # Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
 _MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
-_HOMES = {"KalmanFilter": "kalman", "Run": "simulation", "simulate": "simulation"}  # others are policies
+_HOMES = {"KalmanFilter": "kalman", "Run": "simulation", "simulate": "simulation", "Tuner": "tuner"}  # or policies
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
 from undertow.writing import replacing
 
-__all__ = ["from_bytes", "load", "packed", "snapshot", "write_policy"]
+__all__ = ["from_bytes", "load", "packed", "read_archive", "restored", "snapshot", "write_archive", "write_policy"]
 
 _FORMAT = "undertow.policy"
 _VERSION = 5
@@ -44,19 +45,25 @@ def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[
 
 def write_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
     """Write a policy to a file, whole or not at all."""
+    write_archive(path, *snapshot(policy))
+
+
+def write_archive(
+    path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Write a header and arrays to a file, whole or not at all."""
     with replacing(path) as part, part.open("wb") as file:
-        _write(policy, file)
+        _write(file, header, arrays)
 
 
 def packed(policy: LivePolicy) -> bytes:
     """Return the content of a save file."""
     file = io.BytesIO()
-    _write(policy, file)
+    _write(file, *snapshot(policy))
     return file.getvalue()
 
 
-def _write(policy: LivePolicy, file: IO[bytes]) -> None:
-    header, arrays = snapshot(policy)
+def _write(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     np.savez(file, **{"header": text, **arrays})  # type: ignore[arg-type]
 
@@ -75,8 +82,7 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
     UCB(arms=3)
     """
     name: Any = os.fspath(path)
-    with open(name, "rb") as file:
-        return _policy(name, file)
+    return restored(name, *read_archive(name))
 
 
 def from_bytes(content: bytes) -> LivePolicy:
@@ -90,12 +96,11 @@ def from_bytes(content: bytes) -> LivePolicy:
     """
     if not isinstance(content, bytes | bytearray | memoryview):
         raise InvalidInputError(f"content: expected bytes from to_bytes(), got {content!r:.60}")
-    return _policy("content", io.BytesIO(content))
+    return restored("content", *_read("content", io.BytesIO(content)))
 
 
-def _policy(name: Any, file: IO[bytes]) -> LivePolicy:
-    """Return the policy of a file; `name` is what errors call it."""
-    header, arrays = _read(name, file)
+def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> LivePolicy:
+    """Return the policy of a header and arrays; `name` is what errors call the file that held them."""
     form, version = header.get("format"), header.get("version")
     if form != _FORMAT or version != _VERSION:
         raise InvalidInputError(
@@ -118,6 +123,12 @@ def _policy(name: Any, file: IO[bytes]) -> LivePolicy:
     return policy
 
 
+def read_archive(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return header and arrays of a file that `write_archive` wrote."""
+    with open(name, "rb") as file:
+        return _read(name, file)
+
+
 def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return header and arrays of a file."""
     try:
@@ -131,7 +142,7 @@ def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDA
     return header, arrays
 
 
-def _fresh(kind: str, header: dict[str, Any], state: npt.NDArray[Any]) -> LivePolicy:
+def _fresh(kind: str, header: Mapping[str, Any], state: npt.NDArray[Any]) -> LivePolicy:
     """Return a policy with the parameters of a file, of which none may ask for more than the file's state holds."""
     parameters = dict(header["parameters"])
     sizes = registry()[kind].policy.loop.layout.claimed_sizes(state)
@@ -144,7 +155,7 @@ def _fresh(kind: str, header: dict[str, Any], state: npt.NDArray[Any]) -> LivePo
         return make(kind, **parameters, rng=Streams.seed_of(header["random"]))
 
 
-def _restore(policy: LivePolicy, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
+def _restore(policy: LivePolicy, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Have a fresh policy continue from a snapshot."""
     player, columns, streams, turns, pending, timeline = policy.parts
     timeline.check(arrays["state"])
