@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: help setup check test torture study bench bench-tune examples clean
+.PHONY: help setup check test torture study bench bench-tune examples docs clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
@@ -12,6 +12,7 @@ help:
 	@echo "make check   format, lint, types, direction of imports, how states are read"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make examples run the examples and put their tables and figures into docs/examples"
+	@echo "make docs    build the documentation site in out/docs/html; warnings are errors"
 	@echo "make setup   create $(VENV) and install everything (the others do this by themselves)"
 	@echo "make clean   remove what was built, compiled or written"
 
@@ -51,6 +52,10 @@ bench-tune: $(READY)
 
 examples: $(READY)
 	$(BIN)/python examples/pages.py
+
+docs: $(READY)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d out/docs/trees . out/docs/html
+	@echo "out/docs/html/index.html"
 
 clean:
 	rm -rf $(VENV) .bench out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
