@@ -9,6 +9,7 @@ from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
 from undertow.learners.judge import handicap
 from undertow.learners.model import last_innovations
+from undertow.showing import html_table
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:
@@ -82,6 +83,22 @@ class Health(NamedTuple):
     alarms: dict[str, int]
     fits: tuple[FitRecord, ...]
     under_way: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        last = {record.model: record for record in self.fits}
+        rows = [
+            (
+                name,
+                self.level.get(name),
+                self.alarms[name],
+                last[name].round if name in last else None,
+                (last[name].failure or "found") if name in last else None,
+            )
+            for name in self.alarms
+        ]
+        head = ["model", "mean squared innovation", "alarms", "last fit in round", "outcome"]
+        note = f"Being fitted: {', '.join(self.under_way)}." if self.under_way else ""
+        return html_table("Health", rows, head, note)
 
 
 def models_in_use(learner: "Learner", *, minimise: bool) -> tuple[ModelInUse, ...]:
