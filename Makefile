@@ -73,8 +73,8 @@ LOWEST := out/lowest
 lowest:
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct '.[study,pandas]' --group test
-	$(LOWEST)/bin/python -m pytest -p no:cacheprovider --import-mode=importlib -o testpaths= $(LOWEST_TESTS)
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct '.[study,data,pandas]' --group test
+	$(LOWEST)/bin/python -m pytest -p no:cacheprovider -W ignore::DeprecationWarning $(LOWEST_TESTS)
 LOWEST_TESTS := $(addprefix tests/test_,arms.py ares.py kalman.py policies.py replay_table.py ridge.py showing.py simulation.py \
   system.py trace.py window.py)
 
