@@ -89,6 +89,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_additional_pages = {"index": "front.html"}  # the first page, for who opens the folder
 html_copy_source = False
+html_sidebars = {"docs/start": []}  # a section of one page
 html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": False,
@@ -116,7 +117,7 @@ class CommandHelp(SphinxDirective):
         app.rich_markup_mode = None  # no frames
         sections: list[nodes.Node] = []
         for name in get_group(app).commands:
-            printed = CliRunner().invoke(app, [name, "--help"], prog_name="undertow", env={"COLUMNS": "100"}).output
+            printed = CliRunner().invoke(app, [name, "--help"], prog_name="undertow", env={"COLUMNS": "88"}).output
             section = nodes.section(ids=[f"undertow-{name}"], names=[name])
             section += [nodes.title(text=f"undertow {name}"), nodes.literal_block(text=printed, language="text")]
             sections.append(section)
@@ -130,6 +131,13 @@ def escape(app: Sphinx, what: str, name: str, obj: object, options: object, line
             words = re.split(r"(`[^`]*`)", line)
             words[::2] = [part.replace("|", r"\|") for part in words[::2]]
             lines[place] = re.sub(r"(`[^`]+`|\*\*[^*]+\*\*)(?=[^\s`.,:;!?)\]…])", r"\1\\ ", "".join(words))
+
+
+def show_programs(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Show what is indented in the docstring of a module as it is: programs and formulas."""
+    if what == "module":
+        text = "\n".join(lines)
+        lines[:] = re.sub(r"(?<=\n\n)(?=    \S)", "::\n\n", text, count=1).split("\n")
 
 
 def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: object) -> bool | None:
@@ -160,5 +168,6 @@ def setup(app: Sphinx) -> None:
     """Add what is ours."""
     app.add_directive("command-help", CommandHelp)
     app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", show_programs, priority=200)
     app.connect("autodoc-skip-member", skip)
     app.connect("env-check-consistency", check_names)

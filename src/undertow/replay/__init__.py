@@ -1,7 +1,7 @@
 """Policies on your own table: what each would have earned, and whether there is anything to win.
 
 table = read_table("data.csv")
-print(diagnose(table).verdict)
+print(diagnose(table))
 print(replay_table(table).summary)
 """
 
