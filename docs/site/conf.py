@@ -87,13 +87,14 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"undertow {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_additional_pages = {"index": "front.html"}  # the first page, for who opens the folder
+html_additional_pages = {"index": "front.html"}  # leads from the folder to the front page
 html_copy_source = False
 html_sidebars = {"docs/start": []}  # a section of one page
 html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": True,
+    "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "header_links_before_dropdown": 8,
     "navbar_align": "left",
