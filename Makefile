@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: help setup check test torture study bench bench-tune examples clean
+.PHONY: help setup check test torture study bench bench-tune examples docs dist lowest clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
@@ -12,6 +12,9 @@ help:
 	@echo "make check   format, lint, types, direction of imports, how states are read"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make examples run the examples and put their tables and figures into docs/examples"
+	@echo "make docs    build the documentation site in out/docs/html; warnings are errors"
+	@echo "make dist    build sdist and wheel in dist/, and check them and the repository"
+	@echo "make lowest  run the tests of the core with the lowest versions of its dependencies"
 	@echo "make setup   create $(VENV) and install everything (the others do this by themselves)"
 	@echo "make clean   remove what was built, compiled or written"
 
@@ -22,7 +25,7 @@ $(READY): pyproject.toml
 	  { echo "undertow needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
 	@# Bikeshare.csv is read out of ISLP; what ISLP depends on (torch among it) is large and not needed for that
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ISLP==0.6.0
 	@touch $@
@@ -51,6 +54,29 @@ bench-tune: $(READY)
 
 examples: $(READY)
 	$(BIN)/python examples/pages.py
+
+docs: $(READY)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d out/docs/trees . out/docs/html
+	@echo "out/docs/html/index.html"
+
+dist: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/python -m repo_review .
+
+# The versions named in pyproject.toml, not the newest; only uv resolves to those
+LOWEST := out/lowest
+lowest:
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct '.[study,data,pandas]' --group test
+	$(LOWEST)/bin/python -m pytest -p no:cacheprovider -W ignore::DeprecationWarning $(LOWEST_TESTS)
+LOWEST_TESTS := $(addprefix tests/test_,arms.py ares.py kalman.py policies.py replay_table.py ridge.py showing.py simulation.py \
+  system.py trace.py window.py)
 
 clean:
 	rm -rf $(VENV) .bench out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -21,6 +21,6 @@ def test_both_figures_are_drawn_with_numbers_in_their_captions(tmp_path: Path) -
 
 def test_the_command_explains_itself() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "undertow.cli", "learners", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "undertow", "learners", "--help"], capture_output=True, text=True, check=True
     )
     assert "which model Autopilot follows" in " ".join(done.stdout.split())

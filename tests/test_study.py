@@ -342,7 +342,7 @@ def test_claims_that_a_plan_cannot_try(tmp_path: Path) -> None:
 
 def command(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "undertow.cli", *words], capture_output=True, text=True, check=False, **more
+        [sys.executable, "-m", "undertow", *words], capture_output=True, text=True, check=False, **more
     )
 
 
@@ -452,7 +452,7 @@ def test_killed_ten_times_the_tables_are_the_same(tmp_path: Path) -> None:
     draw = random.Random(0)
     for _ in range(10):
         process = subprocess.Popen(
-            [sys.executable, "-m", "undertow.cli", *words, "--out", str(tmp_path / "killed")],
+            [sys.executable, "-m", "undertow", *words, "--out", str(tmp_path / "killed")],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -471,7 +471,7 @@ def test_killed_ten_times_the_tables_are_the_same(tmp_path: Path) -> None:
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     words = ("study", "--runs", "1000", "--policies", "LinUCB + own rewards", "--out", str(tmp_path))
     process = subprocess.Popen(
-        [sys.executable, "-m", "undertow.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "undertow", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     begun = process.stderr.readline()

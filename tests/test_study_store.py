@@ -135,7 +135,7 @@ WORDS = ["study", "--psi", "1,2", "--runs", "60", "--rounds", "3000", "--policie
 
 def test_a_second_study_in_a_folder_is_refused_and_harms_nothing(tmp_path: Path) -> None:
     def start() -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "undertow.cli", *WORDS, "--out", str(tmp_path / "out")]
+        command = [sys.executable, "-m", "undertow", *WORDS, "--out", str(tmp_path / "out")]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     first = start()

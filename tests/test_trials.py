@@ -187,7 +187,7 @@ def test_families_of_the_papers_system_share_their_paths() -> None:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "undertow.cli", "trials", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "undertow", "trials", *words], capture_output=True, text=True, check=False
     )
 
 

@@ -130,7 +130,7 @@ def kernels(draw: random.Random, folder: Path) -> str:
 def studies(draw: random.Random, folder: Path) -> str:
     """Kill a study again and again, and damage what it wrote: in the end its tables are as if nothing had been."""
     words = ["study", "--psi", "1", "--runs", "30", "--rounds", "2000", "--policies", "Oracle,Random", "--threads", "2"]
-    command = [sys.executable, "-m", "undertow.cli", *words, "--out"]
+    command = [sys.executable, "-m", "undertow", *words, "--out"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     if not (folder / "whole").exists():
         subprocess.run([*command, folder / "whole"], check=True, **quiet)  # type: ignore[call-overload]

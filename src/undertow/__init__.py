@@ -95,7 +95,7 @@ __all__ = [
     "theory",
     "window",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
 _MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")

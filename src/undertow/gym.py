@@ -24,6 +24,7 @@ with _checks.needing("undertow.gym", "gym"):
 
 __all__ = ["ID", "LinearGaussianBandit"]
 
+#: Name of the environment for `gymnasium.make`.
 ID = "undertow/LinearGaussianBandit-v0"
 _REACH = 20.0  # standard deviations between a context's mean and the end of its box: farther than any draw will get
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,11 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import Decision, LivePolicy, Policy
+from undertow.showing import Framed, Progress, columns, html_table, progress_line, shortly
 from undertow.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from undertow.drawing import Sheet
 
 __all__ = ["Run", "play_by_hand", "simulate"]
 
@@ -22,7 +28,7 @@ _TABLES = ("forecasts", "widths", "windows")
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Run(Framed):
     """What a policy did on a trajectory; arrays have a leading axis of runs where the trajectory has one.
 
     Attributes
@@ -47,6 +53,40 @@ class Run:
     windows: FloatArray | None = None
     errors: FloatArray | None = None
 
+    def plot(self) -> "Sheet":
+        """Draw regret (or the mean reward so far), the arms that were played and, if recorded, errors of forecasts.
+
+        A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.
+        """
+        from undertow.drawing import draw_run
+
+        flat = (-1, self.arms.shape[-1])
+        so_far = np.cumsum(self.rewards, axis=-1) / np.arange(1, flat[1] + 1)
+        y, earned = ("mean reward so far", so_far) if self.regret is None else ("regret", self.regret)
+        errors = None if self.errors is None else self.errors.reshape(flat)
+        tables = [part.shape[-1] for part in (self.forecasts, self.widths, self.windows) if part is not None]
+        arm_count = tables[0] if tables else int(self.arms.max()) + 1
+        return draw_run(self.arms.reshape(flat), earned.reshape(flat), errors, y, arm_count)
+
+    def _frame(self) -> dict[str, npt.NDArray[Any]]:
+        parts = {"arm": self.arms, "reward": self.rewards, "regret": self.regret, "error": self.errors}
+        parts |= {"forecast": self.forecasts, "width": self.widths, "window": self.windows}
+        return columns(self.arms.shape, parts)
+
+    def _repr_html_(self) -> str:
+        runs, rounds = self.arms.reshape(-1, self.arms.shape[-1]).shape
+        counts = np.bincount(self.arms.ravel())
+        rewards = np.bincount(self.arms.ravel(), weights=self.rewards.ravel())
+        rows = [
+            (arm, f"{count / self.arms.size:.1%}", float(total / count) if count else None)
+            for arm, (count, total) in enumerate(zip(counts, rewards, strict=True))
+        ]
+        note = f"Mean reward {shortly(float(self.rewards.mean()))}."
+        if self.regret is not None:
+            note += f" Regret {shortly(float(self.regret[..., -1].mean()))}{' on average' if runs > 1 else ''}."
+        title = f"Run of {rounds:,} rounds" if runs == 1 else f"{runs:,} runs of {rounds:,} rounds"
+        return html_table(title, rows, ["arm", "played", "mean reward"], note)
+
 
 def simulate(
     policy: Policy,
@@ -56,6 +96,7 @@ def simulate(
     context_first: bool | None = None,
     runs: Sequence[int] | None = None,
     threads: int | None = None,
+    progress: bool | Progress = False,
 ) -> Run:
     """Run an unused policy on a trajectory, in every run of it; the policy itself stays as it is.
 
@@ -75,6 +116,9 @@ def simulate(
         `sample(…, runs=range(10, 20))` gave.
     threads
         How many threads share the runs, by default all cores; the results do not depend on it.
+    progress
+        True for a line on stderr with an estimate of the time left; or a function that is called with the number of
+        rounds that were played, of all runs, and their total.
 
     Examples
     --------
@@ -98,15 +142,16 @@ def simulate(
     arms = np.empty((count, n), dtype=np.int64)
     records = np.empty((count, n if wanted else 0, len(_TABLES), k))
     ours = isinstance(policy, LivePolicy) and not policy.by_hand
+    played = _Played(count * n, progress)
 
     def play(row: int) -> None:
         path = trajectory if trajectory.runs is None else trajectory.run(row)
         if ours:
             assert isinstance(policy, LivePolicy)
             player = policy.for_run(numbers[row], context_first=context_first)
-            player.play(path, arms[row], records[row])
+            player.play(path, arms[row], records[row], played.more)
         else:
-            _record_by_hand(policy, numbers[row], path, context_first, arms[row], records[row])
+            _record_by_hand(policy, numbers[row], path, context_first, arms[row], records[row], played.more)
 
     if ours and threads > 1 and count > 1:
         play(0)  # compiles, if that has to be done, once
@@ -158,6 +203,7 @@ def _record_by_hand(
     context_first: bool | None,
     arms: npt.NDArray[np.int64],
     records: FloatArray,
+    played: Callable[[int], None],
 ) -> None:
     if isinstance(policy, LivePolicy):
         player: Policy = policy.for_run(number, context_first=context_first)
@@ -167,12 +213,30 @@ def _record_by_hand(
         player = for_run(number) if for_run else copy.deepcopy(policy)
     contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
     features = path.features[:, : getattr(policy, "feature_dim", 0)]
-    played = play_by_hand(player, contexts, features, path.rewards.item, context_first=context_first)
-    for t, decision in enumerate(played):
+    decisions = play_by_hand(player, contexts, features, path.rewards.item, context_first=context_first)
+    for t, decision in enumerate(decisions):
         arms[t] = decision.arm
+        played(1)
         if len(records):
             window = np.full(path.arm_count, math.nan) if decision.window is None else decision.window
             records[t] = decision.forecast, decision.width, window
+
+
+class _Played:
+    """Counts the rounds that all threads have played, and tells how many there are."""
+
+    def __init__(self, total: int, progress: bool | Progress) -> None:
+        if not (isinstance(progress, bool) or callable(progress)):
+            raise InvalidInputError(f"progress: expected True, False or a function, got {progress!r:.80}")
+        self.done, self.total, self.lock = 0, total, Lock()
+        self.tell = progress_line("simulate") if progress is True else progress
+        self.more(0)
+
+    def more(self, rounds: int) -> None:
+        if self.tell:
+            with self.lock:
+                self.done += rounds
+                self.tell(self.done, self.total)
 
 
 def _check_fit(policy: Policy, trajectory: Trajectory) -> None:

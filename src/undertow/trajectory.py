@@ -15,6 +15,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.errors import InvalidInputError
 from undertow.riccati import square_root
+from undertow.showing import Framed, columns, html_table
 from undertow.symbols import Symbols
 
 __all__ = ["Trajectory"]
@@ -23,7 +24,7 @@ _BLOCK = 1024  # rounds whose normal numbers are drawn at once; no result depend
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Trajectory:
+class Trajectory(Framed):
     """What happened along one path, or along several with a leading axis of runs.
 
     Parameters
@@ -90,6 +91,24 @@ class Trajectory:
                 part.setflags(write=False)
             object.__setattr__(trajectory, field.name, part)
         return trajectory
+
+    def _frame(self) -> dict[str, npt.NDArray[Any]]:
+        parts = {"context": self.contexts, "feature": self.features, "reward": self.rewards, "mean": self.means}
+        return columns(self.rewards.shape[:-1], parts | {"state": self.states})
+
+    def _repr_html_(self) -> str:
+        means = self.rewards.mean(axis=tuple(range(self.rewards.ndim - 1)))
+        deviations = self.rewards.std(axis=tuple(range(self.rewards.ndim - 1)))
+        rows = list(zip(range(self.arm_count), means, deviations, strict=True))
+        size = f"{self.rounds:,} rounds, {self.context_dim} contexts, {self.features.shape[-1]} features"
+        title = f"Trajectory: {size}" if self.runs is None else f"Trajectory: {self.runs} runs of {size}"
+        known = [] if self.means is not None else ["means are not known"]
+        known += [f"{share:.1%} of the contexts are missing"] if (share := self._missing) else []
+        return html_table(title, rows, ["arm", "mean reward", "deviation"], "; ".join(known))
+
+    @property
+    def _missing(self) -> float:
+        return float(np.isnan(self.contexts).mean()) if self.contexts.size else 0.0
 
     @property
     def rounds(self) -> int:

@@ -38,7 +38,6 @@ __all__ = [
 app = typer.Typer(
     help="Contextual bandits whose rewards drift: studies, experiments, and replays of your own tables.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -130,4 +130,4 @@ def _hash(content: bytes) -> bytes:
 def _reason(error: Exception) -> str:
     if isinstance(error, DamagedFileError):
         return "it is damaged"
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)

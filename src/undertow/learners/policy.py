@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,12 @@ from undertow.live.rounds import Timeline
 from undertow.live.whole import Kept, insist
 from undertow.system import LinearGaussianSystem
 
+if TYPE_CHECKING:
+    from undertow.drawing import Sheet
+
 __all__ = ["LearningPolicy"]
+
+_PLOTTED = 300  # rounds whose rewards are drawn
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -113,6 +118,28 @@ class LearningPolicy(ContextPolicy):
         """The system in use, with identity state noise, where one shared system decides; None otherwise."""
         content = None if self.model is None else self.model.content
         return content if isinstance(content, LinearGaussianSystem) else None
+
+    def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
+        """Draw the forecasts, the rewards of the last rounds by arm, and which model leads by how much.
+
+        `features` are those of the round to come, where the policy takes them; nothing changes.
+        """
+        from undertow.drawing import draw_arms
+
+        with self._lock:
+            outlook, models, log = self.forecast(features), self.models, self._learner.log
+            first = max(log.begin, log.end - _PLOTTED)
+            rows = log.rows(first, log.end).copy()
+        known = np.flatnonzero(~np.isnan(rows[:, log.reward]))
+        sign = -1.0 if self.minimise else 1.0
+        return draw_arms(
+            self.names,
+            outlook.forecast,
+            outlook.width,
+            title=f"round {self.round}",
+            past=(first + known, rows[known, log.arm].astype(np.int64), sign * rows[known, log.reward]),
+            scores=[(model.name, model.score - models[0].score) for model in models],
+        )
 
     def health(self) -> Health:
         """Return what a person on call needs: rounds, decisions that wait, innovations, alarms, fits and failures."""

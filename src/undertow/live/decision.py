@@ -9,6 +9,7 @@ import numpy.typing as npt
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import wire
+from undertow.showing import html_table, shortly
 
 __all__ = ["Claims", "Decision", "Outlook", "Policy", "Why"]
 
@@ -99,6 +100,22 @@ class Decision(NamedTuple):
     window: npt.NDArray[np.int64] | None
     why: Why | None = None
     propensity: float = 1.0
+
+    def _repr_html_(self) -> str:
+        errors = (
+            [()] * len(self.forecast)
+            if self.why is None
+            else zip(self.why.state_error, self.why.arm_error, strict=True)
+        )
+        rows = [
+            (f"{arm}{' ← chosen' if arm == self.arm else ''}", forecast, width, *more)
+            for arm, (forecast, width, more) in enumerate(zip(self.forecast, self.width, errors, strict=True))
+        ]
+        head = ["arm", "forecast", "width", *(() if self.why is None else ("state error", "arm error"))]
+        note = f"Probability {shortly(self.propensity)}."
+        if self.why is not None:
+            note += f" Decided by {self.why.model or 'no model yet'}, leading by {shortly(self.why.lead)} nats."
+        return html_table(f"Decision {self.id}, round {self.round}: {self.name}", rows, head, note)
 
     def to_json(self) -> str:
         """Return the decision as a JSON object; an infinite width, error or lead is written as null."""

@@ -23,8 +23,12 @@ def play_episode(
     path: Trajectory,
     arms: npt.NDArray[np.int64],
     records: FloatArray,
+    played: Callable[[int], None],
 ) -> None:
-    """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
+    """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows.
+
+    `played` is told after each block how many rounds it had.
+    """
     player, columns, timeline = parts.player, parts.columns, parts.timeline
     m, q = columns.context_dim, columns.feature_dim
     seen = (path.contexts[:, :m], path.features[:, :q], path.rewards)
@@ -59,6 +63,7 @@ def play_episode(
         arms[block] = out[:, 0]
         if kept:
             records[block] = out[:, 1:].reshape(length, records.shape[1], -1)
+        played(length)
 
 
 def _calls(call: int, step: int, shift: int) -> int:

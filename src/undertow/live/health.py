@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import wire
+from undertow.showing import html_table
 
 __all__ = ["ALARM", "FitRecord", "Health"]
 
@@ -87,6 +88,22 @@ class Health(NamedTuple):
         facts += [f"fitting the {' and the '.join(self.under_way)}"] if self.under_way else []
         state = "ok" if self.ok else f"not ok ({'; '.join(self.problems)})"
         return " ".join(f"{self.policy} is {state} in round {self.round}: {', '.join(facts)}".split())
+
+    def _repr_html_(self) -> str:
+        last = {record.model: record for record in self.fits}
+        rows = [
+            (
+                name,
+                self.level.get(name),
+                self.alarms[name],
+                last[name].round if name in last else None,
+                (last[name].failure or "found") if name in last else None,
+            )
+            for name in self.alarms
+        ]
+        head = ["model", "mean squared innovation", "alarms", "last fit in round", "outcome"]
+        note = f"Being fitted: {', '.join(self.under_way)}." if self.under_way else ""
+        return html_table("Health", rows, head, note)
 
     def to_json(self) -> str:
         """Return everything as a JSON object, with `ok` and `problems`; what is not a number is null."""

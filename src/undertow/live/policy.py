@@ -14,9 +14,9 @@ import copy
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,9 @@ from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
 from undertow.live.whole import Kept, insist
 from undertow.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from undertow.drawing import Sheet
 
 __all__ = ["LivePolicy"]
 
@@ -240,6 +243,16 @@ class LivePolicy(Calls):
                     insist(kept.put_back)
                 raise
 
+    def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
+        """Draw what the policy would predict now, given features where it takes them; nothing changes.
+
+        A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.
+        """
+        from undertow.drawing import draw_arms
+
+        outlook = self.forecast(features)
+        return draw_arms(self.names, outlook.forecast, outlook.width, title=f"round {self.round}")
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue bit for bit; `undertow.load` reads it. The format is open, not pickle."""
         from undertow.live.files import write_policy
@@ -287,9 +300,15 @@ class LivePolicy(Calls):
         twin.parts.streams.begin(number)
         return twin
 
-    def play(self, path: Trajectory, arms: npt.NDArray[np.int64], records: FloatArray) -> None:
+    def play(
+        self,
+        path: Trajectory,
+        arms: npt.NDArray[np.int64],
+        records: FloatArray,
+        played: Callable[[int], None] = lambda rounds: None,
+    ) -> None:
         """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
-        play_episode(self.parts, self._draws, self._rescale, path, arms, records)
+        play_episode(self.parts, self._draws, self._rescale, path, arms, records, played)
         self._streams.note(self._pending.made)
         if len(records) and not self.has_windows:
             records[:, -1] = math.nan

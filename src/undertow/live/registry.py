@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
 from undertow.live.policy import LivePolicy
+from undertow.showing import html_table
 
-__all__ = ["Entry", "make", "register", "registry"]
+__all__ = ["Entry", "Registry", "make", "register", "registry"]
 
 P = TypeVar("P", bound=type[LivePolicy])
 _ENTRIES: "dict[str, Entry]" = {}
@@ -26,6 +27,16 @@ class Entry(NamedTuple):
     parameters: dict[str, Any]
     claims: Claims
     citation: str
+
+
+class Registry(dict[str, Entry]):
+    """Policies by name; a notebook shows a table of them."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (entry.name, entry.policy.__name__, ", ".join(entry.parameters), entry.citation) for entry in self.values()
+        ]
+        return html_table("Policies", rows, ["name", "class", "parameters", "citation"])
 
 
 def register(name: str, *, citation: str) -> Callable[[P], P]:
@@ -44,9 +55,9 @@ def register(name: str, *, citation: str) -> Callable[[P], P]:
     return enter
 
 
-def registry() -> dict[str, Entry]:
+def registry() -> Registry:
     """Return every policy by name."""
-    return dict(_ENTRIES)
+    return Registry(_ENTRIES)
 
 
 def make(name: str, *args: Any, **parameters: Any) -> LivePolicy:

@@ -282,6 +282,7 @@ def _image_segments() -> Dataset:
     )
 
 
+#: How each recorded table is made, by name.
 DATASETS: dict[str, Callable[[], Dataset]] = {
     "chicago": _chicago,
     "bike-sharing": _bike_sharing,

@@ -17,6 +17,7 @@ from undertow.trajectory import Trajectory
 
 __all__ = ["KINDS", "Kind", "contextless", "misspecified", "random_problem", "with_missing", "without_contexts"]
 
+#: A way in which the model is wrong.
 Kind = Literal[
     "switch",
     "heavy-tails",
@@ -28,6 +29,7 @@ Kind = Literal[
     "state-free",
     "relu",
 ]
+#: Every kind of wrong model.
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # Children of a seed. Plain children are runs of a system (0 is the first), hence the large numbers.

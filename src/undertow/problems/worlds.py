@@ -134,6 +134,7 @@ def _safe_world(title: str, sample: Sample) -> World:
     return World(title, partial(_path, sample, _SAFE_ROUNDS))
 
 
+#: Worlds without contexts, by name.
 WORLDS: dict[str, World] = {
     "switches": _world("all arms change every 500 rounds", _switches),
     "unequal-noise": _world("noise differs 100-fold between arms", _unequal_noise),
@@ -145,6 +146,7 @@ WORLDS: dict[str, World] = {
     "periodic": _world("each arm with a period of its own", _periodic),
     "shared-factor": _world("a shared factor, and levels", _shared_factor),
 }
+#: Worlds with an arm that tempts to stay, by name.
 SAFE_WORLDS: dict[str, World] = {
     f"{arms}-{noise:g}{'-features' if features else ''}": _safe_world(
         f"a safe arm of noise {noise:g} among {arms}{', features' if features else ''}",

@@ -1,8 +1,10 @@
 """Policies on your own table: what each would have earned, and whether there is anything to win.
 
-table = read_table("data.csv")
-print(diagnose(table).verdict)
-print(replay_table(table).summary)
+    table = read_table("data.csv")
+    print(diagnose(table))
+    print(replay_table(table).summary)
+
+What would have been earned on a log is estimated by `replay_log`.
 """
 
 from undertow import _checks

@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, RE
 from undertow.replay.table import Table
 from undertow.reporting.numbers import share
 from undertow.reporting.pool import Progress
+from undertow.showing import html_table
+
+if TYPE_CHECKING:
+    from undertow.drawing import Sheet
 
 __all__ = ["Diagnosis", "Measured", "diagnose"]
 
@@ -83,6 +87,23 @@ class Diagnosis:
     rule_share: Measured
     fixed_ahead: Measured
     beyond: Measured
+
+    def __str__(self) -> str:
+        """Return the answer and the measurements in plain words."""
+        from undertow.replay.diagnosis_text import answer, describe
+
+        return "\n\n".join([answer(self), *(f"{title}. {words}" for title, words in describe(self))])
+
+    def _repr_html_(self) -> str:
+        from undertow.replay.diagnosis_text import answer, describe
+
+        return html_table(answer(self), describe(self))
+
+    def plot(self) -> "Sheet":
+        """Draw autocorrelations, what windows explain, and what can be won; needs matplotlib."""
+        from undertow.replay.figures import sheet_of_diagnosis
+
+        return sheet_of_diagnosis(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all attributes as plain values for JSON."""

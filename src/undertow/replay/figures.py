@@ -7,16 +7,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from undertow.drawing import Sheet
 from undertow.replay.diagnosis import Diagnosis
 from undertow.replay.full import Replay
 from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
 from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, colour, line_style, panels, plain_axis, write_figure
 from undertow.reporting.numbers import with_interval
 
-__all__ = ["draw_diagnosis", "draw_log", "draw_replay"]
+__all__ = [
+    "draw_diagnosis",
+    "draw_log",
+    "draw_replay",
+    "sheet_of_diagnosis",
+    "sheet_of_estimates",
+    "sheet_of_shares",
+]
 
 _GREY = "#777777"
 _POINTS = 500  # of a line over rounds
@@ -40,10 +47,15 @@ def _by_policy(names: Sequence[str], height: float, x: str, mark: str, at: Seque
     return sheet, axis
 
 
-def draw_replay(result: Replay, folder: Path) -> list[Figure]:
-    """Draw what every policy won in total, and over rounds."""
-    table = result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True)
+def _ranked(result: Replay) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Return the rows of the policies, the best first, and that of the best fixed arm."""
     fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
+    return result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True), fixed
+
+
+def sheet_of_shares(result: Replay) -> Sheet:
+    """Draw what every policy won in total."""
+    table, fixed = _ranked(result)
     x = "share won, %: 0 is any arm at random, 100 the best arm of every round"
     won = [100 * fixed[name] for name in with_interval("share")]
     sheet, axis = _by_policy(table["policy"].to_list(), 0.27, x, fixed["policy"], won)
@@ -52,6 +64,12 @@ def draw_replay(result: Replay, folder: Path) -> list[Figure]:
         value, low, high = (100 * row[name] for name in with_interval("share"))
         axis.errorbar(value, place, xerr=_reach(value, low, high), fmt="o", ms=5, color=colour(row["policy"]))
     sheet.legend(**LEGEND)
+    return sheet
+
+
+def draw_replay(result: Replay, folder: Path) -> list[Figure]:
+    """Draw what every policy won in total, and over rounds."""
+    sheet, (table, fixed) = sheet_of_shares(result), _ranked(result)
     best = table.row(0, named=True)
     caption = (
         f"What each policy won of the gap between any arm at random and a clairvoyant, with 95 % intervals from a "
@@ -91,7 +109,7 @@ def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
     return sheet, "rounds", "Where it was won and lost", caption
 
 
-def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
+def sheet_of_estimates(result: LogReplay) -> Sheet:
     """Draw the estimates of every policy and fixed arm, and the mean of the logged rewards."""
     table = result.summary.filter(pl.col("kind") != "log")
     table = table.sort(pl.col("kind") == "fixed arm", -pl.col("dr"), maintain_order=True)
@@ -106,8 +124,13 @@ def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
         look: dict[str, Any] = {"fmt": "osD^"[number], "ms": 3.5, "lw": 1.1, "color": ARMS[number]}
         axis.errorbar(value, place, xerr=np.maximum(spread, 0), label=_NAMES[name], **look)
     sheet.legend(ncols=5, **LEGEND)
-    policies = table.filter(pl.col("kind") == "policy")
-    best = policies.row(0, named=True)
+    return sheet
+
+
+def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
+    """Draw the estimates, with a caption."""
+    policies = result.summary.filter(pl.col("kind") == "policy")
+    best = policies.sort("dr", descending=True, maintain_order=True).row(0, named=True)
     caption = (
         f"Estimates of what each policy, and each fixed arm, would have earned, with 95 % intervals from a bootstrap "
         f"of blocks of {result.block} rounds; the dashed line is the mean of the logged rewards. By the doubly robust "
@@ -116,10 +139,12 @@ def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
     )
     if result.warnings:
         caption += " An exclamation mark flags estimates with too few rounds behind them."
-    return [write_figure(sheet, "estimates", "What each policy would have earned", caption, folder)]
+    return [
+        write_figure(sheet_of_estimates(result), "estimates", "What each policy would have earned", caption, folder)
+    ]
 
 
-def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
+def sheet_of_diagnosis(found: Diagnosis) -> Sheet:
     """Draw autocorrelations, what windows explain, and what can be won, in one figure."""
     sheet, (left, middle, right) = panels(3.1, columns=3)
     _autocorrelations(left, found)
@@ -136,6 +161,11 @@ def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
     right.axhline(0, color=_GREY, lw=0.8)
     right.set_xticks(range(3), names, fontsize=SMALL - 1)
     right.set_ylim(min(0, *right.get_ylim()), 100)
+    return sheet
+
+
+def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
+    """Draw the diagnosis, with a caption."""
     caption = (
         f"Left: autocorrelation of each arm's relative reward, in grey what chance would give. Middle: how much of the "
         "relative rewards' variation about the mean of all rounds before is explained by the mean of the last w "
@@ -144,7 +174,7 @@ def draw_diagnosis(found: Diagnosis, folder: Path) -> list[Figure]:
         "on the second half by the arm that was best so far and the rule that had earned most so far, with "
         "95 % intervals."
     )
-    return [write_figure(sheet, "diagnosis", "What the table shows", caption, folder)]
+    return [write_figure(sheet_of_diagnosis(found), "diagnosis", "What the table shows", caption, folder)]
 
 
 def _autocorrelations(axis: Axes, found: Diagnosis) -> None:

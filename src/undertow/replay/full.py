@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,14 @@ from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
 from undertow.replay.contenders import build, play_all, remarks, who_plays
 from undertow.replay.table import Table
-from undertow.reporting.numbers import share, share_won, with_interval
+from undertow.reporting.numbers import count, interval_rows, share, share_won, with_interval
 from undertow.reporting.pool import Progress
+from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from undertow.drawing import Sheet
 
 __all__ = ["AVERAGE", "CLAIRVOYANT", "FIXED", "LEAST_ROUNDS", "Replay", "replay_table"]
 
@@ -29,7 +34,7 @@ AVERAGE, FIXED, CLAIRVOYANT = "any arm at random", "best fixed arm", "clairvoyan
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class Replay(Framed):
     """The results of policies on a table.
 
     Attributes
@@ -55,6 +60,20 @@ class Replay:
     comparisons: pl.DataFrame
     block: int
     notes: Sequence[str]
+
+    def plot(self) -> "Sheet":
+        """Draw what each policy won, with its interval; needs matplotlib, and a notebook shows it."""
+        from undertow.replay.figures import sheet_of_shares
+
+        return sheet_of_shares(self)
+
+    def _frame(self) -> dict[str, Any]:
+        return self.summary.to_dict(as_series=False)
+
+    def _repr_html_(self) -> str:
+        title = f"Replay of {self.table.name}: {count(self.table.rounds, 'round')}"
+        note = f"95 % intervals from a bootstrap of blocks of {self.block} rounds. {' '.join(self.notes)}"
+        return html_table(title, interval_rows(self.summary.to_dicts(), _SHOWN), ["policy", *_SHOWN.values()], note)
 
     def rewards(self, label: str) -> FloatArray:
         """Return what a policy earned in each round, its runs averaged, (n,)."""
@@ -149,6 +168,7 @@ _MEASURES: dict[str, Callable[[int, int, FloatArray], FloatArray]] = {
     "share": lambda n, i, m: share(m[:, i], m[:, 0], m[:, 2]),
     "beyond_fixed": lambda n, i, m: share(m[:, i], m[:, 1], m[:, 2]),
 }
+_SHOWN = {"share": "share won, %", "beyond_fixed": "beyond fixed, %", "reward": "mean reward"}
 _SCHEMA = (
     {"policy": pl.String, "kind": pl.String, "runs": pl.Int64}
     | {name: pl.Float64 for measure in _MEASURES for name in with_interval(measure)}

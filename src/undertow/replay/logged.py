@@ -19,7 +19,7 @@ the logged arm of a round, E[w r] is the reward of the policy's arm. Dudík et a
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +35,13 @@ from undertow.replay.contenders import build, play_all, remarks, who_plays
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS
 from undertow.replay.table import Log, Table
-from undertow.reporting.numbers import with_interval
+from undertow.reporting.numbers import count, interval_rows, with_interval
 from undertow.reporting.pool import Progress
+from undertow.showing import Framed, html_table
 from undertow.simulation import play_by_hand
+
+if TYPE_CHECKING:
+    from undertow.drawing import Sheet
 
 __all__ = ["ESTIMATORS", "LOGGED", "Estimate", "LogReplay", "estimate", "replay_log"]
 
@@ -48,6 +52,8 @@ _HEAVY = 0.1  # of all weight on one round
 _TERMS = 6  # of a policy, in each round
 _TOGETHER = 3_000_000  # rounds of all policies that are resampled together
 _MANY_ARMS = 20  # beyond, only the fixed arm with the largest estimate is shown
+
+_SHOWN = {"dr": "doubly robust", "snips": "self-normalised IPS", "gain": "gain over the log"}
 
 Learning = Literal["accepted", "matched"]
 
@@ -70,7 +76,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LogReplay:
+class LogReplay(Framed):
     """Estimates of what policies would have earned on a log.
 
     Attributes
@@ -94,6 +100,20 @@ class LogReplay:
     block: int
     notes: Sequence[str]
     warnings: Sequence[str]
+
+    def plot(self) -> "Sheet":
+        """Draw the estimates of every policy and fixed arm; needs matplotlib, and a notebook shows it."""
+        from undertow.replay.figures import sheet_of_estimates
+
+        return sheet_of_estimates(self)
+
+    def _frame(self) -> dict[str, Any]:
+        return self.summary.to_dict(as_series=False)
+
+    def _repr_html_(self) -> str:
+        title = f"Replay of the log {self.table.name}: {count(self.table.rounds, 'round')}"
+        rows = interval_rows(self.summary.to_dicts(), _SHOWN)
+        return html_table(title, rows, ["policy", *_SHOWN.values()], " ".join([*self.warnings, *self.notes]))
 
 
 def replay_log(

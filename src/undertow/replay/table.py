@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from undertow.errors import InvalidInputError
 from undertow.replay.columns import UNIFORM, Columns, find_columns
 from undertow.replay.phases import phase_features
 from undertow.replay.source import Source, is_number, open_source
+from undertow.showing import Framed, html_table
 
 __all__ = ["Log", "Table", "read_table"]
 
@@ -33,7 +35,7 @@ class Log:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(Framed):
     """A checked table, one row per round.
 
     Attributes
@@ -70,6 +72,24 @@ class Table:
     def rounds(self) -> int:
         """Number of rounds n."""
         return len(self.features)
+
+    def _frame(self) -> dict[str, Any]:
+        names = dict(zip(self.columns.contexts, self.contexts.T, strict=True))
+        names |= zip(self.feature_names, self.features.T, strict=True)
+        if self.rewards is not None:
+            return names | {f"reward_{arm}": column for arm, column in zip(self.arms, self.rewards.T, strict=True)}
+        assert self.log is not None
+        arms = [self.arms[arm] for arm in self.log.arms]
+        return names | {"arm": arms, "reward": self.log.rewards, "propensity": self.log.propensities}
+
+    def _repr_html_(self) -> str:
+        kind = "log" if self.rewards is None else "table"
+        rows = [("arms", f"{len(self.arms)}: {', '.join(self.arms)}")]
+        rows += [("contexts", ", ".join(self.columns.contexts) or "none")]
+        rows += [("features", ", ".join(self.feature_names) or "none")]
+        rows += [("time", self.columns.time)] if self.columns.time else []
+        rows += [("missing context entries", f"{self.missing:,}")] if self.missing else []
+        return html_table(f"{self.name}: a {kind} of {self.rounds:,} rounds", rows, note=" ".join(self.notes))
 
     @property
     def missing(self) -> int:

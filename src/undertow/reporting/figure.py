@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as Sheet
-from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
+from undertow.drawing import ARMS, DPI, LEGEND, SMALL, WIDTH, panels, plain_axis
 from undertow.writing import replacing
 
 __all__ = [
@@ -28,9 +28,6 @@ __all__ = [
     "write_figure",
 ]
 
-WIDTH, DPI, SMALL = 7.4, 160, 8  # inches, dots per inch, points
-ARMS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
 _KNOWN = {  # colour and dashes
     "Oracle": ("#000000", "-"),
     "ARES": ("#0072B2", "-"),
@@ -61,20 +58,11 @@ class Figure(NamedTuple):
     svg: Path
 
 
-def panels(height: float, rows: int = 1, columns: int = 1, *, width: float = WIDTH, **more: Any) -> tuple[Sheet, Any]:
-    """Return a sheet, by default as wide as all others, and its axes."""
-    sheet = Sheet(figsize=(width, height), layout="constrained")
-    return sheet, sheet.subplots(rows, columns, **more)
-
-
 def write_figure(sheet: Sheet, name: str, title: str, caption: str, folder: Path) -> Figure:
     """Write a figure to `folder / "figures"`, as PNG and SVG."""
     place = folder / "figures"
     place.mkdir(parents=True, exist_ok=True)
     png, svg = place / f"{name}.png", place / f"{name}.svg"
-    for text in sheet.findobj(Text):
-        if "$" in text.get_text():  # part of a user's name, not mathematics
-            text.set_parse_math(False)
     save_sheet(sheet, png, dpi=DPI)
     save_sheet(sheet, svg, metadata={"Date": None})
     return Figure(name, title, caption, png, svg)
@@ -102,15 +90,6 @@ def line_style(label: str) -> dict[str, Any]:
     """Return the line style of a policy."""
     dashes = _KNOWN.get(label, ("", "-"))[1]
     return {"color": colour(label), "lw": 2 if label == "ARES" else 1.3, "ls": dashes, "label": label}
-
-
-def plain_axis(axis: Axes, title: str = "", y: str = "", x: str = "") -> None:
-    """Give an axis a title and labels, and remove what is not needed."""
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(labelsize=SMALL)
-    axis.set_title(title, loc="left", fontsize=SMALL + 1)
-    axis.set_xlabel(x, fontsize=SMALL)
-    axis.set_ylabel(y, fontsize=SMALL)
 
 
 def log_scale(axis: Axes) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "count",
     "decimals",
     "duration",
+    "interval_rows",
     "listed",
     "number",
     "plus_minus",
@@ -100,6 +101,15 @@ def cells(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, str]) -> lis
     factors = {measure: 100 if title.endswith("%") else 1 for measure, title in measures.items()}
     digits = {measure: decimals(rows, measure, factor) for measure, factor in factors.items()}
     return [[spelled(row, measure, digits[measure], factors[measure]) for measure in measures] for row in rows]
+
+
+def interval_rows(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return the policy of each row, and its measures with their intervals in brackets, for a small table."""
+    spells = cells(rows, measures)
+    return [
+        (row["policy"], *(f"{value} ({spread})" if spread else value for value, spread in spell))
+        for row, spell in zip(rows, spells, strict=True)
+    ]
 
 
 def decimals(rows: Sequence[Mapping[str, Any]], measure: str, factor: float = 1) -> int:

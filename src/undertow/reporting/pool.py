@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from undertow import _checks
+from undertow.showing import Progress
 
 __all__ = ["Progress", "as_they_finish", "run_tasks", "thread_count"]
 
-Progress = Callable[[int, int], None]  # called with the number of tasks that are done, and their total
 Result = TypeVar("Result")
 
 

@@ -1,4 +1,4 @@
-"""`python -m undertow.cli` is `undertow`."""
+"""`python -m undertow` is `undertow`."""
 
 from undertow.cli import main
 

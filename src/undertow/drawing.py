@@ -1,0 +1,137 @@
+"""What all figures share, and those of a policy and of a run; matplotlib, from the extra `plot`.
+
+Sheets belong to nobody: pyplot and its state are not used, so that a server may draw too. A notebook shows a sheet that
+a cell returns; elsewhere call `savefig`.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+
+with _checks.needing("plot", "plot"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+__all__ = ["ARMS", "DPI", "LEGEND", "SMALL", "WIDTH", "Sheet", "draw_arms", "draw_run", "panels", "plain_axis"]
+
+WIDTH, DPI, SMALL = 7.4, 160, 8  # inches, dots per inch, points
+ARMS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
+_GREY = "#777777"
+_BINS = 100  # of a line over rounds
+_MOST_LINES = 20  # runs that are drawn one by one
+
+
+class Sheet(Figure):
+    """A figure that a notebook shows."""
+
+    def savefig(self, *args: Any, **more: Any) -> None:
+        """Write the figure; a dollar sign is part of a user's name, not mathematics."""
+        for text in self.findobj(Text):
+            assert isinstance(text, Text)
+            if "$" in text.get_text():
+                text.set_parse_math(False)
+        super().savefig(*args, **more)
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=DPI * 0.6)
+        return buffer.getvalue()
+
+
+def panels(height: float, rows: int = 1, columns: int = 1, *, width: float = WIDTH, **more: Any) -> tuple[Sheet, Any]:
+    """Return a sheet, by default as wide as all others, and its axes."""
+    sheet = Sheet(figsize=(width, height), layout="constrained")
+    return sheet, sheet.subplots(rows, columns, **more)
+
+
+def plain_axis(axis: Axes, title: str = "", y: str = "", x: str = "") -> None:
+    """Give an axis a title and labels, and remove what is not needed."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=SMALL)
+    axis.set_title(title, loc="left", fontsize=SMALL + 1)
+    axis.set_xlabel(x, fontsize=SMALL)
+    axis.set_ylabel(y, fontsize=SMALL)
+
+
+def draw_run(
+    arms: npt.NDArray[np.int64], earned: FloatArray, errors: FloatArray | None, y: str, arm_count: int
+) -> Sheet:
+    """Draw what a run earned or lost so far, which arms it played and, where they are known, the errors of forecasts.
+
+    All have the shape (runs, n).
+    """
+    rows = 2 if errors is None else 3
+    sheet, axes = panels(1.2 + 1.5 * rows, rows, sharex=True, squeeze=False)
+    rounds = np.arange(1, earned.shape[1] + 1)
+    top, middle, *bottom = axes[:, 0]
+    plain_axis(top, y=y)
+    if 1 < len(earned) <= _MOST_LINES:
+        top.plot(rounds, earned.T, color=ARMS[0], lw=0.5, alpha=0.4)
+    top.plot(rounds, earned.mean(axis=0), color=ARMS[0], lw=1.6)
+    edges = np.unique(np.linspace(0, len(rounds), _BINS + 1).astype(int))
+    centres = (edges[:-1] + edges[1:] + 1) / 2
+    played = np.stack([(arms == arm).mean(axis=0) for arm in range(arm_count)])
+    shares = np.add.reduceat(played, edges[:-1], axis=1) / np.diff(edges)
+    plain_axis(middle, y="arms played, %")
+    shades = [ARMS[arm % len(ARMS)] for arm in range(arm_count)]
+    middle.stackplot(centres, 100 * shares, colors=shades, labels=[str(arm) for arm in range(arm_count)], lw=0)
+    middle.set_ylim(0, 100)
+    if errors is not None:
+        squares = np.add.reduceat((errors**2).mean(axis=0), edges[:-1]) / np.diff(edges)
+        plain_axis(bottom[0], y="error of forecasts, rms")
+        bottom[0].plot(centres, np.sqrt(squares), color=ARMS[0], lw=1.2)
+        bottom[0].set_ylim(bottom=0)
+    axes[-1, 0].set_xlabel("round", fontsize=SMALL)
+    axes[-1, 0].set_xlim(1, max(len(rounds), 2))
+    if arm_count <= len(ARMS):
+        sheet.legend(*middle.get_legend_handles_labels(), ncols=arm_count, title="arm", title_fontsize=SMALL, **LEGEND)
+    return sheet
+
+
+def draw_arms(
+    names: Sequence[str],
+    forecast: FloatArray,
+    width: FloatArray,
+    *,
+    title: str,
+    past: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FloatArray] | None = None,
+    scores: Sequence[tuple[str, float]] = (),
+) -> Sheet:
+    """Draw every arm's forecast with its width and, of a learner, past rewards and the scores of its models.
+
+    `past` are rounds, arms and rewards; `scores` are names of models with their lead over the best, in nats.
+    """
+    count = 1 + (past is not None) + (len(scores) > 1)
+    sheet, axes = panels(
+        max(2.2, 0.9 + 0.25 * len(names)), columns=count, squeeze=False, width=WIDTH * (0.4 + 0.2 * count)
+    )
+    first, *others = axes[0]
+    plain_axis(
+        first, title, x="forecast ± width" if np.isfinite(width).all() else "forecast ± width; hollow: not tried yet"
+    )
+    for place, (value, spread) in enumerate(zip(forecast, width, strict=True)):
+        shade, known = ARMS[place % len(ARMS)], bool(np.isfinite(spread))
+        look = {"fmt": "o", "ms": 5, "color": shade, "mfc": shade if known else "none"}
+        first.errorbar(value, place, xerr=spread if known else None, **look)
+    first.set_yticks(range(len(names)), names, fontsize=SMALL)
+    first.invert_yaxis()
+    if past is not None:
+        rounds, arms, rewards = past
+        axis = others.pop(0)
+        plain_axis(axis, "rewards of the last rounds", x="round")
+        axis.scatter(rounds, rewards, s=6, c=[ARMS[arm % len(ARMS)] for arm in arms], lw=0)
+    if others:
+        (axis,) = others
+        plain_axis(axis, "models, the leader on top", x="behind the leader, nats")
+        axis.barh(range(len(scores)), [score for _, score in scores], color=_GREY, height=0.6)
+        axis.set_yticks(range(len(scores)), [name for name, _ in scores], fontsize=SMALL)
+        axis.invert_yaxis()
+    return sheet
