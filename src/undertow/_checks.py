@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import math
 import operator
 from collections.abc import Iterable, Iterator
@@ -256,6 +257,19 @@ def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
     return np.random.Generator(
         np.random.PCG64(np.random.SeedSequence(sequence.entropy, spawn_key=path, pool_size=sequence.pool_size))
     )
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return a hint at the known word that is nearest to one that is not known; "" where none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("linUBC", ["linucb", "random"])
+    "; did you mean 'linucb'?"
+    """
+    by_letters = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(str(word)[:80].lower(), by_letters, n=1)
+    return f"; did you mean {by_letters[near[0]]!r:.80}?" if near else ""
 
 
 def _spell(shape: tuple[int | str, ...]) -> str:
