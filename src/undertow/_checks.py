@@ -215,7 +215,8 @@ def choice(name: str, value: Any, choices: tuple[C, ...]) -> C:
     for known in choices:
         if isinstance(value, type(known)) and value == known:
             return known
-    raise InvalidInputError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r:.80}")
+    near = did_you_mean(value, choices)
+    raise InvalidInputError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r:.80}{near}")
 
 
 def indices(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, below: int) -> npt.NDArray[np.int64]:
@@ -265,11 +266,11 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     Examples
     --------
     >>> did_you_mean("linUBC", ["linucb", "random"])
-    "; did you mean 'linucb'?"
+    " (did you mean 'linucb'?)"
     """
     by_letters = {name.lower(): name for name in known}
     near = difflib.get_close_matches(str(word)[:80].lower(), by_letters, n=1)
-    return f"; did you mean {by_letters[near[0]]!r:.80}?" if near else ""
+    return f" (did you mean {by_letters[near[0]]!r:.80}?)" if near else ""
 
 
 def _spell(shape: tuple[int | str, ...]) -> str:

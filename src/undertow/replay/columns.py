@@ -169,7 +169,7 @@ def _one(names: Sequence[str], part: str, name: str | None) -> str | None:
 def _no_column(names: Sequence[str], part: str, name: str) -> InvalidInputError:
     hint = _checks.did_you_mean(name, names)
     if any(name in other and "," in other for other in names):
-        hint = "; put a name that holds a comma into quotation marks, as in '\"price, net\", b'"
+        hint = " (put a name that holds a comma into quotation marks: '\"price, net\", b')"
     return InvalidInputError(f"{part}: there is no column {name!r:.80}{hint}; {_there(names)}")
 
 

@@ -164,8 +164,9 @@ def replay_log(
     counted = slice(None) if paid.all() else paid
     log, model = whole.part(counted), forecast_log(table, context_first=context_first)[counted]
     everyone = {label: [way.part(counted) for way in ways] for label, ways in (passes | fixed).items()}
-    gains = (_terms(log, model, ways)[:, 5] for ways in everyone.values())
-    block = block or max(map(block_length, [log.rewards, *gains]))
+    if block is None:
+        gains = (_terms(log, model, ways)[:, 5] for ways in everyone.values())  # one at a time: they are large
+        block = max(block_length(log.rewards), max(map(block_length, gains)))
     found = _estimates(log, list(everyone.values()), model, block=block, resamples=resamples, seed=seed)
     rows = [
         _row(label, "policy" if label in passes else "fixed arm", len(ways), each)
