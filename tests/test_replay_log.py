@@ -9,10 +9,12 @@ from river import bandit, stats
 
 from tables import Terminal, log_of, paper_table, table_of, write_csv
 from undertow import InvalidInputError, make
+from undertow.contenders import Contender
 from undertow.replay import Log, Table, parse_policies, replay_log, replay_table
 from undertow.replay.bootstrap import block_length, interval, resampled_means
+from undertow.replay.contenders import DEFAULTS, build
 from undertow.replay.forecaster import forecast_log
-from undertow.replay.logged import Pass, acceptance, estimate, lead_through
+from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through
 
 SKEWED = (0.7, 0.3)
 
@@ -26,7 +28,7 @@ def lead(table: Table, name: str, seed: int, **parameters: object) -> Pass:
     assert table.log is not None
     policy = make(name, arms=len(table.arms), rng=seed, **parameters)
     kept = np.random.default_rng(seed).random(table.rounds) < acceptance(table.log)
-    return lead_through(policy, table, kept, "accepted", False)
+    return lead_through(policy, table, kept, "accepted")
 
 
 def truth(table: Table, arms: np.ndarray) -> float:
@@ -156,20 +158,29 @@ def test_accepted_rounds_are_a_random_part_whatever_is_played() -> None:
         assert abs(((log.arms == arm) & kept).mean() - 0.1) < 5 * np.sqrt(0.1 * 0.9 / n)
 
 
-def test_a_policy_learns_from_what_it_should() -> None:
-    table = log_of(paper_table(200), SKEWED, 0)
-    assert table.log is not None
-    kept = np.zeros(200, dtype=bool)
-
-    def learned(learn_from: str) -> tuple[int, int]:
-        policy = make("ucb", arms=2, max_pending=1000)
-        way = lead_through(policy, table, kept, learn_from, False)  # type: ignore[arg-type]
-        assert table.log is not None
-        return policy.round - policy.pending, int((way.arms == table.log.arms).sum())
-
-    assert learned("accepted")[0] == 0
-    count, matches = learned("matched")
-    assert count == matches > 0
+@pytest.mark.parametrize("learn_from", ["accepted", "matched"])
+@pytest.mark.parametrize("contender", DEFAULTS, ids=lambda contender: contender.label)
+def test_a_policy_learns_from_what_it_should(contender: Contender, learn_from: Learning) -> None:
+    """The twin: call by call, `learn` only where the logged arm was chosen and the round is accepted or need not be."""
+    table = log_of(paper_table(150), SKEWED, 0)
+    log = table.log
+    assert log is not None
+    kept = np.random.default_rng(1).random(150) < acceptance(log)
+    policy = build(contender, table, seed=4, context_first=True)
+    player = policy.for_run(2)
+    sees, arms, learned = hasattr(player, "context_dim"), [], 0
+    for t in range(150):
+        if sees:
+            player.observe(table.contexts[t])
+        decision = player.decide()
+        arms.append(decision.arm)
+        if decision.arm == log.arms[t] and (kept[t] or learn_from == "matched"):
+            player.learn(decision, log.rewards[t])
+            learned += 1
+    way = lead_through(policy, table, kept, learn_from, 2)
+    assert way.arms.tolist() == arms
+    assert (way.accepted == (way.arms == log.arms) & kept).all()
+    assert learned == (way.arms == log.arms).sum() if learn_from == "matched" else way.accepted.sum()
 
 
 def test_the_forecast_looks_at_the_past_only() -> None:

@@ -119,7 +119,7 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
             "line 3, column 'arm': expected the name of an arm, got nothing",
         ),
         ("arm,reward,propensity\nx,1,0.5\nx,2,0.5\n", {}, "column 'arm': expected at least two arms, got"),
-        ("arm,reward,propensity\nx,1,0.5\ny,,0.5\n", {}, "line 3, column 'reward': expected a number"),
+        ("arm,reward,propensity\nx,,0.5\ny,,0.5\n", {}, "column 'reward': there is no reward at all"),
         ("reward_a,reward_b\n1,2\n", {"separator": "ab"}, "separator: expected one character"),
         ("a,b,arm\n1,2,x\n", {"rewards": ["a", "b"], "arm": "arm"}, "rewards: one column per arm, or arm"),
     ],
@@ -146,7 +146,7 @@ def test_mistakes_in_parquet_are_told_with_row_and_column(tmp_path: Path) -> Non
         read_table(file(tmp_path, "nonsense", "c.parquet"))
     with pytest.raises(InvalidInputError, match=r"d\.csv: there is no such file"):
         read_table(tmp_path / "d.csv")
-    with pytest.raises(InvalidInputError, match="this is a folder; name a file in it, CSV or Parquet"):
+    with pytest.raises(InvalidInputError, match="this is a folder; name a file in it, such as CSV or Parquet"):
         read_table(tmp_path)
 
 

@@ -1,3 +1,4 @@
+import math
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ from helpers import make_policy
 from undertow import InvalidInputError, Trajectory, paper_system, simulate
 from undertow._checks import child, seed_sequence
 from undertow.policies import ARES, UCB, Decision, LinTS, LinUCB, Random, registry
+from undertow.simulation import play_by_hand
 
 
 @pytest.mark.parametrize("name", registry())
@@ -127,6 +129,35 @@ def test_by_hand_equals_compiled() -> None:
     np.testing.assert_array_equal(slow.arms, fast.arms)
     np.testing.assert_array_equal(slow.forecasts, fast.forecasts)
     np.testing.assert_array_equal(slow.widths, fast.widths)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("name", [name for name, entry in registry().items() if not entry.claims.simulates_only])
+def test_rewards_that_never_come(name: str, first: bool) -> None:
+    """Bit for bit what happens by hand where `learn` is not called; the first reward comes after units have changed."""
+    whole = paper_system(2).sample(130, rng=1)
+    drawn = np.random.default_rng(2)
+    missing = (drawn.random(whole.rewards.shape) < 0.5) | (np.arange(130) < 40)[:, None]
+    contexts = np.where(drawn.random(whole.contexts.shape) < 0.1, math.nan, whole.contexts)
+    path = Trajectory(contexts, np.where(missing, math.nan, whole.rewards + 50.0))
+    takes, given = registry()[name].parameters, {"standardise": True, "explore": 0.2, "minimise": True, "rng": 3}
+    policy = make_policy(name, paper_system(2), **{key: value for key, value in given.items() if key in takes})
+    run = simulate(policy, path, record=["forecasts", "widths"], context_first=first)
+    player = policy.for_run(0, context_first=first)
+    contexts = path.contexts[:, : getattr(player, "context_dim", 0)]
+    decisions = list(play_by_hand(player, contexts, path.features, path.reward, context_first=first))
+    np.testing.assert_array_equal(run.arms, [decision.arm for decision in decisions])
+    np.testing.assert_array_equal(run.forecasts, [decision.forecast for decision in decisions])
+    np.testing.assert_array_equal(run.widths, [decision.width for decision in decisions])
+    learned = ~missing[np.arange(130), run.arms]
+    assert 0 < player.round - player.pending == learned.sum() < 90
+    np.testing.assert_array_equal(np.isnan(run.rewards), ~learned)
+
+
+def test_who_learns_every_reward_misses_none() -> None:
+    policy = make_policy("full-information-oracle", paper_system(1))
+    with pytest.raises(InvalidInputError, match=r"this policy learns every arm's reward .* some are missing"):
+        simulate(policy, Trajectory([[0.0]], [[1.0, math.nan]]))
 
 
 def test_refusals() -> None:

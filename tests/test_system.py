@@ -378,12 +378,14 @@ def test_trajectory_of_ones_own_arrays() -> None:
     np.testing.assert_array_equal(path.regret([0, 0, 0]), [1, 1, 2])
     np.testing.assert_array_equal(path.played([1, 0, 1]), [[NAN, 2], [3, NAN], [NAN, 0]])
     assert Trajectory(rewards=[[1.0]]).contexts.shape == (1, 0)
+    late = Trajectory(rewards=[[1.0, NAN]])
+    assert [late.reward(0, arm) for arm in (0, 1)] == [1.0, None]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"rewards": [[1.0, NAN]]}, "rewards: expected finite numbers, got nan at index (0, 1)"),
+        ({"rewards": [[1.0, INF]]}, "rewards: expected finite numbers, or NaN where an entry is missing, got inf"),
         ({"rewards": [1.0]}, "rewards: expected shape (n, k), got (1,)"),
         ({"rewards": np.empty((0, 2))}, "rewards: expected at least one round and one arm"),
         ({"rewards": [[1.0]], "contexts": [[1.0], [2.0]]}, "contexts: expected shape (1, m), got (2, 1)"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import math
 import operator
 from collections.abc import Iterable, Iterator
@@ -214,7 +215,8 @@ def choice(name: str, value: Any, choices: tuple[C, ...]) -> C:
     for known in choices:
         if isinstance(value, type(known)) and value == known:
             return known
-    raise InvalidInputError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r:.80}")
+    near = did_you_mean(value, choices)
+    raise InvalidInputError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r:.80}{near}")
 
 
 def indices(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, below: int) -> npt.NDArray[np.int64]:
@@ -256,6 +258,19 @@ def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
     return np.random.Generator(
         np.random.PCG64(np.random.SeedSequence(sequence.entropy, spawn_key=path, pool_size=sequence.pool_size))
     )
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return a hint at the known word that is nearest to one that is not known; "" where none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("linUBC", ["linucb", "random"])
+    " (did you mean 'linucb'?)"
+    """
+    by_letters = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(str(word)[:80].lower(), by_letters, n=1)
+    return f" (did you mean {by_letters[near[0]]!r:.80}?)" if near else ""
 
 
 def _spell(shape: tuple[int | str, ...]) -> str:

@@ -3,8 +3,13 @@
 Sizes belong to the problem, not to the contender: they are filled in here, and what a policy does not take is left out.
 """
 
+import hashlib
+import importlib.util
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from undertow.errors import InvalidInputError
@@ -12,7 +17,7 @@ from undertow.policies import Claims, LivePolicy, make, registry
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
-__all__ = ["Contender", "build"]
+__all__ = ["Contender", "build", "load_policies"]
 
 
 def build(
@@ -109,3 +114,48 @@ class Contender:
         """Make the policy for a path."""
         sizes = {"context_dim": path.context_dim, "feature_dim": path.features.shape[-1]}
         return self.build(system=system, arms=path.arm_count, **sizes, rng=seed)
+
+
+def load_policies(path: str | os.PathLike[str]) -> str:
+    """Run a Python file that registers policies, unless this process has, and return a hash of its content.
+
+    The file becomes a module under its own name, as if it had been imported.
+    """
+    file = Path(path).resolve()
+    where = f"module: {os.fspath(path)}"
+    if file.suffix != ".py" or not file.is_file():
+        raise InvalidInputError(f"{where}: expected a Python file that registers policies")
+    content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+    name, before = file.stem, registry()
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.origin != str(file):
+        raise InvalidInputError(f"{where}: there is another module called {name!r}; rename the file")
+    if name in sys.modules:
+        return content
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, Exception):
+            raise InvalidInputError(f"{where}: its code fails: {error!r:.200}{_line_of(error, file)}") from error
+        raise
+    if registry() == before:
+        raise InvalidInputError(
+            f"{where}: it registers no policy; decorate a class with undertow.live.register(name, citation=…)"
+        )
+    return content
+
+
+def _line_of(error: BaseException, file: Path) -> str:
+    """Return the last line of a file that an error went through."""
+    lines, step = [], error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == str(file):
+            lines.append(step.tb_lineno)
+        step = step.tb_next
+    return f", at line {lines[-1]}" if lines else ""

@@ -36,7 +36,7 @@ class Run(Framed):
     arms
         The chosen arms, (n,).
     rewards
-        The rewards they paid, (n,).
+        The rewards they paid, (n,); NaN where none came.
     regret
         Cumulative regret, (n,); None where the trajectory has no means.
     forecasts, widths, windows
@@ -106,7 +106,8 @@ def simulate(
         Any policy. Ours run compiled; one that was written in plain Python runs through its methods, on a deep copy.
         Run i has its own stream of the policy's seed, and run 0 does what the policy would do by hand.
     trajectory
-        Contexts, rewards and, for policies that take them, features.
+        Contexts, rewards and, for policies that take them, features. A reward that is NaN never comes: nothing is
+        learned in a round whose arm has none.
     record
         What to keep in addition to arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
     context_first
@@ -213,7 +214,7 @@ def _record_by_hand(
         player = for_run(number) if for_run else copy.deepcopy(policy)
     contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
     features = path.features[:, : getattr(policy, "feature_dim", 0)]
-    decisions = play_by_hand(player, contexts, features, path.rewards.item, context_first=context_first)
+    decisions = play_by_hand(player, contexts, features, path.reward, context_first=context_first)
     for t, decision in enumerate(decisions):
         arms[t] = decision.arm
         played(1)
@@ -249,6 +250,9 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
         raise InvalidInputError(
             "policy: expected one that was not used yet; make a new one, or load it before its first round"
         )
+    sees_all = isinstance(policy, LivePolicy) and policy.claims.simulates_only
+    if sees_all and np.isnan(trajectory.rewards).any():
+        raise InvalidInputError("trajectory: this policy learns every arm's reward in each round, and some are missing")
     for name, has in (
         ("arm_count", trajectory.arm_count),
         ("context_dim", trajectory.context_dim),

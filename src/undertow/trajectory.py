@@ -1,6 +1,7 @@
 """Trajectories: the contexts and the rewards of every arm along sampled or recorded paths."""
 
 import functools
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ class Trajectory(Framed):
     contexts
         One row per round, (n, m) or (runs, n, m); NaN where an entry is missing; None where there are no contexts.
     rewards
-        The noisy reward of every arm, (n, k) or (runs, n, k).
+        The noisy reward of every arm, (n, k) or (runs, n, k); NaN where a reward does not come.
     means
         The rewards without their noise, like `rewards`; None where they are not known, as in recorded data.
     features
@@ -63,7 +64,8 @@ class Trajectory(Framed):
         states: npt.ArrayLike | None = None,
     ) -> None:
         several = _checks.numbers("rewards", rewards).ndim == 3
-        checked = _checks.measured("rewards", rewards, ("runs", "n", "k") if several else ("n", "k"))
+        shape = ("runs", "n", "k") if several else ("n", "k")
+        checked = _checks.measured("rewards", rewards, shape, missing=True)
         lead = checked.shape[:-1]
         if 0 in checked.shape:
             raise InvalidInputError(f"rewards: expected at least one round and one arm, got shape {checked.shape}")
@@ -138,6 +140,11 @@ class Trajectory(Framed):
             raise InvalidInputError(f"run: expected a number from 0 to {self.runs - 1}, got {number}")
         parts = (self.contexts, self.rewards, self.means, self.features, self.states)
         return Trajectory.trusted(*(None if part is None else part[number] for part in parts))
+
+    def reward(self, t: int, arm: int) -> float | None:
+        """Return what an arm pays in round t of a single path; None where nothing comes."""
+        value = float(self.rewards[t, arm])
+        return None if math.isnan(value) else value
 
     def played(self, arms: npt.ArrayLike) -> FloatArray:
         """Return the rewards that a learner playing `arms` saw: NaN for every arm that it did not play."""

@@ -1,5 +1,6 @@
 """What the commands share: the application, options, progress, and error messages."""
 
+import csv
 import json
 import math
 import os
@@ -24,11 +25,13 @@ __all__ = [
     "CORES",
     "AsJson",
     "Cluster",
+    "Module",
     "Out",
     "Threads",
     "Workers",
     "app",
     "console",
+    "load_module",
     "main",
     "numbers",
     "watching",
@@ -49,6 +52,9 @@ Workers = Annotated[
 Cluster = Annotated[
     str | None,
     typer.Option(help="'local': on processes of this machine; or the address of a dask scheduler (tls://…, tcp://…)."),
+]
+Module = Annotated[
+    Path | None, typer.Option(help="A Python file of your own that registers policies; its code is run.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines instead of text.")]
 CORES = os.cpu_count() or 1
@@ -141,6 +147,13 @@ class _Clock:
         return f"({fresh / (time.monotonic() - self.start):.1f} per second)" if fresh else ""
 
 
+def load_module(module: Path | None) -> str:
+    """Run a user's module, if there is one, and return a hash of it."""
+    from undertow.contenders import load_policies
+
+    return load_policies(module) if module else ""
+
+
 def console() -> Console:
     """Return a console as wide as the terminal, and wide enough if there is none."""
     return Console(width=None if sys.stdout.isatty() else 160)
@@ -160,5 +173,6 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """Return the comma-separated words of an option."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+    """Return the comma-separated words of an option; one in quotation marks may hold commas."""
+    parted = next(csv.reader([text], skipinitialspace=True), [])
+    return [word.strip() for word in parted if word.strip()]

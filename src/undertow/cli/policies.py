@@ -1,36 +1,83 @@
-"""`undertow policies`: every registered policy."""
+"""`undertow policies`: every registered policy, or one of them with its parameters explained."""
 
 import json
-from typing import Any
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any
 
-from undertow.cli.common import AsJson, app, console
+import typer
+
+from undertow import _checks
+from undertow.cli.common import AsJson, Module, app, console, load_module
+from undertow.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from undertow.policies import Entry
 
 
 @app.command()
-def policies(as_json: AsJson = False) -> None:
-    """List all policies with their parameters, claims and citations."""
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(help="A policy, to have its parameters explained.", show_default="all, in short")
+    ] = None,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all policies with their parameters, claims and citations, or explain one of them."""
     from undertow.policies import registry
 
+    load_module(module)
     entries = registry()
-    if as_json:
-        for name, entry in entries.items():
-            parameters = {key: None if value is ... else _plain(value) for key, value in entry.parameters.items()}
-            row = {"name": name, "parameters": parameters, "claims": entry.claims._asdict(), "citation": entry.citation}
-            print(json.dumps(row))
-        return
+    if name is not None and name not in entries:
+        near = _checks.did_you_mean(name, entries)
+        raise InvalidInputError(f"name: no policy is called {name!r:.60}{near}; known are {', '.join(sorted(entries))}")
+    for key, entry in entries.items():
+        if name in (None, key):
+            if as_json:
+                print(json.dumps(_row(entry, explained=name is not None)))
+            elif name is None:
+                _show(entry)
+            else:
+                _explain(entry)
+
+
+def _row(entry: "Entry", *, explained: bool) -> dict[str, Any]:
+    from undertow.live.registry import explain
+
+    parameters = {key: None if value is ... else _plain(value) for key, value in entry.parameters.items()}
+    row = {"name": entry.name, "parameters": parameters, "claims": entry.claims._asdict(), "citation": entry.citation}
+    return row | ({"explained": explain(entry.name)} if explained else {})
+
+
+def _show(entry: "Entry") -> None:
     screen = console()
-    for name, entry in entries.items():
-        summary = (entry.policy.__doc__ or "").strip().splitlines()[0]
-        claims = [key.replace("_", " ") for key, value in entry.claims._asdict().items() if value]
-        shown = [
-            key if default is ... else f"{key}={_plain(default)!r}"
-            for key, default in entry.parameters.items()
-            if key not in ("arms", "max_pending", "rng", "context_dim", "context_first")
-        ]
-        screen.print(f"[bold]{name}[/]  {summary}", highlight=False)
-        screen.print(f"    parameters: {', '.join(shown) or 'none'}", highlight=False, markup=False)
-        screen.print(f"    claims: {', '.join(claims) or 'nothing'}", highlight=False)
-        screen.print(f"    {entry.citation}\n", highlight=False, style="dim")
+    shown = [
+        key if default is ... else f"{key}={_plain(default)!r}"
+        for key, default in entry.parameters.items()
+        if key not in ("arms", "max_pending", "rng", "context_dim", "context_first")
+    ]
+    screen.print(f"[bold]{entry.name}[/]  {_summary(entry)}", highlight=False)
+    screen.print(f"    parameters: {', '.join(shown) or 'none'}", highlight=False, markup=False)
+    screen.print(f"    claims: {_claims(entry)}", highlight=False)
+    screen.print(f"    {entry.citation}\n", highlight=False, style="dim")
+
+
+def _explain(entry: "Entry") -> None:
+    from undertow.live.registry import explain
+
+    print(f"{entry.name}: {_summary(entry)}\n")
+    for key, text in explain(entry.name).items():
+        default = entry.parameters[key]
+        print(f"  {key}{' (needed)' if default is ... else f' = {_plain(default)!r}'}")
+        print(textwrap.fill(text, width=100, initial_indent="      ", subsequent_indent="      "))
+    print(f"\nclaims: {_claims(entry)}\nfrom: {entry.citation}")
+
+
+def _summary(entry: "Entry") -> str:
+    return (entry.policy.__doc__ or "").strip().splitlines()[0]
+
+
+def _claims(entry: "Entry") -> str:
+    return ", ".join(key.replace("_", " ") for key, value in entry.claims._asdict().items() if value) or "nothing"
 
 
 def _plain(value: Any) -> Any:

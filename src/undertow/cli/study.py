@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,20 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from undertow.cli.common import CORES, AsJson, Cluster, Out, Workers, app, console, numbers, watching, words
+from undertow.cli.common import (
+    CORES,
+    AsJson,
+    Cluster,
+    Module,
+    Out,
+    Workers,
+    app,
+    console,
+    load_module,
+    numbers,
+    watching,
+    words,
+)
 
 if TYPE_CHECKING:
     from undertow.study.plan import Plan
@@ -54,22 +68,24 @@ def compare(
     threads: Workers = CORES,
     out: Out = Path("out"),
     cluster: Cluster = None,
+    module: Module = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the comparison that a plan describes: systems, policies, grids of parameters."""
     from undertow.study.plan import read_plan
 
-    _run(read_plan(file), out, threads, cluster, as_json)
+    code = load_module(module)
+    _run(replace(read_plan(file), code=code), out, threads, cluster, as_json, module)
 
 
-def _run(plan: "Plan", out: Path, threads: int, cluster: str | None, as_json: bool) -> None:
+def _run(plan: "Plan", out: Path, threads: int, cluster: str | None, as_json: bool, module: Path | None = None) -> None:
     from undertow.reporting.folders import plain
     from undertow.study.run import run_study
 
     start = time.monotonic()
     interrupted = "completed chunks are kept; run the same command again to resume"
     with watching(as_json, "chunks", interrupted) as (progress, say):
-        outcome = run_study(plan, out, threads=threads, cluster=cluster, progress=progress, say=say)
+        outcome = run_study(plan, out, threads=threads, cluster=cluster, module=module, progress=progress, say=say)
     seconds = time.monotonic() - start
     if as_json:
         rows = {"headline": outcome.headline.to_dicts(), "comparisons": outcome.comparisons.to_dicts()}

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from undertow.cli.common import CORES, AsJson, Threads, app, console, watching, words
+from undertow.cli.common import CORES, AsJson, Module, Threads, app, console, load_module, watching, words
 from undertow.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def _option(help_text: str, panel: str = _COLUMNS, default: str | bool = True, *
 
 
 def _columns(what: str, default: str) -> Any:
-    return _option(f"{what}, separated by commas; * is a wildcard.", default=default)
+    separated = "separated by commas (a name that holds one in quotation marks); * is a wildcard"
+    return _option(f"{what}, {separated}.", default=default)
 
 
 def _out(place: str) -> Any:
@@ -46,7 +47,11 @@ Block = Annotated[int | None, _option(_BLOCK, _PLAY, "chosen from the data", min
 
 def _read(
     file: Annotated[
-        Path, typer.Argument(help="A table, CSV with a header or Parquet: one row per round, in order of time.")
+        Path,
+        typer.Argument(
+            help="A table, one row per round, in order of time: CSV or TSV with a header (.gz, too), Parquet, Excel, "
+            "JSON lines."
+        ),
     ],
     rewards: Annotated[str, _columns("Reward columns, one per arm", "reward_*")] = "",
     contexts: Annotated[str, _columns("Context columns; empty cells are missing values", "context_*")] = "",
@@ -60,12 +65,13 @@ def _read(
     minimise: Annotated[
         bool, typer.Option("--minimise", help="Rewards are costs, to be minimised.", rich_help_panel=_COLUMNS)
     ] = False,
-    separator: Annotated[str, _option("Column separator of a CSV file.")] = ",",
+    separator: Annotated[str | None, _option("Column separator of a text file.", default=", or tab for .tsv")] = None,
     arm: Annotated[str | None, _option("Column of the arm that was played.", _LOG, "arm")] = None,
     reward: Annotated[str | None, _option("Column of its reward.", _LOG, "reward")] = None,
     propensity: Annotated[
         str | None, _option("Column of the probability of choosing it, or the word uniform.", _LOG, "propensity")
     ] = None,
+    every_arm: bool = False,
 ) -> "Table":
     """Read the table that the options describe."""
     from undertow.replay import read_table
@@ -73,8 +79,8 @@ def _read(
     lists = {"rewards": rewards, "contexts": contexts, "features": features, "phases": phases}
     columns: dict[str, Any] = {name: words(text) for name, text in lists.items()}
     columns |= {"time": time, "arm": arm, "reward": reward, "propensity": propensity}
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
-    return read_table(file, **columns, minimise=minimise, separator=separator)
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    return read_table(file, **columns, minimise=minimise, separator=separator, every_arm=every_arm)
 
 
 def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -82,7 +88,11 @@ def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
 
     The table is read when the command asks for it, so that mistakes in its own options come first.
     """
-    options = {name: option for name, option in inspect.signature(_read).parameters.items() if name not in without}
+    options = {
+        name: option
+        for name, option in inspect.signature(_read).parameters.items()
+        if name not in (*without, "every_arm")
+    }
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -125,6 +135,7 @@ def replay(
     ] = None,
     block: Block = None,
     seed: Seed = 0,
+    module: Module = None,
     threads: Threads = CORES,
     out: Annotated[Path, _out("replay")] = Path("out"),
     as_json: AsJson = False,
@@ -140,6 +151,7 @@ def replay(
 
     if policies and plan:
         raise InvalidInputError("plan: give policies or a plan, not both")
+    load_module(module)
     chosen = contenders_of(read_toml(plan)) if plan else parse_policies(policies)
     table = read()
     if table.log is None and learn_from is not None:
@@ -180,7 +192,7 @@ def replay(
 @_on_a_table("arm", "reward", "propensity")
 def diagnose(
     file: Path,
-    read: Callable[[], "Table"],
+    read: Callable[..., "Table"],
     context_first: ContextFirst = False,
     block: Block = None,
     seed: Seed = 0,
@@ -193,7 +205,7 @@ def diagnose(
     from undertow.replay.output import write_diagnosis
     from undertow.reporting.folders import plain, require_writable
 
-    table = read()
+    table = read(every_arm=True)
     require_writable(out)
     with watching(False, "rules") as (progress, say):
         for line in [] if as_json else [f"{table.rounds} rounds", *table.columns.describe()]:

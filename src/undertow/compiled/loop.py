@@ -143,8 +143,9 @@ def _play(
 
     Round t reads from `data` the `width` numbers from t · width on: context, features, every arm's reward, draws. It
     writes the chosen arm to column 0 of row t of `out` and the forecast, width and window of every arm behind it (with
-    `kept` = 0, these always in row 0). A reward is learned with `memory`, `age` rounds after its decision. There is no
-    branch on these settings: the compiler would make a second copy of the loop for it, with other roundings.
+    `kept` = 0, these always in row 0). A reward is learned with `memory`, `age` rounds after its decision; one that is
+    NaN never comes. There is no branch on these settings: the compiler would make a second copy of the loop for it,
+    with other roundings.
 
     Returns how many steps were taken: fewer than asked for where `decide` answers −1, which is how a policy asks to be
     attended to before it decides.
@@ -173,7 +174,10 @@ def _play(
                 out[row, 1 + k + a] = common.width[a]
                 out[row, 1 + 2 * k + a] = common.window[a]
         elif call == LEARN:
-            learn(own, memory, int(out[t, 0]), view(data, at + m + q, (k,)), age)
+            arm = int(out[t, 0])
+            rewards = view(data, at + m + q, (k,))
+            if not np.isnan(rewards[arm]):
+                learn(own, memory, arm, rewards, age)
         else:
             observe(own, view(data, at, (m,)))
     return last

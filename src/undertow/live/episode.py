@@ -47,7 +47,7 @@ def play_episode(
         while step < 3 * length:
             begun = step
             pause = 3 * (columns.pause - start) + (DECIDE - shift) % 3  # the units change before that decision
-            stop = 3 * length if start or step or columns.units is None else first
+            stop = _first_reward(raw[:, m + q :], step, first) if columns.awaits_reward else 3 * length
             last = int(min(pause, stop))
             step = player.play(flat, data.shape[1], step, last, shift, out, kept)
             timeline.recorded(data, out[:, 0], begun, step)
@@ -56,14 +56,22 @@ def play_episode(
                 rescale()
                 data[step // 3 :, : raw.shape[1]] = _inward(columns.units, raw[step // 3 :], m + q)
             elif step == stop < 3 * length:
-                columns.begin(reward=raw[:1, m + q + int(out[0, 0]), None])
-                data[:, : raw.shape[1]] = _inward(columns.units, raw, m + q)
+                t = step // 3
+                columns.begin(reward=raw[t : t + 1, m + q + int(out[t, 0]), None])
+                data[t:, : raw.shape[1]] = _inward(columns.units, raw[t:], m + q)
             elif step < 3 * length:
                 timeline.attend()
         arms[block] = out[:, 0]
         if kept:
             records[block] = out[:, 1:].reshape(length, records.shape[1], -1)
         played(length)
+
+
+def _first_reward(rewards: FloatArray, step: int, first: int) -> int:
+    """Return the next step in which a reward may be learned; which arm is played then, and so whether, is open."""
+    length, t = len(rewards), (step - first) // 3 + 1
+    paying = ~np.isnan(rewards[t:]).all(axis=1)
+    return 3 * (t + int(paying.argmax())) + first if paying.any() else 3 * length
 
 
 def _calls(call: int, step: int, shift: int) -> int:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
 from undertow.live.policy import LivePolicy
 from undertow.showing import html_table
 
-__all__ = ["Entry", "Registry", "make", "register", "registry"]
+__all__ = ["Entry", "Registry", "explain", "make", "register", "registry"]
 
 P = TypeVar("P", bound=type[LivePolicy])
 _ENTRIES: "dict[str, Entry]" = {}
@@ -69,14 +70,35 @@ def make(name: str, *args: Any, **parameters: Any) -> LivePolicy:
     ARES(arms=2, context_dim=1, max_window=5)
     """
     if not isinstance(name, str) or name not in _ENTRIES:
-        raise InvalidInputError(f"name: no policy is called {name!r:.60}; known are {', '.join(sorted(_ENTRIES))}")
+        near = _checks.did_you_mean(name, _ENTRIES)
+        raise InvalidInputError(
+            f"name: no policy is called {name!r:.60}{near}; known are {', '.join(sorted(_ENTRIES))}"
+        )
     entry = _ENTRIES[name]
     if unknown := sorted(parameters.keys() - entry.parameters.keys()):
-        raise InvalidInputError(f"{unknown[0]}: {name} has no such parameter; it takes {', '.join(entry.parameters)}")
+        near, takes = _checks.did_you_mean(unknown[0], entry.parameters), ", ".join(entry.parameters)
+        raise InvalidInputError(f"{unknown[0]}: {name} has no such parameter{near}; it takes {takes}")
     needed = [parameter for parameter, default in entry.parameters.items() if default is ...][len(args) :]
     if absent := [parameter for parameter in needed if parameter not in parameters]:
         raise InvalidInputError(f"{absent[0]}: {name} needs this parameter, and got none")
     return entry.policy(*args, **parameters)
+
+
+def explain(name: str) -> dict[str, str]:
+    """Return what each parameter of a policy means, in one paragraph.
+
+    Examples
+    --------
+    >>> explain("ucb")["explore"]
+    'ε in [0, 1]: with this probability the arm is drawn from all open arms instead.'
+    """
+    entry = _ENTRIES[name]
+    described = {
+        parameter: " ".join(text.split())
+        for names, text in _PARAMETER.findall(_section(inspect.cleandoc(entry.policy.__doc__ or "")))
+        for parameter in names.split(", ")
+    }
+    return {parameter: described.get(parameter, "") for parameter in entry.parameters}
 
 
 def _documented(policy: type) -> str:

@@ -102,6 +102,11 @@ class StandardisedColumns(Columns):
         self.moments = Moments(context_dim + feature_dim + 1)
         self.first = {"context": 0, "features": context_dim, "reward": context_dim + feature_dim}
 
+    @property
+    def awaits_reward(self) -> bool:
+        """Whether no reward has come yet: they are counted from the first one."""
+        return bool(self.moments.unseen[-1])
+
     def begin(self, **columns: FloatArray | float) -> None:
         """Have columns that were not seen before begin with these values."""
         if self.moments.unseen.any():

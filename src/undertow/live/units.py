@@ -63,6 +63,11 @@ class Columns:
         self.units = Units.as_given(context_dim, feature_dim, minimise=True) if minimise else None  # None: as given
         self.pause = math.inf  # the round before whose decision the units change
 
+    @property
+    def awaits_reward(self) -> bool:
+        """Whether the units will change with the first reward."""
+        return False
+
     def checked_features(self, features: npt.ArrayLike | None, *, can_take: bool) -> FloatArray | None:
         """Return the round's features, checked."""
         q = self.feature_dim

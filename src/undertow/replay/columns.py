@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from undertow import _checks
 from undertow.errors import InvalidInputError
 
 __all__ = ["PHASES", "UNIFORM", "Columns", "find_columns", "separator_hint"]
@@ -78,11 +79,12 @@ def find_columns(
     arm: str | None = None,
     reward: str | None = None,
     propensity: str | None = None,
+    every_arm: bool = False,
 ) -> Columns:
     """Find the columns of a table among their names.
 
     By default, names decide: reward_*, context_* and feature_*; arm, reward and propensity; time, timestamp, datetime
-    or date. Given names may be patterns such as "station_*".
+    or date. Given names may be patterns such as "station_*". With `every_arm`, a log is refused.
 
     Examples
     --------
@@ -91,7 +93,8 @@ def find_columns(
     """
     for phase in phases:
         if phase not in PHASES:
-            raise InvalidInputError(f"phases: expected some of {', '.join(PHASES)}, got {phase!r}")
+            near = _checks.did_you_mean(phase, PHASES)
+            raise InvalidInputError(f"phases: expected some of {', '.join(PHASES)}, got {phase!r}{near}")
     if rewards and (arm or reward or propensity):
         raise InvalidInputError("rewards: one column per arm, or arm, reward and propensity of a log; got both")
     given = {"contexts": contexts, "features": features, "rewards": rewards}
@@ -103,11 +106,18 @@ def find_columns(
     logged = bool(arm or reward or propensity)
     if not rewards and not logged:
         logged = {"arm", "reward"} <= set(names) - taken
-        if logged and len(chosen["rewards"]) > 1:
+        if logged and every_arm and len(chosen["rewards"]) > 1:
+            logged = False
+        elif logged and len(chosen["rewards"]) > 1:
             raise InvalidInputError(
                 "rewards: there are columns reward_…, one per arm, and columns of a log, arm and reward; say which to "
                 "take: rewards 'reward_*', or arm 'arm' for the log"
             )
+    if logged and every_arm:
+        raise InvalidInputError(
+            "rewards: this is a log, with the reward of one arm per row, and every arm's is needed here; 'undertow "
+            "replay' estimates from a log what policies and fixed arms would have earned"
+        )
     if logged:
         chosen["rewards"] = []
     time = _one(names, "time", time) or next((name for name in _TIMES if name in names and name not in taken), None)
@@ -145,15 +155,22 @@ def _matching(names: Sequence[str], part: str, patterns: Sequence[str]) -> list[
     for pattern in patterns:
         matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
         if not matches:
-            raise InvalidInputError(f"{part}: there is no column {pattern!r}; {_there(names)}")
+            raise _no_column(names, part, pattern)
         found += [name for name in matches if name not in found]
     return found
 
 
 def _one(names: Sequence[str], part: str, name: str | None) -> str | None:
     if name is not None and name not in names:
-        raise InvalidInputError(f"{part}: there is no column {name!r}; {_there(names)}")
+        raise _no_column(names, part, name)
     return name
+
+
+def _no_column(names: Sequence[str], part: str, name: str) -> InvalidInputError:
+    hint = _checks.did_you_mean(name, names)
+    if any(name in other and "," in other for other in names):
+        hint = " (put a name that holds a comma into quotation marks: '\"price, net\", b')"
+    return InvalidInputError(f"{part}: there is no column {name!r:.80}{hint}; {_there(names)}")
 
 
 def _there(names: Sequence[str]) -> str:

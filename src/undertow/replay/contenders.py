@@ -51,8 +51,10 @@ def _parse(word: str) -> Contender:
                 return contender
     if name not in registry():
         labels = ", ".join(contender.label for contender in DEFAULTS)
+        near = _checks.did_you_mean(name, registry())
         raise InvalidInputError(
-            f"policies: no policy is called {name!r}; there are {labels}, and by name {', '.join(sorted(registry()))}"
+            f"policies: no policy is called {name!r}{near}; there are {labels}, and by name "
+            f"{', '.join(sorted(registry()))}"
         )
     if bracket and not rest.endswith(")"):
         raise InvalidInputError(f"policies: {word!r} does not end with a bracket; expected as in linucb(window=5)")

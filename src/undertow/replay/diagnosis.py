@@ -133,7 +133,7 @@ def diagnose(
     X = table.rewards
     if X is None:
         raise InvalidInputError(
-            "table: a log has one reward per round, and this needs every arm's; replay estimates from a log what "
+            "table: a log has one reward per round, and this needs every arm's; replay_log estimates from a log what "
             "policies and fixed arms would have earned"
         )
     if len(X) < LEAST_ROUNDS:

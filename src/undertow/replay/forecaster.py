@@ -19,7 +19,8 @@ def forecast_log(table: Table, *, context_first: bool = False) -> FloatArray:
 
     One ridge regression for each arm on the features and the last context, with three rates of forgetting; in each
     round the rate with the smallest squared error so far forecasts. Nothing of a round's own reward or later ones is
-    used, so the doubly robust estimate stays unbiased, however poor the forecast.
+    used, so the doubly robust estimate stays unbiased, however poor the forecast. Rounds without a reward are forecast,
+    and teach nothing.
     """
     log = table.log
     assert log is not None
@@ -42,15 +43,18 @@ def _forecast(
         for a in range(k):
             for i in range(p):
                 V[r, a, i, i] = _RIDGE
-    errors, level = np.zeros(d), 0.0
+    errors, level, count = np.zeros(d), 0.0, 0.0
     for t in range(n):
         x, arm, reward = inputs[t], arms[t], rewards[t]
         best = errors.argmin()
         for a in range(k):
             forecasts[t, a] = level + (G[best, a] * x).sum()
+        if np.isnan(reward):
+            continue
+        count += 1.0
         for r in range(d):
             errors[r] = _MEMORY * errors[r] + (reward - level - (G[r, arm] * x).sum()) ** 2
-        level += (reward - level) / (t + 1)  # arms that were hardly played are expected to be like all
+        level += (reward - level) / count  # arms that were hardly played are expected to be like all
         for r in range(d):
             keep, own = discounts[r], V[r, arm]
             for i in range(p):

@@ -15,6 +15,8 @@ With w = 1[policy's arm = logged arm] / p, r the logged reward and r̂ a forecas
 All four estimate the same: the mean reward of the arms that the policy chose along the log. IPS and the doubly robust
 estimate are unbiased whatever the state does, if no arm moves it and the propensities are true: given everything but
 the logged arm of a round, E[w r] is the reward of the policy's arm. Dudík et al. 2012 treat policies that learn.
+
+A round whose reward is missing passes like any other, with nothing to learn; n counts the rounds that have one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +31,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
-from undertow.policies import LivePolicy
+from undertow.policies import Policy
 from undertow.replay.bootstrap import RESAMPLES, Measured, block_length, check_block, measured, resampled_means
 from undertow.replay.contenders import build, play_all, remarks, who_plays
 from undertow.replay.forecaster import forecast_log
@@ -38,7 +40,8 @@ from undertow.replay.table import Log, Table
 from undertow.reporting.numbers import count, interval_rows, with_interval
 from undertow.reporting.pool import Progress
 from undertow.showing import Framed, html_table
-from undertow.simulation import play_by_hand
+from undertow.simulation import simulate
+from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from undertow.drawing import Sheet
@@ -63,6 +66,10 @@ class Pass(NamedTuple):
 
     arms: npt.NDArray[np.int64]
     accepted: npt.NDArray[np.bool_]
+
+    def part(self, rows: slice | npt.NDArray[np.bool_]) -> "Pass":
+        """Return some of the rounds."""
+        return Pass(self.arms[rows], self.accepted[rows])
 
 
 class Estimate(NamedTuple):
@@ -154,28 +161,32 @@ def replay_log(
     """
     if table.log is None:
         raise InvalidInputError("table: this one knows every arm's reward; use replay_table")
-    if table.rounds < LEAST_ROUNDS:
-        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {table.rounds}")
-    check_block(block, table.rounds)
+    paid, whole = table.log.paid, table.log
+    if (count := int(paid.sum())) < LEAST_ROUNDS:
+        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows with a reward, got {count}")
+    check_block(block, count)
     seed = _checks.integer("seed", seed, least=0)
     learn_from = _checks.choice("learn_from", learn_from, ("accepted", "matched"))
     playing, notes = who_plays(table, policies)
-    log, keep = table.log, acceptance(table.log)
+    keep = acceptance(whole)
     certain = bool((keep == 1).all())  # equal propensities: every match is accepted
 
     def kept(run: int) -> npt.NDArray[np.bool_]:
         return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2, run))).random(table.rounds) < keep
 
     def lead(contender: Contender, run: int) -> Pass:
-        policy = build(contender, table, seed=seed, context_first=context_first).for_run(run)
-        return lead_through(policy, table, kept(run), learn_from, context_first)
+        policy = build(contender, table, seed=seed, context_first=context_first)
+        return lead_through(policy, table, kept(run), learn_from, run)
 
     passes = play_all(playing, lead, runs=runs, random=not certain, threads=threads, progress=progress)
     chosen = {f"always {name}": np.full(table.rounds, arm) for arm, name in enumerate(table.arms)}
-    fixed = {label: [Pass(arms, (arms == log.arms) & kept(0))] for label, arms in chosen.items()}
-    everyone, model = passes | fixed, forecast_log(table, context_first=context_first)
-    gains = (_terms(log, model, ways)[:, 5] for ways in everyone.values())
-    block = block or max(map(block_length, [log.rewards, *gains]))
+    fixed = {label: [Pass(arms, (arms == whole.arms) & kept(0))] for label, arms in chosen.items()}
+    counted = slice(None) if paid.all() else paid
+    log, model = whole.part(counted), forecast_log(table, context_first=context_first)[counted]
+    everyone = {label: [way.part(counted) for way in ways] for label, ways in (passes | fixed).items()}
+    if block is None:
+        gains = (_terms(log, model, ways)[:, 5] for ways in everyone.values())  # one at a time: they are large
+        block = max(block_length(log.rewards), max(map(block_length, gains)))
     found = _estimates(log, list(everyone.values()), model, block=block, resamples=resamples, seed=seed)
     rows = [
         _row(label, "policy" if label in passes else "fixed arm", len(ways), each)
@@ -189,8 +200,8 @@ def replay_log(
     notes += [*table.notes, *remarks(playing, table)]
     if not certain:
         notes.append(
-            f"propensities differ, the smallest is {log.propensities.min():.3g}: the rejection estimate keeps a "
-            f"matching round with probability {log.propensities.min():.3g} / propensity"
+            f"propensities differ, the smallest is {whole.propensities.min():.3g}: the rejection estimate keeps a "
+            f"matching round with probability {whole.propensities.min():.3g} / propensity"
             + (", and policies learn from these rounds alone" if learn_from == "accepted" else "")
         )
     choices = {label: np.stack([way.arms for way in ways]) for label, ways in passes.items()}
@@ -202,20 +213,18 @@ def acceptance(log: Log) -> FloatArray:
     return np.asarray(log.propensities.min() / log.propensities)
 
 
-def lead_through(
-    policy: LivePolicy, table: Table, kept: npt.NDArray[np.bool_], learn_from: Learning, context_first: bool
-) -> Pass:
-    """Take a policy through a log; `kept` marks the rounds that are accepted if the policy's arm is the logged one."""
+def lead_through(policy: Policy, table: Table, kept: npt.NDArray[np.bool_], learn_from: Learning, run: int = 0) -> Pass:
+    """Take a policy through a log; `kept` marks the rounds that are accepted if the policy's arm is the logged one.
+
+    To the policy, a round in which it has nothing to learn is one whose reward does not come.
+    """
     log = table.log
     assert log is not None
-    contexts = table.contexts[:, : policy.parameters.get("context_dim", 0)]
-    features = table.features[:, : policy.parameters.get("feature_dim", 0)]
-
-    def pays(t: int, arm: int) -> float | None:
-        return float(log.rewards[t]) if arm == log.arms[t] and (kept[t] or learn_from == "matched") else None
-
-    played = play_by_hand(policy, contexts, features, pays, context_first=context_first)
-    arms = np.array([decision.arm for decision in played])
+    rewards = np.full((table.rounds, len(table.arms)), np.nan)
+    rewards[np.arange(table.rounds), log.arms] = np.where(kept | (learn_from == "matched"), log.rewards, np.nan)
+    contexts, features = map(_checks.readonly, (table.contexts, table.features))
+    path = Trajectory.trusted(contexts, rewards, None, features, None)
+    arms = simulate(policy, path, runs=[run], threads=1).arms
     return Pass(arms, (arms == log.arms) & kept)
 
 

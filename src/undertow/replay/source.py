@@ -1,107 +1,161 @@
-"""Cells of a CSV or Parquet file; error messages name the line and column."""
+"""Cells of a table; error messages name line, column and value, and say what to do."""
 
-import csv
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from undertow._checks import LARGEST, FloatArray
 from undertow.errors import InvalidInputError
-from undertow.replay.columns import separator_hint
+from undertow.replay.cells import missing_cells, read_numbers, tidy
 
-__all__ = ["Source", "is_number", "open_source"]
+__all__ = ["Source", "Words"]
 
-_NUMBER = "expected a number"
-_MISSING = ("", "nan", "na", "n/a", "null", "none")
+_MOST_CATEGORIES = 50
+_LIKE_A_NUMBER = r"^[+-]?[\d.,'’%\s]+$"
+_MAY_LACK = "leave the cell empty where the value is missing"
+_MUST_HAVE = "correct the cell, or drop the row"
+
+
+class Words(NamedTuple):
+    """A column of names: the names that occur, in their order, and the place of each row's among them, (n,)."""
+
+    names: tuple[str, ...]
+    places: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A file as a frame: of text where it is CSV, typed where it is Parquet."""
+    """A table as it came: a frame, of text where it was a text file, and where its rows stand.
 
-    path: Path
+    Attributes
+    ----------
+    label
+        What messages call the table: its file.
+    frame
+        The cells.
+    where
+        Returns the place of a row, counted from 0; −1 is the header.
+    commas_are_decimal
+        Whether a comma in a number is likely a decimal one.
+    notes
+        What the reader should know of how cells were read.
+    """
+
+    label: str
     frame: pl.DataFrame
-    separator: str | None  # None for Parquet
+    where: Callable[[int], str]
+    commas_are_decimal: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def place(self, row: int, column: str | None = None) -> str:
-        """Return the place of a row, counted from 0 (−1 for the header); CSV lines are numbered as in an editor."""
-        where = f"row {row + 1}"
-        if self.separator is not None:
-            for line, _ in itertools.islice(_lines(self.path, self.separator), row + 2):
-                where = f"line {line}"
-        elif row < 0:
-            where = "the schema"
-        return f"{self.path}: {where}" + (f", column {column!r:.80}" if column else "")
+        """Return the place of a row, counted from 0 (−1 for the header), and of a column."""
+        return f"{self.label}: {self.where(row)}" + (f", column {column!r:.80}" if column else "")
 
     def numbers(self, column: str, *, missing: bool = False) -> FloatArray:
         """Return a column of finite numbers; if values may be missing, they are NaN."""
         cells = self.frame[column]
-        if cells.dtype == pl.String:
-            text = cells.fill_null("").str.strip_chars()
-            empty = text.str.to_lowercase().is_in(_MISSING)
-            values = text.set(empty, "nan").cast(pl.Float64, strict=False)
+        if _is_text(cells):
+            text = tidy(cells)
+            values, note = read_numbers(text, commas_are_decimal=self.commas_are_decimal)
+            if note:
+                self.notes.append(f"column {column!r:.80}: {note}")
             comma = text.filter(values.is_null()).head(1).str.contains(r"^[+-]?\d+,\d+$").any()
-            self._refuse(values.is_null(), column, "expected a number with a decimal point" if comma else _NUMBER)
+            wanted, remedy = "expected a number", _MAY_LACK if missing else _MUST_HAVE
+            if comma:
+                wanted, remedy = "expected a number with a decimal point", "write points in place of decimal commas"
+            self._refuse(values.is_null(), column, wanted, remedy)
         elif cells.dtype.is_numeric() or cells.dtype == pl.Boolean:
             values = cells.cast(pl.Float64).fill_null(np.nan)
         else:
-            raise InvalidInputError(f"{self.path}: column {column!r:.80}: expected numbers, got {cells.dtype}")
-        self._refuse(values.is_infinite(), column, "expected a finite number")
-        self._refuse(values.fill_nan(0.0).abs() >= LARGEST, column, f"expected a number below {LARGEST:g} in size")
+            remedy = "name it as the time" if cells.dtype.is_temporal() else "convert it, or leave the column out"
+            raise self._odd_column(column, f"expected numbers, got {cells.dtype}; {remedy}")
+        remedy = _MAY_LACK if missing else _MUST_HAVE
+        self._refuse(values.is_infinite(), column, "expected a finite number", remedy)
+        wanted = f"expected a number below {LARGEST:g} in size"
+        self._refuse(values.fill_nan(0.0).abs() >= LARGEST, column, wanted, remedy)
         if not missing:
-            wanted = "expected a number (only contexts may be missing; fill the cell or drop the row)"
-            self._refuse(values.is_nan(), column, wanted)
+            wanted = "expected a number (only contexts and the rewards of a log may be missing)"
+            self._refuse(values.is_nan(), column, wanted, "fill the cell, or drop the row")
         return values.to_numpy().astype(np.float64)
 
-    def words(self, column: str) -> list[str]:
-        """Return a column of names; none may be missing."""
+    def features(self, column: str) -> tuple[FloatArray, list[str]]:
+        """Return the features of a column, (n, q), and their names: its numbers, or one for each category."""
+        if not self._holds_categories(column):
+            return self.numbers(column)[:, None], [column]
+        words = self.words(column, "a category")
+        count = len(words.names)
+        if count > _MOST_CATEGORIES:
+            raise InvalidInputError(
+                f"{self.place(0, column)}: expected numbers, or at most {_MOST_CATEGORIES} categories, got {count} "
+                f"different words, the first of them {self._cell(0, column)}; group them, or leave the column out"
+            )
+        names = [f"{column}={word}" for word in words.names]
+        listed = ", ".join(words.names)
+        self.notes.append(f"column {column!r:.80}: {count} categories, each a feature that is 1 or 0: {listed:.200}")
+        return (words.places[:, None] == np.arange(count)).astype(np.float64), names
+
+    def _holds_categories(self, column: str) -> bool:
+        """Whether a column holds words, and not a single number or what was meant as one."""
+        if not _is_text(self.frame[column]):
+            return False
+        text = tidy(self.frame[column])
+        text = text.filter(~missing_cells(text))
+        values, _ = read_numbers(text, commas_are_decimal=self.commas_are_decimal)
+        return len(text) > 0 and values.null_count() == len(text) and not text.str.contains(_LIKE_A_NUMBER).any()
+
+    def words(self, column: str, what: str = "the name of an arm") -> Words:
+        """Return a column of names, numbers among them in the order of numbers; none may be missing."""
         cells = self.frame[column]
         if cells.dtype.is_float() and (cells.abs() < 2**53).all() and (cells == cells.round()).all():
             cells = cells.cast(pl.Int64)
-        text = cells.cast(pl.String).fill_null("").str.strip_chars()
-        self._refuse(text.str.to_lowercase().is_in(_MISSING), column, "expected the name of an arm")
-        return text.to_list()
+        text = tidy(cells)
+        self._refuse(missing_cells(text), column, f"expected {what}", "fill the cell, or drop the row")
+        names = text.unique()
+        order = pl.DataFrame({"name": names, "size": names.cast(pl.Float64, strict=False)})
+        names = order.sort("size", "name", nulls_last=True)["name"]
+        places = text.replace_strict(names, pl.Series(range(len(names))), return_dtype=pl.Int64)
+        return Words(tuple(names), places.to_numpy())
 
-    def times(self, column: str, *, dated: bool) -> pl.Series:
-        """Return a column of times, checked to increase; as timestamps where `dated`."""
+    def times(self, column: str, *, dated: bool, ties: bool) -> pl.Series:
+        """Return a column of times, checked to increase (or, with `ties`, not to fall); timestamps where `dated`."""
         cells = self.frame[column]
-        if cells.dtype == pl.String:
-            text = cells.fill_null("").str.strip_chars()
+        if _is_text(cells):
+            text = tidy(cells)
             values = text.cast(pl.Float64, strict=False)
             if dated or values.null_count():
                 values = _timestamps(text)
-                self._refuse(values.is_null(), column, "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00")
-        elif dated and cells.dtype in (pl.Duration, pl.Time):
-            raise InvalidInputError(
-                f"{self.path}: column {column!r:.80}: phases need timestamps with a date, and these are {cells.dtype}"
-            )
+                wanted = "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00"
+                self._refuse(values.is_null(), column, wanted, "write the year first, then month and day")
+        elif dated and (cells.dtype in (pl.Duration, pl.Time) or not cells.dtype.is_temporal()):
+            needed = f"phases need timestamps with a date, and these are {cells.dtype}"
+            raise self._odd_column(column, f"{needed}; convert the column, or leave out the phases")
         elif cells.dtype.is_temporal():
             values = cells.cast(pl.Datetime("us")) if cells.dtype == pl.Date else cells
         else:
             values = pl.Series(self.numbers(column))
-            if dated:
-                raise InvalidInputError(
-                    f"{self.path}: column {column!r:.80}: phases need timestamps, and these are {cells.dtype}"
-                )
-        self._refuse(values.is_null(), column, "expected a time")
+        self._refuse(values.is_null(), column, "expected a time", "fill the cell, or drop the row")
         before = values.shift(1)
-        for wrong, words in (
-            (values == before, "the same time as in the row before"),
-            (values < before, "earlier than the row before; sort the rows by time"),
-        ):
-            if wrong.any():
-                row = int(wrong.fill_null(False).arg_max() or 0)
-                raise InvalidInputError(f"{self.place(row, column)}: {self._cell(row, column)} is {words}")
+        self._refuse_time(values < before, column, "earlier than the row before; sort the rows by time")
+        if not ties:
+            words = "the same time as in the row before; drop one of the two, or name another column as the time"
+            self._refuse_time(values == before, column, words)
         return values
 
-    def _refuse(self, wrong: pl.Series, column: str, wanted: str) -> None:
+    def _refuse_time(self, wrong: pl.Series, column: str, words: str) -> None:
+        if wrong.any():
+            row = int(wrong.fill_null(False).arg_max() or 0)
+            raise InvalidInputError(f"{self.place(row, column)}: {self._cell(row, column)} is {words}")
+
+    def _refuse(self, wrong: pl.Series, column: str, wanted: str, remedy: str) -> None:
         if wrong.any():
             row = int(wrong.arg_max() or 0)
-            raise InvalidInputError(f"{self.place(row, column)}: {wanted}, got {self._cell(row, column)}")
+            raise InvalidInputError(f"{self.place(row, column)}: {wanted}, got {self._cell(row, column)}; {remedy}")
+
+    def _odd_column(self, column: str, words: str) -> InvalidInputError:
+        return InvalidInputError(f"{self.label}: column {column!r:.80}: {words}")
 
     def _cell(self, row: int, column: str) -> str:
         value = self.frame[column][row]
@@ -109,32 +163,8 @@ class Source:
         return "nothing" if value is None or value == "" else words
 
 
-def open_source(path: Path, separator: str) -> Source:
-    """Open a Parquet file (.parquet or .pq) or else a CSV file, and check that its rows are complete."""
-    if path.is_dir():
-        raise InvalidInputError(f"{path}: this is a folder; name a file in it, CSV or Parquet")
-    if not path.is_file():
-        raise InvalidInputError(f"{path}: there is no such file")
-    if len(separator.encode()) != 1:
-        raise InvalidInputError(f"separator: expected one character, got {separator!r}")
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return Source(path, pl.read_parquet(path, glob=False), None)
-        _check_header(path, separator)
-        frame = pl.read_csv(path, infer_schema=False, separator=separator, glob=False)
-    except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
-        if path.suffix.lower() not in (".parquet", ".pq"):
-            _check_lines(path, separator)
-            _check_quotes(path)
-        raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]})") from error
-    frame = frame.rename(str.strip)
-    blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
-    while blank.len() and blank[-1]:  # empty lines at the end
-        blank = blank[:-1]
-    frame = frame[: blank.len()]
-    if frame[:, -1].null_count():  # the sign of a line that ends early
-        _check_lines(path, separator)
-    return Source(path, frame, separator)
+def _is_text(cells: pl.Series) -> bool:
+    return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
 
 
 def _timestamps(text: pl.Series) -> pl.Series:
@@ -144,65 +174,3 @@ def _timestamps(text: pl.Series) -> pl.Series:
         return iso.str.to_datetime(strict=False)
     except pl.exceptions.PolarsError:  # not one of them has a known format
         return pl.Series([None] * len(text), dtype=pl.Datetime("us"))
-
-
-def _check_header(path: Path, separator: str) -> None:
-    """Refuse missing and repeated column names."""
-    line, header = next(_lines(path, separator), (0, []))
-    if not header:
-        raise InvalidInputError(f"{path}: the file is empty")
-    names, where = [name.strip() for name in header], f"{path}: line {line}"
-    for place, name in enumerate(names, start=1):
-        if not name:
-            raise InvalidInputError(f"{where}: column {place} has no name")
-        if names.count(name) > 1:
-            raise InvalidInputError(f"{where}: two columns are called {name!r:.80}")
-    if all(is_number(name) for name in names):
-        raise InvalidInputError(f"{where}: expected names of columns, got numbers")
-
-
-def _check_lines(path: Path, separator: str) -> None:
-    """Refuse the first line that is not UTF-8, or that has more or fewer cells than there are columns."""
-    with path.open("rb") as raw:
-        for line, content in enumerate(raw, start=1):
-            try:
-                content.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise InvalidInputError(f"{path}: line {line} is not UTF-8 text ({error.reason})") from error
-    _, names = next(_lines(path, separator), (0, []))
-    for line, row in _lines(path, separator):
-        if row and len(row) != len(names):
-            hint = separator_hint(names)
-            wrong = f"{path}: line {line}: expected {len(names)} cells, got {len(row)}"
-            raise InvalidInputError(wrong + (f"; {hint}" if hint else ""))
-
-
-def _check_quotes(path: Path) -> None:
-    """Refuse the first line in which a quotation mark is left open, as an inch sign does."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        for line, content in enumerate(lines, start=1):
-            if content.count('"') % 2:
-                raise InvalidInputError(
-                    f"{path}: line {line}: a quotation mark is left open; put a cell that holds one into quotation "
-                    'marks, and double its own: "5"" pipe"'
-                )
-
-
-def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the header and all rows after it, each with the line at which it begins."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader, first, begun = csv.reader(lines, delimiter=separator), 1, False
-        for cells in reader:
-            begun |= bool(cells)
-            if begun:  # empty lines may come before the header
-                yield first, cells
-            first = reader.line_num + 1
-
-
-def is_number(word: str) -> bool:
-    """Tell whether a word reads as a number."""
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -4,7 +4,6 @@ import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ import polars as pl
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.columns import UNIFORM, Columns, find_columns
+from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
-from undertow.replay.source import Source, is_number, open_source
+from undertow.replay.source import Source
 from undertow.showing import Framed, html_table
 
 __all__ = ["Log", "Table", "read_table"]
@@ -27,11 +27,20 @@ _LONGEST = 800  # letters of a message; a table may have thousands of columns
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Logged decisions: arms by index, (n,), their rewards and their propensities."""
+    """Logged decisions: arms by index, (n,), their rewards, NaN where none came, and their propensities."""
 
     arms: npt.NDArray[np.int64]
     rewards: FloatArray
     propensities: FloatArray
+
+    @property
+    def paid(self) -> npt.NDArray[np.bool_]:
+        """Whether the reward of a round came."""
+        return ~np.isnan(self.rewards)
+
+    def part(self, rows: slice | npt.NDArray[np.bool_]) -> "Log":
+        """Return some of the rounds."""
+        return Log(self.arms[rows], self.rewards[rows], self.propensities[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +50,7 @@ class Table(Framed):
     Attributes
     ----------
     name
-        File name without its extension.
+        File name without its endings; "table" for a frame.
     columns
         The role of each column.
     arms
@@ -49,7 +58,7 @@ class Table(Framed):
     contexts
         (n, m); NaN where an entry is missing.
     features, feature_names
-        (n, q), phases of the time included.
+        (n, q), phases of the time and categories included.
     rewards
         Every arm's reward, (n, k); None for a log.
     log
@@ -98,7 +107,7 @@ class Table(Framed):
 
 
 def read_table(
-    path: str | os.PathLike[str],
+    data: str | os.PathLike[str] | Any,
     *,
     rewards: Sequence[str] = (),
     contexts: Sequence[str] = (),
@@ -109,32 +118,50 @@ def read_table(
     reward: str | None = None,
     propensity: str | None = None,
     minimise: bool = False,
-    separator: str = ",",
+    separator: str | None = None,
+    every_arm: bool = False,
 ) -> Table:
-    """Read a table from CSV or Parquet; `undertow.replay.columns.find_columns` describes the default columns.
+    """Read a table from a file or a frame; `undertow.replay.columns.find_columns` describes the default columns.
 
     Parameters
     ----------
-    path
-        A Parquet file (.parquet or .pq), or else a CSV file with column names in its first line.
+    data
+        A file, whose ending says what it is: Parquet (.parquet, .pq), Excel (.xlsx, its first sheet), JSON lines
+        (.jsonl, .ndjson), text separated by tabs (.tsv) or else CSV, with column names in its first line; text may be
+        compressed (.csv.gz). Or a frame of pandas or polars, or an Arrow table.
     rewards
         Columns with the reward of every arm, one column per arm.
     contexts
         Columns of measurements; empty cells and NaN are missing values.
     features
-        Columns known before a round's decision.
+        Columns known before a round's decision. A column of words is one feature per category, 1 or 0.
     time
-        Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers; it has to increase.
+        Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers. It has to increase;
+        rounds of a log may share a time.
     phases
         Any of "hour", "weekday", "month": these phases of the time become features.
     arm, reward, propensity
-        Columns of a log, in place of `rewards`; a propensity of "uniform" means one over the number of arms.
+        Columns of a log, in place of `rewards`; a propensity of "uniform" means one over the number of arms. Where the
+        reward is missing, none came.
     minimise
         Whether rewards are costs, to be minimised; their sign is changed.
     separator
-        Column separator of a CSV file.
+        Column separator of a text file, by default a tab for .tsv and a comma for all others.
+    every_arm
+        Whether every arm's reward is needed, so that a log is refused.
+
+    Examples
+    --------
+    >>> frame = pl.DataFrame({"reward_a": ["1,200.5", "900"], "reward_b": [1, 2], "feature_sky": ["rain", "sun"]})
+    >>> table = read_table(frame)
+    >>> table.features.tolist(), table.feature_names
+    ([[1.0, 0.0], [0.0, 1.0]], ('feature_sky=rain', 'feature_sky=sun'))
+    >>> for note in table.notes:
+    ...     print(note)
+    column 'feature_sky': 2 categories, each a feature that is 1 or 0: rain, sun
+    column 'reward_a': commas are read as marks of thousands: 1,200.5 is 1200.5
     """
-    source = open_source(Path(path), separator)
+    source = open_source(data, separator)
     try:
         columns = find_columns(
             source.frame.columns,
@@ -146,19 +173,20 @@ def read_table(
             arm=arm,
             reward=reward,
             propensity=propensity,
+            every_arm=every_arm,
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{source.place(-1)}: {textwrap.shorten(str(error), _LONGEST)}") from error
     if source.frame.height == 0:
-        raise InvalidInputError(f"{source.path}: there are names of columns, and no row follows")
-    notes = []
-    known, feature_names = _numbers(source, columns.features), columns.features
+        raise InvalidInputError(f"{source.label}: there are names of columns, and no row follows; add rows")
+    notes = source.notes
+    known, feature_names = _features(source, columns.features)
     if columns.time is not None:
-        times = source.times(columns.time, dated=bool(columns.phases))
+        times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged)
         notes += _gaps(times)
         if columns.phases:
             calendar, names = phase_features(times, columns.phases)
-            known, feature_names = np.hstack([known, calendar]), (*feature_names, *names)
+            known, feature_names = np.hstack([known, calendar]), [*feature_names, *names]
     observed = _numbers(source, columns.contexts, missing=True)
     sign = -1 if minimise else 1
     if minimise:
@@ -166,11 +194,12 @@ def read_table(
     arms, full, log = columns.arms, None, None
     if columns.logged:
         log, arms = _log(source, columns, sign)
-        notes += _propensity_notes(log, arms)
+        notes += [*_lacking_notes(log), *_propensity_notes(log, arms)]
     else:
         full = sign * _numbers(source, columns.rewards)
-    notes += _offset_notes(arms, full if log is None else log.rewards[:, None])
-    return Table(_name(Path(path)), columns, arms, observed, known, feature_names, full, log, tuple(notes))
+    notes += _offset_notes(full if log is None else log.rewards[log.paid, None])
+    parts = (columns, arms, observed, known, tuple(feature_names), full, log)
+    return Table(table_name(data), *parts, tuple(notes))
 
 
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
@@ -178,15 +207,22 @@ def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> 
     return np.stack(parts, axis=1) if parts else np.empty((source.frame.height, 0))
 
 
+def _features(source: Source, names: Sequence[str]) -> tuple[FloatArray, list[str]]:
+    parts = [source.features(name) for name in names]
+    values = [np.empty((source.frame.height, 0)), *(values for values, _ in parts)]
+    return np.hstack(values), [name for _, expanded in parts for name in expanded]
+
+
 def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, ...]]:
     assert columns.arm is not None
     assert columns.reward is not None
     assert columns.propensity is not None
-    played = source.words(columns.arm)
-    arms = sorted(set(played), key=lambda name: (0, float(name), name) if is_number(name) else (1, 0.0, name))
+    arms, played = source.words(columns.arm)
     if len(arms) < 2:
-        raise InvalidInputError(f"{source.path}: column {columns.arm!r}: expected at least two arms, got {arms}")
-    places = {name: place for place, name in enumerate(arms)}
+        raise InvalidInputError(
+            f"{source.label}: column {columns.arm!r:.80}: expected at least two arms, got {arms[0]!r:.80} alone; name "
+            "the column of the arms that were played"
+        )
     if columns.propensity == UNIFORM:
         chances = np.full(source.frame.height, 1 / len(arms))
     else:
@@ -196,18 +232,26 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
             raise InvalidInputError(
                 f"{source.place(at, columns.propensity)}: expected a probability above 0 and at most 1, got "
                 f"{chances[at]:g}"
-                + (f"; what has a probability below {_LEAST_CHANCE:g} does not happen" if chances[at] > 0 else "")
+                + (f"; what has a probability below {_LEAST_CHANCE:g} does not happen" if 0 < chances[at] < 1 else "")
+                + "; write the probability with which the arm of the row was chosen"
             )
-    rewards = sign * source.numbers(columns.reward)
-    return Log(np.array([places[name] for name in played]), rewards, chances), tuple(arms)
+    rewards = sign * source.numbers(columns.reward, missing=True)
+    if np.isnan(rewards).all():
+        raise InvalidInputError(f"{source.label}: column {columns.reward!r:.80}: there is no reward at all; fill it in")
+    return Log(played, rewards, chances), arms
 
 
-def _name(path: Path) -> str:
-    """Return the name of a file without its ending, as far as that can be the name of a folder."""
-    return path.stem if path.stem.strip(".") else path.name
+def _lacking_notes(log: Log) -> list[str]:
+    lacking = int((~log.paid).sum())
+    if not lacking:
+        return []
+    return [
+        f"{lacking} of {len(log.rewards)} rounds have no reward: they pass, with nothing to learn from, and estimates "
+        "are of the others"
+    ]
 
 
-def _offset_notes(arms: Sequence[str], rewards: FloatArray | None) -> list[str]:
+def _offset_notes(rewards: FloatArray | None) -> list[str]:
     """Warn of rewards that are so far from zero that their differences are lost in rounding."""
     assert rewards is not None
     mean, spread = np.abs(rewards.mean(axis=0)), rewards.std(axis=0)
@@ -239,6 +283,8 @@ def _gaps(times: pl.Series) -> list[str]:
     steps = times.diff().drop_nulls()
     if steps.is_empty():
         return []
+    if ties := int((times == times.shift(1)).sum()):
+        return [f"{ties} rows have the same time as the row before; rounds are in the order of the rows"]
     usual = steps.mode().min()
     others = int((steps != usual).sum())
     note = (

@@ -5,6 +5,7 @@ tables are the chunks in order, wherever and whenever they were computed.
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,6 +32,7 @@ def run_plan(
     *,
     threads: int = 1,
     cluster: str | None = None,
+    module: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Tables:
@@ -47,7 +49,7 @@ def run_plan(
         if cluster:
             from undertow.study.cluster import compute_chunks  # dask takes a second to import
 
-            compute = compute_chunks(plan, missing, cluster, threads)
+            compute = compute_chunks(plan, missing, cluster, threads, module)
         else:
             compute = as_they_finish([partial(run_chunk, plan, index) for index in missing], threads)
         for done, (number, result) in enumerate(compute, start=total - len(missing) + 1):

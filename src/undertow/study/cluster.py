@@ -5,9 +5,11 @@ are processes of our own. A cluster that runs already is as safe as whoever star
 """
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from typing import Any
 
+from undertow.contenders import load_policies
 from undertow.errors import InvalidInputError
 from undertow.study.plan import Plan
 from undertow.study.workers import TRIES, on_processes
@@ -15,11 +17,16 @@ from undertow.study.workers import TRIES, on_processes
 __all__ = ["compute_chunks"]
 
 
-def compute_chunks(plan: Plan, indices: list[int], address: str, workers: int) -> Iterator[tuple[int, Any]]:
-    """Yield chunks by their place in `indices` as they are finished; one lost with its worker is run again."""
-    content = plan.to_dict()
+def compute_chunks(
+    plan: Plan, indices: list[int], address: str, workers: int, module: str | os.PathLike[str] | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield chunks by their place in `indices` as they are finished; one lost with its worker is run again.
+
+    Workers run the `module` first, which has to be at the same place for all of them.
+    """
+    content, code = plan.to_dict(), os.path.abspath(module) if module else None
     if address == "local":
-        yield from on_processes(_remote_chunk, [(content, index) for index in indices], workers)
+        yield from on_processes(_remote_chunk, [(content, index, code) for index in indices], workers)
         return
     if importlib.util.find_spec("distributed") is None:
         raise InvalidInputError("cluster: dask.distributed is not installed; pip install 'undertow[cluster]'")
@@ -27,7 +34,7 @@ def compute_chunks(plan: Plan, indices: list[int], address: str, workers: int) -
 
     with _connect(address) as client:
         futures = {
-            client.submit(_remote_chunk, content, index, pure=False, retries=TRIES): place
+            client.submit(_remote_chunk, content, index, code, pure=False, retries=TRIES): place
             for place, index in enumerate(indices)
         }
         for future in as_completed(list(futures)):
@@ -46,7 +53,9 @@ def _connect(address: str) -> Any:
         raise InvalidInputError(f"cluster: no scheduler answers at {address!r} ({error})") from error
 
 
-def _remote_chunk(content: dict[str, Any], index: int) -> Any:
+def _remote_chunk(content: dict[str, Any], index: int, module: str | None) -> Any:
     from undertow.study.chunks import run_chunk
 
+    if module:
+        load_policies(module)
     return run_chunk(Plan.from_dict(content), index)

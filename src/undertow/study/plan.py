@@ -59,6 +59,7 @@ class Plan:
     seed: int = 0
     checkpoints: int = 100
     baseline: str = ""
+    code: str = ""  # a hash of the module that registers policies of its own
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("burn_in", 0), ("runs", 1), ("seed", 0), ("checkpoints", 1)):
@@ -129,7 +130,7 @@ class Plan:
                 for s in self.policies
             ],
             "versions": versions(),
-        }
+        } | ({"code": self.code} if self.code else {})
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Plan":
@@ -139,6 +140,7 @@ class Plan:
             systems=[SystemSpec(entry["label"], load(entry["system"])) for entry in content["systems"]],
             policies=[Contender(**entry) for entry in content["policies"]],
             **{name: content[name] for name in _SINGLE},
+            code=content.get("code", ""),
         )
 
     def to_json(self) -> str:
@@ -171,7 +173,8 @@ class Plan:
         found = exact or [s.label for s in self.policies if word.lower() in (s.label.lower(), s.policy)]
         if not found:
             labels = ", ".join(repr(spec.label) for spec in self.policies)
-            raise InvalidInputError(f"policies: the plan has no {word!r}; it has {labels}")
+            near = _checks.did_you_mean(word, [spec.label for spec in self.policies])
+            raise InvalidInputError(f"policies: the plan has no {word!r}{near}; it has {labels}")
         return found
 
 
@@ -217,7 +220,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 def _plan(content: dict[str, Any], folder: Path) -> Plan:
     known = {*_SINGLE, "systems", "policies"}
     if unknown := sorted(content.keys() - known):
-        raise InvalidInputError(f"{unknown[0]:.80}: a plan has no such entry; it has {', '.join(sorted(known))}")
+        near = _checks.did_you_mean(unknown[0], known)
+        raise InvalidInputError(f"{unknown[0]:.80}: a plan has no such entry{near}; it has {', '.join(sorted(known))}")
     systems = [_system(entry, folder) for entry in _entries(content, "systems")]
     return Plan(**content | {"systems": systems, "policies": contenders_of(content)})
 
@@ -267,7 +271,8 @@ def _policy(entry: dict[str, Any]) -> Contender:
     label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
     if not isinstance(name, str) or name not in registry():
         raise InvalidInputError(
-            f"policies: no policy is called {name!r:.80}; known are {', '.join(sorted(registry()))}"
+            f"policies: no policy is called {name!r:.80}{_checks.did_you_mean(name, registry())}; known are "
+            f"{', '.join(sorted(registry()))}"
         )
     if given := next((given for given in ("arms", "rng") if given in entry), None):
         raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; leave it out")

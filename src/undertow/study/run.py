@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -37,12 +37,14 @@ def run_study(
     *,
     threads: int = 1,
     cluster: str | None = None,
+    module: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run the missing chunks of a plan, and write tables, figures and the report.
 
-    `progress(done, total)` is called after every chunk; `say` receives messages for a person at a terminal.
+    `module` is a file that registers policies of the plan, which workers have to run, too. `progress(done, total)` is
+    called after every chunk; `say` receives messages for a person at a terminal.
     """
     folder = open_folder(plan, out)
     say = say or (lambda message: None)
@@ -57,7 +59,8 @@ def run_study(
             say(f"first figure: {draw_preview(plan, read_tables(folder), folder)}")
 
     with naming(folder):
-        tables = run_plan(plan, folder, threads=threads, cluster=cluster, progress=watch, say=say)
+        how: dict[str, Any] = {"threads": threads, "cluster": cluster, "module": module}
+        tables = run_plan(plan, folder, **how, progress=watch, say=say)
         table, pairs = headline(plan, tables), comparisons(plan, tables)
         claims = check_claims(plan, tables) if plan.name == "paper" else []
         say("drawing figures")
