@@ -139,7 +139,7 @@ def test_each_gain_is_best_for_its_own_inertia() -> None:
 
 
 def test_a_stream_costs_what_its_pieces_took_and_the_link_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression.sysconfig, "get_path", lambda name: Path(np.__file__).parent)  # fewer files
+    monkeypatch.setattr("compression.sysconfig.get_path", lambda name: Path(np.__file__).parent)  # fewer files
     measured = compression.record(0, per_kind=2)
     seconds, sizes = measured.costs
     assert (sizes[:, 0] == compression.PIECE).all()

@@ -187,6 +187,25 @@ def test_an_interrupt_is_no_failure() -> None:
     assert tuner() == 1.0
 
 
+@pytest.mark.parametrize("step", ["decide", "learn"])
+def test_an_interrupt_within_the_policy_leaves_the_ledger_as_it_was(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner = tuned()
+    for _ in range(5):
+        tuner()
+    before = tuner.report()
+
+    def interrupt(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UCB, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tuner()
+    assert str(tuner.report()) == str(before)
+    assert tuner() in (1.0, 3.0)
+    assert tuner.calls == 6
+
+
 # Its own time
 
 
