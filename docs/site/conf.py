@@ -89,7 +89,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_additional_pages = {"index": "front.html"}  # leads from the folder to the front page
 html_copy_source = False
-html_sidebars = {"docs/start": []}  # a section of one page
+html_sidebars: dict[str, list[str]] = {"docs/start": []}  # a section of one page
 html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": False,
