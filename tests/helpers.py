@@ -51,8 +51,10 @@ def with_gaps(values: Array, share: float, seed: int) -> Array:
 
 def make_policy(name: str, system: LinearGaussianSystem, **parameters: Any) -> LivePolicy:
     """A registered policy that fits a system, whatever it has to be told of it."""
-    sizes = {"arms": system.arm_count, "context_dim": system.context_dim}
-    return build(name, system=system, **(sizes | parameters))
+    fitting: dict[str, Any] = {"arms": system.arm_count, "context_dim": system.context_dim}
+    if "refit" in registry()[name].parameters:
+        fitting["refit"] = "inline"  # to be repeatable
+    return build(name, system=system, **(fitting | parameters))
 
 
 def with_features(path: Trajectory, q: int = 2) -> Trajectory:

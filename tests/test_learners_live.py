@@ -296,7 +296,8 @@ def spoil(file: Path, **arrays: Any) -> None:
 
 
 def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
-    path, policy = three_arms().sample(40, rng=1), LearnedKalman(arms=3, context_dim=2, rng=0)
+    path = three_arms().sample(40, rng=1)
+    policy = LearnedKalman(arms=3, context_dim=2, refit="inline", rng=0)
     for t in range(40):
         step(policy, path, t)
     policy.save(tmp_path / "policy")
@@ -560,30 +561,113 @@ def test_a_forked_process_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) ->
     assert policy.model is not None
 
 
-def test_a_thread_ends_with_its_policy() -> None:
-    """Also the one that was making fits when a new arm came: these fits are made again with the arm."""
+def fitting_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "undertow-fits"}
 
-    def threads() -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name == "undertow-fits"} - before
 
-    before = set[threading.Thread]()
-    before = threads()
-    path = three_arms().sample(8, rng=1)
-    policy = build(LearnedKalman, path, refit="background")
-    play(policy, path, 0, 8)
-    (first,) = threads()
-    policy.add_arm("another")
+@pytest.fixture
+def no_threads() -> None:
+    """Have no policy left that other tests made."""
     gc.collect()
-    first.join(60)
-    assert not first.is_alive()
-    policy.decide()
-    (second,) = threads()
-    answered(policy)
-    assert second.is_alive()
+    for thread in fitting_threads():
+        thread.join(60)
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_policies_share_a_few_threads_which_end_with_the_last_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    gate = Gate(monkeypatch)
+    path = three_arms().sample(8, rng=1)
+    policies = [build(LearnedKalman, path, refit="background") for _ in range(6)]
+    for policy in policies:
+        play(policy, path, 0, 8)
+    assert len(fitting_threads()) == 2
+    policies[0].add_arm("another")  # its fit is made again, with the arm
+    gate.begun()
+    del policies[2:], policy
+    gc.collect()
+    gate.open.set()
+    policies[0].decide()
+    for policy in policies:
+        answered(policy)
+        take_in(policy)
+        assert policy.model is not None
+    assert len(gate.tasks) <= 4  # what waited for a thread when its policy was gone was not made
+    threads = fitting_threads()
+    assert len(threads) == 2
+    policies.clear()
     del policy
     gc.collect()
-    second.join(60)
-    assert not second.is_alive()
+    for thread in threads:
+        thread.join(60)
+    assert not fitting_threads()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_without_a_thread_to_be_had_fits_are_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    path = three_arms().sample(8, rng=1)
+    policy = build(LearnedKalman, path, refit="background")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        play(policy, path, 0, 8)
+    assert policy.model is not None
+    assert not fitting_threads()
+
+
+def test_short_fits_are_made_inline_and_long_ones_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, path = Gate(monkeypatch), three_arms().sample(30, rng=1)
+    gate.open.set()
+    work = 19_000.0
+    monkeypatch.setattr(SharedSystem, "work", lambda *_: work)
+    policy = build(LearnedKalman, path, refit="auto")
+    play(policy, path, 0, 7)
+    assert [record.round for record in policy.health().fits] == [6]
+    gate.open.clear()
+    work = 21_000.0
+    play(policy, path, 7, 12)
+    assert policy.health().under_way == ("shared system",)
+    gate.open.set()
+    answered(policy)
+    take_in(policy)
+    assert [record.round for record in policy.health().fits] == [6, 9]
+
+
+def test_fits_of_one_decision_are_short_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shared system takes 15 ms of 20, so that the levels are fitted elsewhere."""
+    path = three_arms().sample(12, rng=1)
+    monkeypatch.setattr(SharedSystem, "work", lambda *_: 15_000.0)
+    monkeypatch.setattr(Levels, "work", lambda *_: 6_000.0)
+    policy = build(Autopilot, path, refit="auto")
+    play(policy, path, 0, 6)
+    policy.decide()
+    assert [record.model for record in policy.health().fits] == ["shared system"]
+    assert "structural levels" in policy.health().under_way
+
+
+def test_the_first_rounds_are_repeatable_by_default() -> None:
+    path = three_arms().sample(60, rng=1)
+    one, two = (build(Autopilot, path, refit="auto") for _ in range(2))
+    simulated = undertow.simulate(build(Autopilot, path), path)
+    for t in range(60):
+        first, second = step(one, path, t), step(two, path, t)
+        assert first.to_json() == second.to_json()
+        assert first.arm == simulated.arms[t]
+
+
+@every_learner
+def test_the_work_of_a_fit_grows_with_rounds_and_arms(learner: Any) -> None:
+    def work(rounds: int, arms: int) -> float:
+        policy = learner(arms=arms, rng=0)
+        (model, *_), log = learner_of(policy).models, learner_of(policy).log
+        log.open(rounds - 1)
+        return float(model.work(Task(rounds, 0, log.rows(0, rounds), model.block(), (0,))))
+
+    assert 0 < work(10, 3) < work(1000, 3)
+    assert work(1000, 3) < work(1000, 40)
+    assert work(10, 3) < 20_000
 
 
 def test_a_late_reward_leaves_the_count_of_alarms() -> None:

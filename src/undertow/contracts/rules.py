@@ -108,6 +108,22 @@ def _late_counts_alike(trial: Trial) -> None:
     )
 
 
+@rule("where fits are made does not matter to a simulation", "ours", "live", "fits")
+def _refit(trial: Trial) -> None:
+    """Play 60 rounds with fits in the background, by hand, with late rewards; then simulate with every `refit`."""
+    policy, waiting = trial.make(1, refit="background"), list[tuple[Decision, float]]()
+    for t in range(60):
+        decision = trial.step(policy, t, learn=False)
+        require(bool(np.isfinite(decision.forecast).all()), f"round {t}: a forecast is not finite")
+        waiting.append((decision, trial.reward(t, decision)))
+        if t % 3:
+            policy.learn(*waiting.pop(0))
+    runs = {refit: simulate(trial.make(1, refit=refit), trial.start(60)) for refit in ("auto", "inline", "background")}
+    for refit, run in runs.items():
+        same = bool((run.arms == runs["inline"].arms).all())
+        require(same, f"a simulation with refit={refit!r} chose other arms than one with fits inline")
+
+
 @rule("names of arms do not matter", "ours", "live")
 def _names(trial: Trial) -> None:
     named = trial.make(2, arms=[f"arm {a} of many" for a in range(trial.arms)])

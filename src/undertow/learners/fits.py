@@ -1,23 +1,23 @@
 """Fits in the background: made on a thread, from copies, and swapped in once they have caught up."""
 
-import os
-import queue
-import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
+from undertow.learners.crew import Crew, join_crew
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.live.saved import COUNT, Saved
 
-__all__ = ["BackgroundFits", "attempt"]
+__all__ = ["BackgroundFits", "Refit", "attempt"]
+
+Refit = Literal["auto", "inline", "background"]
 
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 
@@ -42,17 +42,18 @@ class BackgroundFits:
         self.under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
         self.outdated: set[int] = set()  # those that do not know of a reward which has come since
         self._led: dict[int, tuple[int, FloatArray]] = {}  # fitted blocks, and the round they have come to
-        self._worker: Worker | None = None
+        self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_worker": None}  # a thread answers one policy only
+        return self.__dict__ | {"_crew": None}  # a copy asks for its fits itself
 
     def start(self, number: int, task: Task, made: Fit | None = None) -> None:
         """Make a fit on the thread; where it is made already, have it hear of rewards that have come since."""
         answer: list[Fit | Exception] = []
         model, task = self.models[number], self._amended(task)
-        if self._worker is None or not self._worker.here:
-            self._worker = Worker(self)
+        if self._crew is None or not self._crew.here:
+            self._crew = join_crew(self)
+        wanted = weakref.ref(self)
 
         def fitted() -> Fit:
             begin = task.round  # going through no rounds loads the kernel here, and not in a decision
@@ -65,14 +66,14 @@ class BackgroundFits:
             return made._replace(block=block)
 
         make = fitted if made is None else partial(filtered, made)
-        self._worker.tasks.put(lambda: answer.append(attempt(make, (Exception,))))
+        self._crew.do(lambda: None if wanted() is None else answer.append(attempt(make, (Exception,))))
         self.under_way[number] = (task, answer)  # last: what is said to be under way has to be
         self.outdated.discard(number)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do before a decision, where fits are under way."""
-        here = self._worker is not None and self._worker.here
+        here = self._crew is not None and self._crew.here
         return here and not any(answer for _, answer in self.under_way.values())
 
     def keep(self) -> Any:
@@ -84,8 +85,8 @@ class BackgroundFits:
         self.under_way, self.outdated, self._led = kept
 
     def start_again(self) -> None:
-        """Start those fits again whose thread answers another policy, or has not followed into a forked process."""
-        self._worker = None
+        """Start fits again that are made for another policy, or whose thread did not follow into a forked process."""
+        self._crew = None
         for number, (task, answer) in list(self.under_way.items()):
             if not answer:
                 self.start(number, task)
@@ -101,7 +102,7 @@ class BackgroundFits:
 
         Rewards have lately come up to `latest` rounds late.
         """
-        if self._worker is None or not self._worker.here:
+        if self._crew is None or not self._crew.here:
             self.start_again()
         for number, (task, answer) in tuple(self.under_way.items()):
             if answer and number in self.outdated and isinstance(answer[0], Fit):
@@ -174,27 +175,3 @@ def _begun(block: FloatArray, fitted: int) -> FloatArray:
     own = BLOCK.open(copy)
     own.head.fitted = own.alarm.tried = fitted
     return copy
-
-
-class Worker:
-    """Do one task after another on a thread that ends with its owner, or with the process.
-
-    One thread for all fits of a policy: starting one for each would hold up the decision that asks for it.
-    """
-
-    def __init__(self, owner: Any) -> None:
-        self._process = os.getpid()
-        self.tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        weakref.finalize(owner, self.tasks.put, None)
-        self.thread = threading.Thread(target=_work, args=(self.tasks,), name="undertow-fits", daemon=True)
-        self.thread.start()
-
-    @property
-    def here(self) -> bool:
-        """Whether the thread lives in this process, and not in one that this one was forked from."""
-        return self._process == os.getpid()
-
-
-def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while (task := tasks.get()) is not None:
-        task()

@@ -12,7 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, attempt
+from undertow.learners.fits import BackgroundFits, Refit, attempt
 from undertow.learners.log import RoundLog
 from undertow.learners.model import Block, Fit, Model, Span, Task
 from undertow.learners.report import FitRecord, read_records
@@ -32,6 +32,7 @@ from undertow.live.saved import COUNT, Saved
 __all__ = ["Learner"]
 
 LONGEST = 20_000  # rounds that a fit looks at
+_SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the formulas of the models
 _SPACING = 64  # rounds between two states that late rewards can go back to, unless states are large
 _MOST_BYTES = 256e6  # that these states may take
 
@@ -48,7 +49,7 @@ class Learner(Timeline):
         models: Sequence[Model],
         *,
         max_delay: int,
-        refit: Literal["inline", "background"],
+        refit: Refit,
     ) -> None:
         super().__init__(player)
         self.turns, self.models, self.max_delay, self.refit = turns, tuple(models), max_delay, refit
@@ -112,7 +113,7 @@ class Learner(Timeline):
 
     def attend(self) -> None:
         """Make the fits that are due, or start them."""
-        t = self.player.rounds
+        t, spent = self.player.rounds, 0.0
         for number, model in enumerate(self.models):
             block = self._common(number)
             running, raised = block.running, block.alarm.raised
@@ -128,7 +129,8 @@ class Learner(Timeline):
                 block.alarm.raised = 0.0
                 continue
             running.fits += 1
-            if self.refit == "inline":
+            spent += model.work(task)
+            if self.refit == "inline" or (self.refit == "auto" and spent <= _SHORT):
                 self.install(number, task, attempt(partial(model.fit, task)))
             else:
                 running.busy = 1.0
@@ -370,7 +372,7 @@ class Learner(Timeline):
             "checkpoint_rounds": Saved(("checkpoints",), 0, rounds, whole=True, rising=True),
             "checkpoint_states": Saved(("checkpoints", len(self.player.state)), missing=True),
             "fit_records": Saved(("records",), 0, 255, whole=True),
-        } | (self.fits.saved(names) if self.refit == "background" else {})
+        } | (self.fits.saved(names) if self.refit != "inline" else {})
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""

@@ -192,6 +192,12 @@ class Levels(Model):
                 result[back:, q + lag * m : q + (lag + 1) * m] = rows[: len(rows) - back, :m]
         return result
 
+    def work(self, task: Task) -> float:
+        """Return about how many microseconds a fit will take."""
+        n, D, turn = len(task.rows), self.sizes()["D"], int(self.open(task.block).model.head.turn)
+        times = 2 if turn < len(_TURNS) and n >= _TURNS[turn] else 1
+        return times * _EVALUATIONS * min(n, _WINDOW) * (0.2 + 0.0009 * D * D) + n * (0.1 + 0.0004 * D * D)
+
     def fit(self, task: Task) -> Fit:
         """Fit the model to the rows of a task, from its block."""
         block, rows, k = task.block.copy(), task.rows, self.arms

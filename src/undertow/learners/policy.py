@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.learners.fits import Refit
 from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
 from undertow.learners.log import arms_played
@@ -33,13 +34,14 @@ class LearningPolicy(ContextPolicy):
     Parameters
     ----------
     refit
-        "inline": a decision waits for a fit that is due, and a seed fixes the run. "background": a thread makes the
-        fits, and a decision never waits.
+        "auto": a decision waits for fits that are short, about 20 ms by a fixed formula, and a thread makes the others.
+        "inline": a decision waits for every fit that is due, and a seed fixes the run. "background": a thread makes all
+        fits, and a decision never waits. Within `simulate` all fits are made inline.
     max_delay
         How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
     """
 
-    refit: Literal["inline", "background"] = "inline"
+    refit: Refit = "auto"
     max_delay: int = 1000
 
     @abc.abstractmethod
@@ -47,7 +49,7 @@ class LearningPolicy(ContextPolicy):
         """Check the parameters and return the models, in the order of the loop's."""
 
     def _sizes(self) -> dict[str, int]:
-        _checks.choice("refit", self.refit, ("inline", "background"))
+        _checks.choice("refit", self.refit, ("auto", "inline", "background"))
         self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
         self._models = tuple(self._make_models())
         return {"n": sum(model.length for model in self._models)}

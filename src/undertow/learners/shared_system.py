@@ -18,7 +18,7 @@ from undertow.compiled.kernel import inlined, straight_kernel
 from undertow.identify.system.information import spectral_radius
 from undertow.identify.system.rows import dot, row, times_rows
 from undertow.identify.system.score import condition_on, filter_table, move
-from undertow.identify.system.search import Attempt, Search, challenge, fit_one
+from undertow.identify.system.search import Attempt, Search, challenge, expected_cost, fit_one
 from undertow.identify.system.vector import (
     Prior,
     Scales,
@@ -215,6 +215,12 @@ class SharedSystem(Model):
     def growth(self, rounds: int) -> float:
         """Return by which factor the data grow until the next fit: early fits matter most, late ones cost most."""
         return next(factor for end, factor in _GROWTH if rounds < end)
+
+    def work(self, task: Task) -> float:
+        """Return about how many microseconds a fit will take."""
+        head = self.open(task.block).model.head
+        budget = _SHARE * (_BUDGET * (task.round + _ADVANCE) - head.spent)
+        return expected_cost(int(head.order), self.context_dim, self.arms, len(task.rows), budget)
 
     def table(self, rows: FloatArray) -> FloatArray:
         """Return the columns of a log that the model looks at."""
