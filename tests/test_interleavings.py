@@ -138,6 +138,21 @@ class Interleavings(RuleBasedStateMachine):
             del self.waiting[decision.id]
             self.learned.append(decision.id)
 
+    @precondition(lambda self: len(self.waiting) > 1)
+    @rule(data=st.data(), reward=numbers)
+    def learn_many(self, data: Any, reward: float) -> None:
+        """Learn several rewards in one call, or none where one of them is too late."""
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.waiting)), min_size=1, max_size=6, unique=True))
+        rewards = [reward + number for number in range(len(chosen))]
+        if any(self.round - 1 - self.waiting[number].round > self.delay for number in chosen):
+            self.refused(UnknownDecisionError, lambda policy: policy.learn_many(chosen, rewards))
+            return
+        self.refused(InvalidInputError, lambda policy: policy.learn_many([*chosen, chosen[0]], [*rewards, 0.0]))
+        self.both(lambda policy: policy.learn_many(chosen, rewards))
+        for number in chosen:
+            del self.waiting[number]
+        self.learned += chosen
+
     def learn_the_last(self, reward: float) -> None:
         last = max(self.waiting)
         self.both(lambda policy: policy.learn(last, reward))

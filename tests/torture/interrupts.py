@@ -111,6 +111,8 @@ def next_call(policy: LivePolicy, rng: np.random.Generator) -> tuple[str, Call]:
         calls["learn"] = lambda p: p.learn(waiting[-1], reward)
         late = waiting[int(rng.integers(len(waiting)))]
         calls["learn late"] = lambda p: p.learn(late, reward)
+        some_waiting = waiting[-int(rng.integers(1, 5)) :]
+        calls["learn many"] = lambda p: p.learn_many(some_waiting, [reward] * len(some_waiting))
     if turns.due == turns.first and rng.random() < 0.3:
         calls["skip"] = lambda p: p.skip(rounds, contexts)
     if rng.random() < 0.1:

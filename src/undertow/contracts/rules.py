@@ -124,6 +124,25 @@ def _refit(trial: Trial) -> None:
         require(same, f"a simulation with refit={refit!r} chose other arms than one with fits inline")
 
 
+@rule("many rewards at once are learned as one by one", "ours", "live")
+def _learn_many(trial: Trial) -> None:
+    """Learn twelve rewards after 20 rounds, in one call and one by one; a list with a wrong one changes nothing."""
+    together, apart = trial.make(1), trial.make(1)
+    decisions = [[trial.step(policy, t, learn=t < 8) for t in range(20)][8:] for policy in (together, apart)]
+    rewards = [trial.reward(decision.round, decision) for decision in decisions[0]]
+    for wrong in ([*decisions[0], 10**9], [*decisions[0], decisions[0][0]]):
+        trial.refuses(together, lambda w=wrong: together.learn_many(w, [*rewards, 1.0]), "a list with a wrong decision")  # type: ignore[misc]
+    trial.refuses(together, lambda: together.learn_many(decisions[0], rewards[1:]), "a list with a reward too few")
+    together.learn_many(decisions[0], rewards)
+    for decision, reward in zip(decisions[1], rewards, strict=True):
+        apart.learn(decision, reward)
+    require(together.pending == apart.pending == 0, f"{together.pending} of 12 rewards are missing")
+    for t in range(20, 30):
+        first, second = trial.step(together, t), trial.step(apart, t)
+        same = first.arm == second.arm and np.array_equal(first.forecast, second.forecast)
+        require(same, f"round {t}: {first} after rewards that were learned at once, {second} after one by one")
+
+
 @rule("names of arms do not matter", "ours", "live")
 def _names(trial: Trial) -> None:
     named = trial.make(2, arms=[f"arm {a} of many" for a in range(trial.arms)])

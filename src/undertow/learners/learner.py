@@ -2,8 +2,7 @@
 
 When a fit is due, the kernel that was asked to decide says so. Inline, the fit is made at once; in the background, a
 thread makes it from a copy, and the model is swapped in before a later decision, after it has caught up with the rounds
-in between. A late reward is applied at its own round: the state goes back to a checkpoint before it, and from there
-through the log again.
+in between. A late reward is filed, and taken in at its own round before one of the next decisions (`learners.late`).
 """
 
 import json
@@ -20,9 +19,10 @@ from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, Refit, attempt
+from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
+from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog
-from undertow.learners.model import Block, Fit, Model, Span, Task
+from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task
 from undertow.learners.report import FitRecord, read_records
 from undertow.live.decision import Why
 from undertow.live.rewind import too_late
@@ -33,8 +33,6 @@ __all__ = ["Learner"]
 
 LONGEST = 20_000  # rounds that a fit looks at
 _SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the formulas of the models
-_SPACING = 64  # rounds between two states that late rewards can go back to, unless states are large
-_MOST_BYTES = 256e6  # that these states may take
 
 
 class Learner(Timeline):
@@ -54,11 +52,10 @@ class Learner(Timeline):
         super().__init__(player)
         self.turns, self.models, self.max_delay, self.refit = turns, tuple(models), max_delay, refit
         self.names = [model.name for model in self.models]
-        lengths = [model.length for model in self.models]
-        self.places = [sum(lengths[:number]) for number in range(len(lengths))]
+        self.lengths = [model.length for model in self.models]
+        self.places = [sum(self.lengths[:number]) for number in range(len(self.lengths))]
         self.log = RoundLog(len(player.context), len(player.features), LONGEST + max_delay)
-        self.checkpoints: deque[tuple[int, FloatArray]] = deque()
-        self.spacing = max(_SPACING, math.ceil(max_delay * player.state.nbytes / _MOST_BYTES))
+        self.late = LateRewards(player, turns, self.models, self.places, self.log, max_delay)
         self.records: deque[FitRecord] = deque(maxlen=50)
         self.warnings: list[str] = []
         self.fits = BackgroundFits(self.models, self.log)
@@ -78,7 +75,7 @@ class Learner(Timeline):
         """Return the block of a model, as a view of the state or of another one."""
         own = self.player.own if state is None else self.player.loop.layout.open(state)
         blocks: FloatArray = own.blocks[self.places[number] :]
-        return blocks[: self.models[number].length]
+        return blocks[: self.lengths[number]]
 
     def open_blocks(self, state: FloatArray) -> list[Any]:
         """Return the blocks of a state as named views."""
@@ -92,24 +89,22 @@ class Learner(Timeline):
     # Fits
 
     def decides_in_one_step(self) -> bool:
-        """Whether no fit is ready, and no state to be remembered."""
-        recent = self.checkpoints and self.player.rounds - self.checkpoints[-1][0] < self.spacing
-        return bool(recent) and (not self.fits.under_way or self.fits.idle)
+        """Whether no fit is ready, no reward is to be taken in, and no state to be remembered."""
+        return self.player.rounds < self.late.wake and (not self.fits.under_way or self.fits.idle)
 
     def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
-        """Swap in the fits that are ready, and remember a state now and then for late rewards to go back to."""
+        """Swap in the fits that are ready, and go on with late rewards."""
         if one_step:
             return
         t = self.player.rounds
         if self.fits.under_way:
-            for number, task, answer in self.fits.ready(t, self.latest):
+            for number, task, answer in self.fits.ready(t):
                 self.install(number, task, answer)
-        if not self.checkpoints:  # the first decision
+        if not t:  # the first decision
             ahead.begin(self.models[0].fitted_by)
-        if not self.checkpoints or t - self.checkpoints[-1][0] >= self.spacing:
-            while len(self.checkpoints) > 1 and self.checkpoints[1][0] <= t - self.max_delay:
-                self.checkpoints.popleft()
-            self.checkpoints.append((t, self.player.state.copy()))
+        for number, block in self.late.attend(due=True).items():
+            self.take_in(number, block)
+        self.late.remember([self.block(number) for number in range(len(self.models))], self.latest)
 
     def attend(self) -> None:
         """Make the fits that are due, or start them."""
@@ -122,7 +117,8 @@ class Learner(Timeline):
             self.log.open(t - 1)
             begin = max(int(block.head.begin), t - LONGEST, self.log.begin)
             seed = (int(self.player.own.learner.seed), number, int(running.fits))
-            task = Task(t, begin, self.log.rows(begin, t).copy(), self.block(number).copy(), seed)
+            rows, late = self.log.rows(begin, t).copy(), (self.latest, self.late.missing(number))
+            task = Task(t, begin, rows, self.block(number).copy(), seed, *late)
             running.next_fit = min(math.ceil(t * model.growth(t)), t + LONGEST // 2)
             running.alarms += raised
             if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
@@ -131,7 +127,7 @@ class Learner(Timeline):
             running.fits += 1
             spent += model.work(task)
             if self.refit == "inline" or (self.refit == "auto" and spent <= _SHORT):
-                self.install(number, task, attempt(partial(model.fit, task)))
+                self.install(number, task, attempt(partial(fit_with_past, model, task)))
             else:
                 running.busy = 1.0
                 self.fits.start(number, task)
@@ -151,7 +147,7 @@ class Learner(Timeline):
         self.records.append(FitRecord(model.name, task.round, *found, None))
         scored = block.head.order > 0.0 and math.isfinite(block.score.total)
         kept = [part.copy() for part in _own(block)]
-        begin, self.block(number)[:] = self.fits.take_led(number, task, answer)
+        begin, self.block(number)[:], missed = self.fits.take_led(number, task, answer)
         block.head.fitted = block.alarm.tried = task.round
         self._catch_up(number, begin, begin, self.player.rounds + self.turns.context_first)
         score, innovations = block.score.numbers.copy(), block.innovations.copy()
@@ -162,8 +158,13 @@ class Learner(Timeline):
             others = (self._common(other) for other in range(len(self.models)) if other != number)
             theirs = [other.score.total for other in others if other.head.order and math.isfinite(other.score.total)]
             block.score.total = min(theirs, default=0.0)
-        self.checkpoints.clear()
-        self.checkpoints.append((self.player.rounds, self.player.state.copy()))
+        first, base = self.turns.context_first, begun(answer.block, task.round)
+        for part, numbers in zip(
+            _own(BLOCK.open(base)), _own(BLOCK.open(task.block) if scored else block), strict=True
+        ):
+            part[:] = numbers
+        base = self.late.lead(number, base, Span(task.round, task.round, task.round, task.round + first))
+        self.late.begin(number, (task.round, base), answer.earlier, missed)
 
     def report(self) -> None:
         """Warn of fits that failed."""
@@ -178,9 +179,18 @@ class Learner(Timeline):
         if len(rows):  # none after a fit inline, so that its kernel need not be compiled
             self.models[number].catch_up(self.player.own.blocks, self.places[number], rows, span)
 
+    def take_in(self, number: int, block: FloatArray) -> None:
+        """Put a block that knows of late rewards into its place; when the next fit is due stays."""
+        running = self._common(number).running.numbers
+        kept = running.copy()
+        self.block(number)[:] = block
+        running[:] = kept
+
     def scratch(self) -> FloatArray:
-        """Return a copy of the state that asks for no fits."""
+        """Return a copy of the state as a decision would find it, which asks for no fits."""
         state = self.player.state.copy()
+        for number, block in self.late.preview().items():
+            self.block(number, state)[:] = block
         for own in self.open_blocks(state):
             own.model.running.next_fit, own.model.alarm.raised = math.inf, 0.0
         return state
@@ -220,7 +230,7 @@ class Learner(Timeline):
             self.learned(waiting, reward)
         else:
             self.learned(waiting, reward)
-            self._filter_again(waiting.round)
+            self.late.note(waiting.round)
 
     def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
         """Whether a reward is of the last round, and no context of the next one has come."""
@@ -232,45 +242,17 @@ class Learner(Timeline):
         self.fits.note_reward(waiting.round)
         self.latest = self.now_latest
 
-    def keep(self, round: int | None = None) -> Any:
-        """Return the rounds that states are remembered of, the fits and the log, of which nothing is copied."""
+    def keep(self, rounds: Sequence[int] = ()) -> Any:
+        """Return what late rewards go back to, the fits and the log, of which nothing is copied."""
         told = (self.records.copy(), self.warnings, self.latest)
-        return told, self.checkpoints.copy(), self.fits.keep(), self.log.mark(round)
+        return told, self.late.keep(), self.fits.keep(), self.log.mark(rounds)
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
-        (self.records, self.warnings, self.latest), self.checkpoints, fits, log = kept
+        (self.records, self.warnings, self.latest), late, fits, log = kept
+        self.late.put_back(late)
         self.fits.put_back(fits)
         self.log.go_back(log)
-
-    def _filter_again(self, then: int) -> None:
-        """Go back to a state before round `then`, and from there through the log once more."""
-        player, first = self.player, self.turns.context_first
-        now, seen = player.rounds, self.turns.contexts_seen(player.rounds)
-        while len(self.checkpoints) > 1 and self.checkpoints[-1][0] > then:
-            self.checkpoints.pop()
-        begin, state = self.checkpoints[-1]
-        if begin > then:  # a fit has been made since: its belief is to hold the reward, too
-            state = state.copy()
-            blocks = player.loop.layout.open(state).blocks
-            for number, model in enumerate(self.models):
-                block = self.block(number, state)
-                fitted = int(model.layout.open(block).model.head.begin)
-                model.believe(block, self.log.rows(max(fitted, self.log.begin), begin), begin)
-                if first:
-                    rows, span = self.log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
-                    model.catch_up(blocks, self.places[number], rows, span)
-            self.checkpoints[-1] = (begin, state)
-        own = player.own
-        running = (self._common(number).running.numbers for number in range(len(self.models)))
-        lasting = (own.common.closed, own.plays, own.learner.numbers, *running)
-        kept = [part.copy() for part in lasting]
-        player.state[:] = state
-        own.common.head.rounds = now
-        for part, numbers in zip(lasting, kept, strict=True):
-            part[:] = numbers
-        for number in range(len(self.models)):
-            self._catch_up(number, begin, begin + first, seen)
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
         """File steps that were played in one go."""
@@ -289,14 +271,17 @@ class Learner(Timeline):
     def warm_start(self, rows: FloatArray, rounds: int, seed: int) -> None:
         """Begin after `rounds` rounds, whose rows are given; the first decision then begins with a fit."""
         own, log = self.player.own, self.log
+        ahead.begin(self.models[0].fitted_by)
         log.open(rounds - 1)
         log.rows(log.begin, rounds)[:] = rows[log.begin :]  # what is older than the log's memory is gone
         own.common.head.rounds, own.learner.seed = rounds, seed
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
-        for running in (self._common(number).running for number in range(len(self.models))):
+        for number in range(len(self.models)):
+            running = self._common(number).running
             if running.next_fit < math.inf:  # a candidate fits itself
                 running.next_fit = min(running.next_fit, max(rounds, own.learner.start))
+            self.late.begin(number, (rounds, self.block(number).copy()))
 
     # What it reports
 
@@ -318,6 +303,7 @@ class Learner(Timeline):
         own, player, first = self.player.own, self.player, self.turns.context_first
         self.log, self.records, self.latest = old.log, old.records, old.latest
         self.fits = BackgroundFits(self.models, self.log)
+        self.late.log, self.late.savings, self.late.counted = old.log, old.late.savings, old.late.counted
         if own.learner.leader >= 0:  # with one more arm, blocks are longer
             own.learner.leader = self.places[old.places.index(int(own.learner.leader))]
         now, seen = player.rounds, self.turns.contexts_seen(player.rounds)
@@ -335,7 +321,7 @@ class Learner(Timeline):
             if first:
                 again = self.log.rows(begin, begin + 1)
                 model.catch_up(own.blocks, self.places[number], again, Span(begin, begin, begin, begin + 1))
-        self.checkpoints.append((begin, player.state.copy()))
+            self.late.begin(number, (begin, self.block(number).copy()))
         for number in range(len(self.models)):
             self._catch_up(number, begin, begin + first, seen)
             block, was_block = self._common(number), old.blocks[number].model
@@ -352,45 +338,47 @@ class Learner(Timeline):
             raise InvalidInputError(f"state: expected the place of a model as its leader, got {leader:g}")
 
     def arrays(self) -> dict[str, FloatArray]:
-        """Return the log, the checkpoints, and fits made and under way."""
+        """Return the log, what late rewards go back to, and fits made and under way."""
         records = json.dumps(list(self.records)).encode()
-        return {
-            "log_begin": np.array([float(self.log.begin)]),
-            "log_room": np.array([float(self.log.room)]),
-            "log_rows": self.log.rows(self.log.begin, self.log.end),
-            "checkpoint_rounds": np.array([float(t) for t, _ in self.checkpoints]),
-            "checkpoint_states": np.array([state for _, state in self.checkpoints]).reshape(-1, len(self.player.state)),
-            "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
-        } | self.fits.arrays()
+        return (
+            {
+                "log_begin": np.array([float(self.log.begin)]),
+                "log_room": np.array([float(self.log.room)]),
+                "log_rows": self.log.rows(self.log.begin, self.log.end),
+                "latest": np.array([float(self.latest)]),
+                "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
+            }
+            | self.late.arrays()
+            | self.fits.arrays()
+        )
 
     def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
         """Return what `arrays` may be after so many rounds; fits are under way in the background only."""
-        return {
-            "log_begin": Saved((1,), 0, rounds, whole=True),
-            "log_room": Saved((1,), 1, COUNT, whole=True),
-            "log_rows": self.log.saved("log"),
-            "checkpoint_rounds": Saved(("checkpoints",), 0, rounds, whole=True, rising=True),
-            "checkpoint_states": Saved(("checkpoints", len(self.player.state)), missing=True),
-            "fit_records": Saved(("records",), 0, 255, whole=True),
-        } | (self.fits.saved(names) if self.refit != "inline" else {})
+        return (
+            {
+                "log_begin": Saved((1,), 0, rounds, whole=True),
+                "log_room": Saved((1,), 1, COUNT, whole=True),
+                "log_rows": self.log.saved("log"),
+                "latest": Saved((1,), 0, rounds, whole=True),
+                "fit_records": Saved(("records",), 0, 255, whole=True),
+            }
+            | self.late.saved(rounds)
+            | (self.fits.saved(names) if self.refit != "inline" else {})
+        )
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
         begin, room, rows = int(arrays["log_begin"].item()), int(arrays["log_room"].item()), arrays["log_rows"]
-        rounds, states, now = arrays["checkpoint_rounds"], arrays["checkpoint_states"], self.player.rounds
+        now, self.latest = self.player.rounds, int(arrays["latest"].item())
         if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
             raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
         if not len(rows) <= room <= max(2 * len(rows), self.log.room):
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
-        if len(arrays["pending_ids"]) and not len(rounds):
-            raise InvalidInputError("checkpoint_rounds: expected a state for rewards to go back to")
         if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
             raise InvalidInputError("state: expected a task for every fit that is under way")
         self.log.check(rows, len(self.player.rewards))
-        for state in states:
-            self.check(state)
         self.log.restore(begin, rows, room)
-        self.checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
+        self.late.restore(arrays)
         self.records.extend(read_records(arrays["fit_records"].astype(np.uint8).tobytes()))
         self.fits.restore(arrays, now)
 

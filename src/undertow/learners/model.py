@@ -193,6 +193,8 @@ class Task(NamedTuple):
     rows: FloatArray
     block: FloatArray
     seed: tuple[int, ...]
+    late: int = 0  # how many rounds late rewards have been lately
+    missing: float = math.inf  # the oldest round whose reward the block does not know
 
 
 class Span(NamedTuple):
@@ -214,6 +216,8 @@ class Fit(NamedTuple):
     tried: tuple[Any, ...]
     order: int
     log_likelihood: float
+    whole: bool = True  # whether the belief is that of all rows, and not the one that the task came with
+    earlier: tuple[int, FloatArray] | None = None  # an earlier round, and the block rewound to it, for late rewards
 
 
 if TYPE_CHECKING:  # the names that every copy of the template below binds to a model's steps
@@ -264,6 +268,7 @@ class Model(abc.ABC):
     catch_up_kernel: ClassVar[Callable[..., None]]
     fitted_by: ClassVar[str] = ""  # the function of `identify` that needs the same kernels as a fit, where there is one
     watched: ClassVar[bool] = True  # whether its innovations raise alarms
+    filtered: ClassVar[bool] = True  # whether its belief follows from the log
     handicap: ClassVar[float] = 0.0  # nats by which it has to lead the others to decide, where there are contexts
 
     @property
@@ -289,6 +294,22 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Set the belief to that after the rows of a log, which end before round `end`, with the model as it is."""
+
+    @abc.abstractmethod
+    def rewound(self, block: FloatArray) -> FloatArray:
+        """Return a copy of a block with the belief before its first round.
+
+        Led through the log, it comes to the belief of the block; the model stays as it is on the way.
+        """
+
+    @abc.abstractmethod
+    def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
+        """Return a copy of a block with the belief of another one, which was rewound and led through the log."""
+
+    @property
+    def step_work(self) -> float:
+        """About how many microseconds the model takes to go through one round of the log, by a formula."""
+        return 1.0
 
     @abc.abstractmethod
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:

@@ -38,11 +38,12 @@ class LearningPolicy(ContextPolicy):
         "inline": a decision waits for every fit that is due, and a seed fixes the run. "background": a thread makes all
         fits, and a decision never waits. Within `simulate` all fits are made inline.
     max_delay
-        How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
+        How many rounds a reward may be late. It counts rounds, not seconds: 10,000 are 100 s at 100 decisions a second.
+        The log keeps that many rounds more, at 8 bytes a number (`nbytes`).
     """
 
     refit: Refit = "auto"
-    max_delay: int = 1000
+    max_delay: int = 10_000
 
     @abc.abstractmethod
     def _make_models(self) -> Sequence[Model]:

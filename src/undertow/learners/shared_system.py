@@ -298,6 +298,27 @@ class SharedSystem(Model):
         own.z[0], own.P[:] = search.belief()
         own.model.head.over = 1.0
 
+    def rewound(self, block: FloatArray) -> FloatArray:
+        """Return a copy with the belief before its first round; its arms are taken for known, and stay as they are."""
+        copy = block.copy()
+        own: SharedState = self.open(copy)
+        own.V[:], own.z[:], own.P[:], own.model.head.over = 0.0, 0.0, 0.0, 0.0
+        known = range(int(own.model.head.order))
+        own.P[known, known] = Prior(own.prior, 0).start_variance
+        return copy
+
+    def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
+        """Return a copy with the belief of another block."""
+        copy = block.copy()
+        own, other = self.open(copy), self.open(led)
+        own.z[:], own.P[:], own.model.head.over = other.z, other.P, other.model.head.over
+        return copy
+
+    @property
+    def step_work(self) -> float:
+        """About how many microseconds the model takes to go through one round."""
+        return 0.6 + 0.1 * self.context_dim
+
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         """Return the block with one more arm, of which only the prior is known."""
         fresh = self.block()

@@ -194,8 +194,8 @@ class Timeline:
         """Whether a reward that comes `age` rounds after its decision takes one step."""
         return True
 
-    def keep(self, round: int | None = None) -> Any:
-        """Return what `put_back` needs to undo all that comes after, at most the reward of one round among it."""
+    def keep(self, rounds: Sequence[int] = ()) -> Any:
+        """Return what `put_back` needs to undo all that comes after; of earlier rounds, only rewards of these."""
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called; the state has been put back."""
