@@ -910,6 +910,16 @@ def test_memory_is_bounded(learner: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(policy.health().fits) <= 50
 
 
+def test_autopilot_takes_little_memory() -> None:
+    """After 25,000 rounds with three arms and a context entry at most 1.5 MB; late rewards cost a little more."""
+    path = three_arms().sample(60, rng=1)
+    policy = trained(Autopilot, Trajectory(path.contexts[:, :1], path.rewards), 60)
+    first = policy.nbytes
+    policy.skip(24_940, np.zeros((24_940, 1)))
+    assert first < policy.nbytes <= 1.5e6
+    assert policy.nbytes > learner_of(policy).log.nbytes + policy.parts.player.state.nbytes
+
+
 def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner_module, "LONGEST", 100)
     path = three_arms().sample(500, rng=1)
@@ -986,6 +996,33 @@ def test_an_alarm_long_after_the_last_reward_does_not_stop_the_policy(monkeypatc
     monkeypatch.setattr(learner, "attend", counted)
     assert np.isfinite(policy.decide().forecast).all()
     assert calls
+
+
+def test_the_log_tells_of_fits_alarms_and_who_decides(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = three_arms().sample(120, rng=1)
+    louder = Trajectory(path.contexts, np.vstack([path.rewards[:60], 30 * path.rewards[60:]]))
+    policy = build(LearnedKalman, louder)
+    with caplog.at_level("INFO", logger="undertow"):
+        play(policy, louder, 0, 60)
+        fit_next(policy, math.inf)
+        Gate(monkeypatch, ValueError("no such luck")).open.set()
+        with pytest.warns(RuntimeWarning, match="failed"):
+            play(policy, louder, 60, 120)
+    told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    fits = [text for name, level, text in told if (name, level) == ("undertow.fits", "INFO")]
+    assert len(fits) == len([record for record in policy.health().fits if record.failure is None])
+    assert fits[0].startswith("fitted the shared system at round 6: order ")
+    assert fits[0].endswith(" ms for 6 rounds")
+    failed = [text for name, level, text in told if (name, level) == ("undertow.fits", "WARNING")]
+    assert failed
+    assert all("no such luck" in text for text in failed)
+    alarms = [text for name, level, text in told if name == "undertow.alarms"]
+    assert alarms[0].startswith("from round 6 on the shared system decides, by ")
+    assert (
+        len([text for text in alarms if text.startswith("alarm at round ")]) == policy.health().alarms["shared system"]
+    )
 
 
 def test_health_can_be_written_down() -> None:

@@ -56,7 +56,7 @@ def digest(policy: LivePolicy) -> tuple[Any, ...]:
     more: tuple[Any, ...] = ()
     if isinstance(policy, LearningPolicy):
         learner = learner_of(policy)
-        more = (learner.latest, learner.log.begin, learner.log.end, len(learner.records), learner.warnings)
+        more = (learner.latest, learner.log.begin, learner.log.end, len(learner.records), learner.telling.warnings)
     return json.dumps(header, sort_keys=True), kept, policy.names, policy.round, policy.pending, more
 
 

@@ -218,6 +218,8 @@ def _bounded(trial: Trial) -> None:
     for t in range(1, 40):
         trial.step(small, t, learn=False)
     require(small.pending == 5, f"{small.pending} decisions wait, although max_pending is 5")
+    least = small.parts.player.state.nbytes
+    require(small.nbytes >= least, f"nbytes is {small.nbytes}, and the state alone has {least}")
     trial.refuses(small, lambda: small.learn(first, 1.0), "a reward for a forgotten decision")
 
 

@@ -225,6 +225,11 @@ class WithCandidates(Timeline):
         self._ask(self.learner.open_blocks(state))
         return state
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what the learner remembers; those of a candidate are its own."""
+        return self.learner.nbytes
+
     def why(self) -> Why:
         """Explain the decision that was just made."""
         return self.learner.why()

@@ -1,6 +1,7 @@
 """Fits in the background: made on a thread, from copies, and swapped in once they have caught up."""
 
 import math
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -36,7 +37,9 @@ def attempt(make: Callable[[], Fit], failures: tuple[type[Exception], ...] = FAI
 
 def fit_with_past(model: Model, task: Task) -> Fit:
     """Fit a model and, where rewards come late, rewind it to where those of the next rounds will go back to."""
+    start = time.perf_counter()
     fit = model.fit(task)
+    fit = fit._replace(seconds=time.perf_counter() - start)
     begin = max(int(BLOCK.open(fit.block).head.begin), task.begin)
     then = int(min(task.round - task.late, task.missing))
     first = model.context_first and model.context_dim > 0

@@ -7,7 +7,7 @@ wait for the next pass.
 
 A decision spends no more on this than it has saved up, by a formula and not by the clock, so that a seed fixes what is
 done when. A reward that is late now and then is in before the next decision. Where all are late, the work of a decision
-is the same for every delay, and a reward waits a few hundredths of its delay longer.
+is the same for every delay, and a reward waits a fraction of its delay longer.
 """
 
 import math
@@ -30,6 +30,7 @@ __all__ = ["Hindsight", "LateRewards"]
 _PACE, _SAVINGS = 60_000, 3_000_000  # nanoseconds of work that a round adds, and that may be saved up and spent at once
 _LEAST, _CALL = 300_000, 40_000  # that are worth a start, and that going on with one model takes in any case
 _SLICE = 64  # rounds between two moments that are remembered, where all rewards come at once
+_SELDOM = 4  # how much farther apart moments are where no reward has been late
 _WIDEST = 8192  # rounds between those that are remembered of long ago
 
 Moment = tuple[int, FloatArray]  # a round, and a block as it was before that was decided
@@ -72,13 +73,13 @@ class Hindsight(NamedTuple):
             return self
         return self._replace(late=then)
 
-    def remember(self, moment: Moment, now: int, oldest: int, widest: int) -> "Hindsight":
-        """Remember one more moment, and forget some: a reward goes back at most twice as far as it is old."""
+    def remember(self, moment: Moment, now: int, oldest: int, widest: int, factor: int = 1) -> "Hindsight":
+        """Remember one more moment, and forget some: a reward goes back by its age once more, or `factor` times."""
         marks = [*self.marks, moment]
         kept = [marks.pop()]
         while marks and kept[-1][0] > oldest:  # no reward is older
             between, newer = marks.pop(), kept[-1][0]
-            if not marks or marks[-1][0] < newer - min(max(now - newer, _SLICE), widest):
+            if not marks or marks[-1][0] < newer - min(factor * max(now - newer, _SLICE), widest):
                 kept.append(between)
         return self._replace(marks=tuple(reversed(kept)))
 
@@ -158,7 +159,8 @@ class LateRewards:
                 continue
             if now - last >= spacing:
                 moment, last = (now, blocks[number].copy()), now
-                self.past[number] = past.remember(moment, now, now - self.max_delay, self.widest)
+                factor = 1 if latest else _SELDOM
+                self.past[number] = past.remember(moment, now, now - self.max_delay, self.widest, factor)
             self.wake = min(self.wake, last + spacing)
 
     def _gone_on(self, *, due: bool) -> tuple[dict[int, Hindsight], int, dict[int, FloatArray]]:
@@ -222,6 +224,12 @@ class LateRewards:
         if len(rows):
             self.models[number].catch_up(led, 0, rows, span)
         return led
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks that are remembered."""
+        moments = (moment for past in self.past.values() for moment in (past.base, *past.marks, past.again))
+        return sum(moment[1].nbytes for moment in moments if moment is not None)
 
     # Interrupted calls and save files
 

@@ -7,7 +7,6 @@ in between. A late reward is filed, and taken in at its own round before one of 
 
 import json
 import math
-import warnings
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task
 from undertow.learners.report import FitRecord, read_records
+from undertow.learners.telling import Telling
 from undertow.live.decision import Why
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
@@ -57,7 +57,7 @@ class Learner(Timeline):
         self.log = RoundLog(len(player.context), len(player.features), LONGEST + max_delay)
         self.late = LateRewards(player, turns, self.models, self.places, self.log, max_delay)
         self.records: deque[FitRecord] = deque(maxlen=50)
-        self.warnings: list[str] = []
+        self.telling = Telling()
         self.fits = BackgroundFits(self.models, self.log)
         self.latest = self.now_latest = 0  # how many rounds late rewards have been lately, and with the one that comes
         self.blocks = self.open_blocks(player.state)
@@ -121,6 +121,8 @@ class Learner(Timeline):
             task = Task(t, begin, rows, self.block(number).copy(), seed, *late)
             running.next_fit = min(math.ceil(t * model.growth(t)), t + LONGEST // 2)
             running.alarms += raised
+            if raised:
+                self.telling.alarm(model.name, block.alarm.level, t)
             if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
                 block.alarm.raised = 0.0
                 continue
@@ -140,11 +142,11 @@ class Learner(Timeline):
         if isinstance(answer, Exception):
             block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
             self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
-            failed = f"the fit of the {model.name} at round {task.round} failed ({answer!r}); the old model continues"
-            self.warnings = [*self.warnings, failed]
+            self.telling.failed(model.name, task, answer)
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self.records.append(FitRecord(model.name, task.round, *found, None))
+        self.telling.fitted(model.name, task, answer)
         scored = block.head.order > 0.0 and math.isfinite(block.score.total)
         kept = [part.copy() for part in _own(block)]
         begin, self.block(number)[:], missed = self.fits.take_led(number, task, answer)
@@ -158,19 +160,16 @@ class Learner(Timeline):
             others = (self._common(other) for other in range(len(self.models)) if other != number)
             theirs = [other.score.total for other in others if other.head.order and math.isfinite(other.score.total)]
             block.score.total = min(theirs, default=0.0)
-        first, base = self.turns.context_first, begun(answer.block, task.round)
-        for part, numbers in zip(
-            _own(BLOCK.open(base)), _own(BLOCK.open(task.block) if scored else block), strict=True
-        ):
+        base, t = begun(answer.block, task.round), task.round
+        before = _own(BLOCK.open(task.block) if scored else block)
+        for part, numbers in zip(_own(BLOCK.open(base)), before, strict=True):
             part[:] = numbers
-        base = self.late.lead(number, base, Span(task.round, task.round, task.round, task.round + first))
-        self.late.begin(number, (task.round, base), answer.earlier, missed)
+        base = self.late.lead(number, base, Span(t, t, t, t + self.turns.context_first))
+        self.late.begin(number, (t, base), answer.earlier, missed)
 
     def report(self) -> None:
-        """Warn of fits that failed."""
-        messages, self.warnings = self.warnings, []
-        for message in messages:
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        """Warn of fits that failed, and write to the program's log."""
+        self.telling.report()
 
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         now = self.player.rounds
@@ -244,18 +243,24 @@ class Learner(Timeline):
 
     def keep(self, rounds: Sequence[int] = ()) -> Any:
         """Return what late rewards go back to, the fits and the log, of which nothing is copied."""
-        told = (self.records.copy(), self.warnings, self.latest)
-        return told, self.late.keep(), self.fits.keep(), self.log.mark(rounds)
+        return (
+            (self.records.copy(), self.telling.keep(), self.latest),
+            self.late.keep(),
+            self.fits.keep(),
+            self.log.mark(rounds),
+        )
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
-        (self.records, self.warnings, self.latest), late, fits, log = kept
+        (self.records, told, self.latest), late, fits, log = kept
+        self.telling.put_back(told)
         self.late.put_back(late)
         self.fits.put_back(fits)
         self.log.go_back(log)
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
         """File steps that were played in one go."""
+        self.telling.write()
         log, first, last = self.log, begun // 3, step // 3
         base = self.player.rounds - last
         if step % 3:  # the context of the next round has been seen
@@ -285,6 +290,12 @@ class Learner(Timeline):
 
     # What it reports
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the log, of what late rewards go back to, and of fits under way."""
+        tasks = sum(task.rows.nbytes + task.block.nbytes for task, _ in self.fits.under_way.values())
+        return self.log.nbytes + self.late.nbytes + tasks
+
     def why(self) -> Why:
         """Explain the decision that was just made, as the kernel noted it."""
         learner, k = self.player.own.learner, len(self.player.rewards)
@@ -292,6 +303,7 @@ class Learner(Timeline):
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
         number = self.places.index(int(learner.leader))
         block = self._common(number)
+        self.telling.leads(self.names[number], learner.lead, self.player.rounds - 1)
         since_fit = self.player.rounds - 1 - int(block.head.fitted)
         errors = (block.state_error.copy(), block.arm_error.copy())
         return Why(*errors, self.names[number], learner.lead, since_fit)

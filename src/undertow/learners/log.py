@@ -34,7 +34,7 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
+            rows = self._blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
             rows[: len(kept)] = kept
             self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
@@ -72,6 +72,11 @@ class RoundLog:
     def room(self) -> int:
         """How many rows there is room for; when they are full, the oldest are dropped."""
         return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows, including those still to come."""
+        return self._rows.nbytes
 
     def saved(self, length: str) -> Saved:
         """Return what rows may be; their arms have bounds of their own, see `check`."""

@@ -217,6 +217,7 @@ class Fit(NamedTuple):
     order: int
     log_likelihood: float
     whole: bool = True  # whether the belief is that of all rows, and not the one that the task came with
+    seconds: float = 0.0  # that it took
     earlier: tuple[int, FloatArray] | None = None  # an earlier round, and the block rewound to it, for late rewards
 
 

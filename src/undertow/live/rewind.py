@@ -128,6 +128,11 @@ class Rewinding(Timeline):
             self.player.context[:] = seen.context
             self.player.observe()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rounds that are remembered."""
+        return len(self.rounds) * (self.player.state.nbytes + self.player.context.nbytes)
+
     def arrays(self) -> dict[str, FloatArray]:
         """Return the rounds that are remembered."""
         rounds, m = self.rounds.values(), len(self.player.context)

@@ -237,6 +237,11 @@ class Timeline:
         """Return a copy of the state for a forecast that is to change nothing."""
         return self.player.state.copy()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is remembered in addition to the state."""
+        return 0
+
     def why(self) -> Why | None:
         """Explain the decision that was just made."""
         return None
