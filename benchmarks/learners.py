@@ -302,7 +302,8 @@ def live_between_fits(report: Report) -> None:
                 learner = learner_of(policy)
                 policy.parts.player.state[:] = before[name]
                 learner.log.end = learner.log.begin + warm
-                learner.checkpoints.clear()
+                for number in range(len(learner.models)):
+                    learner.late.begin(number, (warm, learner.block(number).copy()))
             start = time.perf_counter()
             live(policy, path, rounds, warm)
             times[name].append((time.perf_counter() - start) / rounds * 1e6)

@@ -105,7 +105,7 @@ class Case:
     def make(self) -> LivePolicy:
         """Make the policy, unused."""
         system, takes = _system(self.system), registry()[self.policy].parameters
-        given = {"rng": 11} | self.parameters
+        given = {"rng": 11} | ({"refit": "inline"} if self.learns else {}) | self.parameters
         if "system" in takes:
             return undertow.make(self.policy, system, **given)
         if self.contexts and "context_dim" in takes:

@@ -10,7 +10,7 @@ from undertow import LinearGaussianSystem, Trajectory, random_system
 from undertow.contenders import build
 from undertow.learners.candidate import WithCandidates
 from undertow.learners.learner import Learner
-from undertow.learners.model import Block
+from undertow.learners.model import BLOCK, Block
 from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
@@ -51,8 +51,10 @@ def with_gaps(values: Array, share: float, seed: int) -> Array:
 
 def make_policy(name: str, system: LinearGaussianSystem, **parameters: Any) -> LivePolicy:
     """A registered policy that fits a system, whatever it has to be told of it."""
-    sizes = {"arms": system.arm_count, "context_dim": system.context_dim}
-    return build(name, system=system, **(sizes | parameters))
+    fitting: dict[str, Any] = {"arms": system.arm_count, "context_dim": system.context_dim}
+    if "refit" in registry()[name].parameters:
+        fitting["refit"] = "inline"  # to be repeatable
+    return build(name, system=system, **(fitting | parameters))
 
 
 def with_features(path: Trajectory, q: int = 2) -> Trajectory:
@@ -143,6 +145,17 @@ def fit_next(policy: LivePolicy, round: float) -> None:
 def never_fit(policy: LivePolicy) -> None:
     """Have no further fits, in the state and in those that late rewards go back to."""
     learner = learner_of(policy)
-    for state in (policy.parts.player.state, *(state for _, state in learner.checkpoints)):
-        for own in learner.open_blocks(state):
-            own.model.running.next_fit, own.model.alarm.tried = math.inf, 10**9  # no alarm either
+    blocks = [own.model for own in learner.blocks]
+    for past in learner.late.past.values():
+        blocks += [BLOCK.open(block) for _, block in (past.base, *past.marks)]
+    for block in blocks:
+        block.running.next_fit, block.alarm.tried = math.inf, 10**9  # no alarm either
+
+
+def settle(policy: LivePolicy) -> None:
+    """Take in all late rewards, as the next decisions would do."""
+    learner = learner_of(policy)
+    while not learner.late.settled:
+        learner.late.savings = 10**9
+        for number, block in learner.late.attend().items():
+            learner.take_in(number, block)

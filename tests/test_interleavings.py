@@ -175,6 +175,25 @@ class Interleavings(RuleBasedStateMachine):
             self.twin.learn(other, reward)
             self.learned.append(self.waiting.pop(number)[0].id)
 
+    @precondition(lambda self: len(self.waiting) > 1)
+    @rule(data=st.data(), reward=numbers)
+    def learn_many(self, data: Any, reward: float) -> None:
+        """Learn several rewards in one call, or none where one of them is too late."""
+        numbers = data.draw(st.lists(st.sampled_from(sorted(self.waiting)), min_size=1, max_size=6, unique=True))
+        rewards = [reward + number for number in range(len(numbers))]
+        first, second = ([self.waiting[number][which].id for number in numbers] for which in (0, 1))
+        if any(self.round - 1 - self.waiting[number][0].round > self.delay for number in numbers):
+            for policy, ids in ((self.policy, first), (self.twin, second)):
+                with pytest.raises(UnknownDecisionError):
+                    policy.learn_many(ids, rewards)
+            return
+        for policy, ids in ((self.policy, first), (self.twin, second)):
+            with pytest.raises(InvalidInputError):
+                policy.learn_many([*ids, ids[0]], [*rewards, 0.0])
+            policy.learn_many(ids, rewards)
+        for number in numbers:
+            self.learned.append(self.waiting.pop(number)[0].id)
+
     def learn_the_last(self, reward: float) -> None:
         decision, other = self.waiting.pop(max(self.waiting))
         self.policy.learn(decision, reward)
@@ -299,10 +318,10 @@ KNOWN = full_system(2, 1, 3)
         (lambda: Rexp3(arms=2, rng=0), 20),
         (lambda: KalmanGreedy(KNOWN, max_delay=4, rng=0), 20),
         (lambda: KalmanGreedy(KNOWN, max_delay=4, context_first=True, default_reward=0.5, max_wait=3, rng=0), 20),
-        (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, context_first=True, rng=0), 12),
+        (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, context_first=True, refit="inline", rng=0), 12),
         (lambda: LearnedKalman(arms=2, context_dim=1, max_delay=12, default_reward=0.5, max_wait=3, rng=0), 12),
-        (lambda: Autopilot(arms=2, feature_dim=1, max_delay=12, rng=0), 10),
-        (lambda: Autopilot(arms=2, context_dim=2, rng=0), 10),
+        (lambda: Autopilot(arms=2, feature_dim=1, max_delay=12, refit="inline", rng=0), 10),
+        (lambda: Autopilot(arms=2, context_dim=2, refit="inline", rng=0), 10),
     ],
     ids=["UCB", "explore", "LinUCB", "ARES", "Rexp3", "KalmanGreedy", "context first", "LearnedKalman", "decide first",
          "Autopilot", "Autopilot with contexts"],

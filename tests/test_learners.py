@@ -270,7 +270,7 @@ def build(learner: Any, path: Trajectory, **parameters: Any) -> Any:
     """A learner that fits a path, with features where it can take them."""
     if learner is not LearnedKalman:
         parameters["feature_dim"] = path.features.shape[-1]
-    return learner(**({"arms": path.arm_count, "rng": 0} | parameters), context_dim=path.context_dim)
+    return learner(**({"arms": path.arm_count, "rng": 0, "refit": "inline"} | parameters), context_dim=path.context_dim)
 
 
 def without_features(learner: Any, path: Trajectory) -> Trajectory:
@@ -599,7 +599,7 @@ def test_structural_kalman_shows_its_levels() -> None:
 
 def test_parameters_are_checked() -> None:
     for learner, parameters, message in (
-        (LearnedKalman, {"refit": "never"}, "refit: expected 'inline' or 'background', got 'never'"),
+        (LearnedKalman, {"refit": "never"}, "refit: expected 'auto' or 'inline' or 'background', got 'never'"),
         (LearnedKalman, {"max_delay": -1}, "max_delay: expected at least 0, got -1"),
         (LearnedKalman, {"exploration": -1.0}, "exploration: expected"),
         (StructuralKalman, {"exploration": "much"}, "exploration: expected"),

@@ -12,23 +12,25 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import Array, fit_next, id_at, learner_of, models_of, never_fit, unnamed
+from helpers import Array, fit_next, id_at, learner_of, models_of, never_fit, settle, unnamed
 from test_learners import SharedTwin, both_orders, build, every_learner, play, step, three_arms, with_features
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
 from undertow.identify.system.vector import Prior, split_vector
 from undertow.learners import learner as learner_module
 from undertow.learners.levels import Levels
-from undertow.learners.model import Fit, Task
+from undertow.learners.model import Fit, Span, Task
 from undertow.learners.policy import LearningPolicy
 from undertow.learners.ridge import Ridge
 from undertow.learners.shared_system import SharedSystem
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
 
 
-def beliefs(policy: LearningPolicy) -> list[Array]:
-    """What every model believes, without its scores."""
+def beliefs(policy: LearningPolicy, blocks: list[Array] | None = None) -> list[Array]:
+    """What every model believes, without its scores, in the policy's own blocks or in others."""
     learner, result = learner_of(policy), []
-    for model, own in zip(learner.models, learner.blocks, strict=True):
+    places = [learner.block(number) for number in range(len(learner.models))] if blocks is None else blocks
+    for model, block in zip(learner.models, places, strict=True):
+        own = model.open(block)
         match model:
             case SharedSystem():
                 system = split_vector(own.vector, model.context_dim, model.arms)
@@ -42,6 +44,8 @@ def beliefs(policy: LearningPolicy) -> list[Array]:
 
 
 def believe_the_same(one: LearningPolicy, two: LearningPolicy) -> None:
+    settle(one)
+    settle(two)
     for first, second in zip(beliefs(one), beliefs(two), strict=True):
         np.testing.assert_allclose(first, second, atol=1e-9)
 
@@ -96,6 +100,31 @@ def test_late_rewards_in_any_order_end_in_the_same_beliefs(learner: Any, context
     believe_the_same(prompt, late)
     if learner is not Autopilot:  # whose leader is looked at below
         np.testing.assert_allclose(prompt.forecast().forecast, late.forecast().forecast, atol=1e-9)
+
+
+@pytest.mark.parametrize("delay", [1, 30, 400])
+def test_late_rewards_cost_the_same_at_any_delay(delay: int) -> None:
+    """No decision spends more than 3 ms by the formula, all together what they save; in the end all is known."""
+    path = three_arms().sample(900, rng=1)
+    prompt, late = (trained(Autopilot, path, 60) for _ in range(2))
+    learner, waiting, spent, behind = learner_of(late), list[Decision](), 0, 0.0
+    for t in range(60, 900):
+        before = learner.late.savings + 60_000 * (t - learner.late.counted)
+        step(prompt, path, t)
+        waiting.append(step(late, path, t, learn=False))
+        used = min(before, 3_000_000) - learner.late.savings if learner.late.counted == t else 0
+        assert used <= 3_000_000
+        spent += used
+        if len(waiting) > delay:
+            decision = waiting.pop(0)
+            late.learn(decision, reward(path, decision))
+        if t > 600 + delay:
+            behind = max(behind, *(t - past.missing for past in learner.late.past.values()))
+    assert spent <= 3_000_000 + 60_000 * 840
+    assert behind <= 1.5 * delay + 40
+    assert all(len(past.marks) <= 20 for past in learner.late.past.values())
+    late.learn_many(waiting, [reward(path, decision) for decision in waiting])
+    believe_the_same(prompt, late)
 
 
 def test_a_reward_may_come_after_the_context_of_its_round() -> None:
@@ -160,6 +189,7 @@ def test_a_reward_from_before_the_last_fit_enters_the_belief_at_its_round() -> N
     fit_next(policy, 60)
     policy.decide()
     policy.learn(decisions[50], 2.0)
+    settle(policy)
     own = learner_of(policy).blocks[0]
     twin = SharedTwin(own)
     twin.z, twin.P = np.zeros(len(twin.z)), Prior(own.prior, 0).start_variance * np.eye(len(twin.z))
@@ -194,6 +224,7 @@ def test_late_rewards_leave_every_model_with_a_score_for_every_reward() -> None:
     prompt, late = (trained(Autopilot, path, 60) for _ in range(2))
     waiting = [(step(prompt, path, t), step(late, path, t, learn=t != 120))[1] for t in range(60, 122)]
     late.learn(waiting[60], reward(path, waiting[60]))
+    settle(late)
     for one, two in zip(models_of(prompt), models_of(late), strict=True):
         assert one.score.count == two.score.count == 116
         np.testing.assert_allclose(one.score.total, two.score.total)
@@ -223,6 +254,8 @@ def test_a_reward_that_is_too_late_is_refused_and_changes_nothing(learner: Any, 
     np.testing.assert_array_equal(now, state)
     np.testing.assert_array_equal(rows, log)
     policy.learn(waiting[49], 1.0)
+    np.testing.assert_array_equal(now, state)  # until a decision is due
+    settle(policy)
     assert (now != state).any()
     assert rows[49, -1] == 1.0
 
@@ -264,9 +297,10 @@ def test_a_saved_learner_continues_bit_for_bit(learner: Any, context_first: bool
     np.testing.assert_array_equal(policy.parts.player.state, again.parts.player.state)
     assert repr(policy.health().fits) == repr(again.health().fits)
     assert len([record for record in policy.health().fits if record.round > 40]) > 3
-    for (t, state), (u, other) in zip(learner_of(policy).checkpoints, learner_of(again).checkpoints, strict=True):
-        assert t == u
-        np.testing.assert_array_equal(state, other)
+    ours, theirs = learner_of(policy).late.arrays(), learner_of(again).late.arrays()
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        np.testing.assert_array_equal(values, theirs[name], err_msg=name)
 
 
 def test_a_saved_learner_drops_the_same_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -296,7 +330,8 @@ def spoil(file: Path, **arrays: Any) -> None:
 
 
 def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
-    path, policy = three_arms().sample(40, rng=1), LearnedKalman(arms=3, context_dim=2, rng=0)
+    path = three_arms().sample(40, rng=1)
+    policy = LearnedKalman(arms=3, context_dim=2, refit="inline", rng=0)
     for t in range(40):
         step(policy, path, t)
     policy.save(tmp_path / "policy")
@@ -311,8 +346,11 @@ def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
         ({"log_begin": np.empty(0)}, "damaged"),
         ({"log_room": np.array([1.0])}, "damaged .*log_room"),
         ({"log_room": np.array([1e9])}, "damaged .*log_room"),
-        ({"checkpoint_rounds": np.zeros(7)}, "damaged"),
-        ({"checkpoint_states": None}, "damaged .*checkpoint_states"),
+        ({"past_0_rounds": np.zeros(7)}, "damaged"),
+        ({"past_0_blocks": None}, "damaged .*past_0_blocks"),
+        ({"past_0": np.array([0.0, 3.0, -1.0])}, "damaged .*past_0: expected 0 rounds"),
+        ({"past_0": np.array([0.0, -1.0, 99.0])}, "damaged .*past_0: expected late rewards of rounds in the log"),
+        ({"savings": np.array([0.0, 99.0])}, "damaged .*savings: expected those of 40 rounds, got 99"),
         ({"fit_records": np.zeros(3)}, "damaged"),
         ({"fit_records": None}, "damaged .*fit_records"),
         ({"state": np.zeros(9)}, "damaged .*state: expected"),
@@ -330,7 +368,7 @@ def test_a_damaged_file_is_refused(arrays: dict[str, Any], message: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "part", ["log too short", "log elsewhere", "checkpoint too short", "number of arms", "size of a block"]
+    "part", ["log too short", "log elsewhere", "past too short", "number of arms", "size of a block"]
 )
 def test_a_file_whose_parts_do_not_fit_is_refused(part: str, tmp_path: Path) -> None:
     policy, file = saved(tmp_path)
@@ -340,8 +378,8 @@ def test_a_file_whose_parts_do_not_fit_is_refused(part: str, tmp_path: Path) -> 
             spoil(file, log_rows=np.zeros((10, 4)))
         case "log elsewhere":
             spoil(file, log_begin=np.array([5.0]))
-        case "checkpoint too short":
-            spoil(file, checkpoint_states=np.zeros((len(learner.checkpoints), 3)))
+        case "past too short":
+            spoil(file, past_0_blocks=np.zeros((1, 3)))
         case "number of arms":
             policy.loop.layout.open(state).common.sizes.k = 100
             spoil(file, state=state)
@@ -496,20 +534,19 @@ def test_a_fit_under_way_hears_of_a_reward_from_before_it(learner: Any, context_
     step(policy, path, 40)
     answered(policy)
     learner, fits = learner_of(policy), learner_of(policy).fits
-    made = {number: fit_of(answer).block for number, (_, answer) in fits.under_way.items()}
+    made = {number: fit_of(answer).block.copy() for number, (_, answer) in fits.under_way.items()}
     assert len(made) == len(learner.models)
     policy.learn(late, 50.0)
-    take_in(policy)
-    assert fits.under_way.keys() == made.keys()
-    answered(policy)
-    for number, (_, answer) in fits.under_way.items():
-        model, block = learner.models[number], made[number].copy()
-        model.believe(block, learner.log.rows(int(model.open(block).model.head.begin), 40), 40)
-        np.testing.assert_array_equal(fit_of(answer).block, block)
-        assert np.nanmax(np.abs(block - made[number])) > 0.01
-    for t in range(41, 45):
+    for t in (41, 42):
         step(policy, path, t)
     assert not fits.under_way
+    settle(policy)
+    expected = []
+    for number, model in enumerate(learner.models):
+        model.believe(made[number], learner.log.rows(int(model.open(made[number]).model.head.begin), 40), 40)
+        expected.append(learner.late.lead(number, made[number], Span(40, 43, 40, 43)))
+    for one, two in zip(beliefs(policy), beliefs(policy, expected), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-9)
 
 
 def test_a_fit_that_fails_upon_an_alarm_is_not_made_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,30 +597,113 @@ def test_a_forked_process_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) ->
     assert policy.model is not None
 
 
-def test_a_thread_ends_with_its_policy() -> None:
-    """Also the one that was making fits when a new arm came: these fits are made again with the arm."""
+def fitting_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "undertow-fits"}
 
-    def threads() -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name == "undertow-fits"} - before
 
-    before = set[threading.Thread]()
-    before = threads()
-    path = three_arms().sample(8, rng=1)
-    policy = build(LearnedKalman, path, refit="background")
-    play(policy, path, 0, 8)
-    (first,) = threads()
-    policy.add_arm("another")
+@pytest.fixture
+def no_threads() -> None:
+    """Have no policy left that other tests made."""
     gc.collect()
-    first.join(60)
-    assert not first.is_alive()
-    policy.decide()
-    (second,) = threads()
-    answered(policy)
-    assert second.is_alive()
+    for thread in fitting_threads():
+        thread.join(60)
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_policies_share_a_few_threads_which_end_with_the_last_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    gate = Gate(monkeypatch)
+    path = three_arms().sample(8, rng=1)
+    policies = [build(LearnedKalman, path, refit="background") for _ in range(6)]
+    for policy in policies:
+        play(policy, path, 0, 8)
+    assert len(fitting_threads()) == 2
+    policies[0].add_arm("another")  # its fit is made again, with the arm
+    gate.begun()
+    del policies[2:], policy
+    gc.collect()
+    gate.open.set()
+    policies[0].decide()
+    for policy in policies:
+        answered(policy)
+        take_in(policy)
+        assert policy.model is not None
+    assert len(gate.tasks) <= 4  # what waited for a thread when its policy was gone was not made
+    threads = fitting_threads()
+    assert len(threads) == 2
+    policies.clear()
     del policy
     gc.collect()
-    second.join(60)
-    assert not second.is_alive()
+    for thread in threads:
+        thread.join(60)
+    assert not fitting_threads()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_without_a_thread_to_be_had_fits_are_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    path = three_arms().sample(8, rng=1)
+    policy = build(LearnedKalman, path, refit="background")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        play(policy, path, 0, 8)
+    assert policy.model is not None
+    assert not fitting_threads()
+
+
+def test_short_fits_are_made_inline_and_long_ones_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, path = Gate(monkeypatch), three_arms().sample(30, rng=1)
+    gate.open.set()
+    work = 19_000.0
+    monkeypatch.setattr(SharedSystem, "work", lambda *_: work)
+    policy = build(LearnedKalman, path, refit="auto")
+    play(policy, path, 0, 7)
+    assert [record.round for record in policy.health().fits] == [6]
+    gate.open.clear()
+    work = 21_000.0
+    play(policy, path, 7, 12)
+    assert policy.health().under_way == ("shared system",)
+    gate.open.set()
+    answered(policy)
+    take_in(policy)
+    assert [record.round for record in policy.health().fits] == [6, 9]
+
+
+def test_fits_of_one_decision_are_short_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shared system takes 15 ms of 20, so that the levels are fitted elsewhere."""
+    path = three_arms().sample(12, rng=1)
+    monkeypatch.setattr(SharedSystem, "work", lambda *_: 15_000.0)
+    monkeypatch.setattr(Levels, "work", lambda *_: 6_000.0)
+    policy = build(Autopilot, path, refit="auto")
+    play(policy, path, 0, 6)
+    policy.decide()
+    assert [record.model for record in policy.health().fits] == ["shared system"]
+    assert "structural levels" in policy.health().under_way
+
+
+def test_the_first_rounds_are_repeatable_by_default() -> None:
+    path = three_arms().sample(60, rng=1)
+    one, two = (build(Autopilot, path, refit="auto") for _ in range(2))
+    simulated = undertow.simulate(build(Autopilot, path), path)
+    for t in range(60):
+        first, second = step(one, path, t), step(two, path, t)
+        assert first.to_json() == second.to_json()
+        assert first.arm == simulated.arms[t]
+
+
+@every_learner
+def test_the_work_of_a_fit_grows_with_rounds_and_arms(learner: Any) -> None:
+    def work(rounds: int, arms: int) -> float:
+        policy = learner(arms=arms, rng=0)
+        (model, *_), log = learner_of(policy).models, learner_of(policy).log
+        log.open(rounds - 1)
+        return float(model.work(Task(rounds, 0, log.rows(0, rounds), model.block(), (0,))))
+
+    assert 0 < work(10, 3) < work(1000, 3)
+    assert work(1000, 3) < work(1000, 40)
+    assert work(10, 3) < 20_000
 
 
 def test_a_late_reward_leaves_the_count_of_alarms() -> None:
@@ -607,17 +727,6 @@ def test_one_very_late_reward_is_forgotten_in_time() -> None:
     for t in range(11, 30):
         step(policy, path, t)
     assert learner_of(policy).latest == 0
-
-
-def test_checkpoints_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = three_arms().sample(400, rng=1)
-    sizes = {}
-    for room in (1e9, 5e4):
-        monkeypatch.setattr("undertow.learners.learner._MOST_BYTES", room)
-        policy = trained(StructuralKalman, path, 40, max_delay=300)
-        play(policy, path, 40, 400)
-        sizes[room] = sum(state.nbytes for _, state in learner_of(policy).checkpoints)
-    assert sizes[5e4] <= 5e4 + 2 * policy.parts.player.state.nbytes < sizes[1e9]
 
 
 def test_an_inline_fit_that_fails_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -735,7 +844,7 @@ def test_a_model_that_was_fitted_during_a_pause_catches_up_with_it(monkeypatch: 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One policy takes 32 rounds at a time, the other all at once; a late reward sends the first back."""
+    """One policy takes 32 rounds at a time, the other all at once; the first may miss a late reward on the way."""
     path = three_arms().sample(130, rng=1)
     gate = Gate(monkeypatch)
     policies = [build(LearnedKalman, path, refit="background") for _ in range(2)]
@@ -759,8 +868,7 @@ def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: py
         if late and slice_ == 1000:  # it has the reward before it begins
             policy.learn(decision, reward(path, decision))
         for t in range(106, 116):
-            # Fitted at round 6: 100 rounds are four slices, unless a reward comes in which is later than what is left.
-            last = 106 if slice_ == 1000 else 108 if late else 109
+            last = 106 if slice_ == 1000 else 109  # fitted at round 6: 100 rounds are four slices
             assert bool(policy.models) == (t > last)
             step(policy, path, t)
             if late and slice_ == 32 and t == 107:
@@ -796,10 +904,20 @@ def test_memory_is_bounded(learner: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         assert policy.parts.player.state is state
         assert log.room <= 2 * keep
         assert log.end - log.begin >= min(policy.round, keep)
-        assert len(learner.checkpoints) <= 200 // 64 + 3
+        assert all(len(past.marks) <= 8 for past in learner.late.past.values())
         assert policy.pending <= 50
     assert policy.round == 400 + 3 * 400 + 3000
     assert len(policy.health().fits) <= 50
+
+
+def test_autopilot_takes_little_memory() -> None:
+    """After 25,000 rounds with three arms and a context entry at most 1.5 MB; late rewards cost a little more."""
+    path = three_arms().sample(60, rng=1)
+    policy = trained(Autopilot, Trajectory(path.contexts[:, :1], path.rewards), 60)
+    first = policy.nbytes
+    policy.skip(24_940, np.zeros((24_940, 1)))
+    assert first < policy.nbytes <= 1.5e6
+    assert policy.nbytes > learner_of(policy).log.nbytes + policy.parts.player.state.nbytes
 
 
 def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -878,6 +996,33 @@ def test_an_alarm_long_after_the_last_reward_does_not_stop_the_policy(monkeypatc
     monkeypatch.setattr(learner, "attend", counted)
     assert np.isfinite(policy.decide().forecast).all()
     assert calls
+
+
+def test_the_log_tells_of_fits_alarms_and_who_decides(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = three_arms().sample(120, rng=1)
+    louder = Trajectory(path.contexts, np.vstack([path.rewards[:60], 30 * path.rewards[60:]]))
+    policy = build(LearnedKalman, louder)
+    with caplog.at_level("INFO", logger="undertow"):
+        play(policy, louder, 0, 60)
+        fit_next(policy, math.inf)
+        Gate(monkeypatch, ValueError("no such luck")).open.set()
+        with pytest.warns(RuntimeWarning, match="failed"):
+            play(policy, louder, 60, 120)
+    told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    fits = [text for name, level, text in told if (name, level) == ("undertow.fits", "INFO")]
+    assert len(fits) == len([record for record in policy.health().fits if record.failure is None])
+    assert fits[0].startswith("fitted the shared system at round 6: order ")
+    assert fits[0].endswith(" ms for 6 rounds")
+    failed = [text for name, level, text in told if (name, level) == ("undertow.fits", "WARNING")]
+    assert failed
+    assert all("no such luck" in text for text in failed)
+    alarms = [text for name, level, text in told if name == "undertow.alarms"]
+    assert alarms[0].startswith("from round 6 on the shared system decides, by ")
+    assert (
+        len([text for text in alarms if text.startswith("alarm at round ")]) == policy.health().alarms["shared system"]
+    )
 
 
 def test_health_can_be_written_down() -> None:

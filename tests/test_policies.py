@@ -204,7 +204,7 @@ def test_odd_arguments_are_named() -> None:
         policy.decide(available=np.array(1))
     with pytest.raises(InvalidInputError, match="context_first: expected True or False, got 'no'"):
         ARES(arms=2, context_dim=1, context_first="no")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="refit: expected 'inline' or 'background'"):
+    with pytest.raises(InvalidInputError, match="refit: expected 'auto' or 'inline' or 'background'"):
         LearnedKalman(arms=2, refit=np.array([1, 2]))  # type: ignore[arg-type]
 
 

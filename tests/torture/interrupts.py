@@ -57,7 +57,7 @@ def digest(policy: LivePolicy) -> tuple[Any, ...]:
     more: tuple[Any, ...] = ()
     if isinstance(policy, LearningPolicy):
         learner = learner_of(policy)
-        more = (learner.latest, learner.log.begin, learner.log.end, len(learner.records), learner.warnings)
+        more = (learner.latest, learner.log.begin, learner.log.end, len(learner.records), learner.telling.warnings)
     return json.dumps(header, sort_keys=True), kept, policy.names, policy.round, policy.pending, more
 
 
@@ -115,6 +115,8 @@ def next_call(policy: LivePolicy, rng: np.random.Generator) -> tuple[str, Call]:
         late = int(rng.integers(waiting))
         calls["learn"] = lambda p: p.learn(list(p.parts.pending.waiting)[-1], reward)
         calls["learn late"] = lambda p: p.learn(list(p.parts.pending.waiting)[late], reward)
+        many = int(rng.integers(1, 5))
+        calls["learn many"] = lambda p: p.learn_many(ids := list(p.parts.pending.waiting)[-many:], [reward] * len(ids))
     if turns.due == turns.first and rng.random() < 0.3:
         calls["skip"] = lambda p: p.skip(rounds, contexts)
     if rng.random() < 0.1:

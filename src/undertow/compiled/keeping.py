@@ -28,7 +28,7 @@ def tell_once(what: str, message: str) -> None:
     """Write a warning to the log, the first time in this process that there is one of a kind."""
     if what not in _told:
         _told.add(what)
-        logging.getLogger("undertow").warning(message)
+        logging.getLogger("undertow.kernels").warning(message)
 
 
 class DamagedFileError(Exception):

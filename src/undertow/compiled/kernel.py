@@ -8,6 +8,7 @@ import contextlib
 import dis
 import functools
 import gc
+import logging
 import sys
 import types
 from collections.abc import Callable
@@ -148,6 +149,10 @@ class _Compiling(event.Listener):  # type: ignore[misc]
 
     def _tell(self, kept: bool) -> None:
         self.told = True
+        logging.getLogger("undertow.kernels").info(
+            "compiling kernels for this machine: seconds for most policies, up to two minutes for a learner; "
+            + ("once, later processes load them" if kept else "in every process")
+        )
         if not kept:  # every process waits, also one whose log is all that anybody sees
             tell_once(
                 "unwritable",

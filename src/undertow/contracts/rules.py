@@ -108,6 +108,41 @@ def _late_counts_alike(trial: Trial) -> None:
     )
 
 
+@rule("where fits are made does not matter to a simulation", "ours", "live", "fits")
+def _refit(trial: Trial) -> None:
+    """Play 60 rounds with fits in the background, by hand, with late rewards; then simulate with every `refit`."""
+    policy, waiting = trial.make(1, refit="background"), list[tuple[Decision, float]]()
+    for t in range(60):
+        decision = trial.step(policy, t, learn=False)
+        require(bool(np.isfinite(decision.forecast).all()), f"round {t}: a forecast is not finite")
+        waiting.append((decision, trial.reward(t, decision)))
+        if t % 3:
+            policy.learn(*waiting.pop(0))
+    runs = {refit: simulate(trial.make(1, refit=refit), trial.start(60)) for refit in ("auto", "inline", "background")}
+    for refit, run in runs.items():
+        same = bool((run.arms == runs["inline"].arms).all())
+        require(same, f"a simulation with refit={refit!r} chose other arms than one with fits inline")
+
+
+@rule("many rewards at once are learned as one by one", "ours", "live")
+def _learn_many(trial: Trial) -> None:
+    """Learn twelve rewards after 20 rounds, in one call and one by one; a list with a wrong one changes nothing."""
+    together, apart = trial.make(1), trial.make(1)
+    decisions = [[trial.step(policy, t, learn=t < 8) for t in range(20)][8:] for policy in (together, apart)]
+    rewards = [trial.reward(decision.round, decision) for decision in decisions[0]]
+    for wrong in ([*decisions[0], 10**9], [*decisions[0], decisions[0][0]]):
+        trial.refuses(together, lambda w=wrong: together.learn_many(w, [*rewards, 1.0]), "a list with a wrong decision")  # type: ignore[misc]
+    trial.refuses(together, lambda: together.learn_many(decisions[0], rewards[1:]), "a list with a reward too few")
+    together.learn_many(decisions[0], rewards)
+    for decision, reward in zip(decisions[1], rewards, strict=True):
+        apart.learn(decision, reward)
+    require(together.pending == apart.pending == 0, f"{together.pending} of 12 rewards are missing")
+    for t in range(20, 30):
+        first, second = trial.step(together, t), trial.step(apart, t)
+        same = first.arm == second.arm and np.array_equal(first.forecast, second.forecast)
+        require(same, f"round {t}: {first} after rewards that were learned at once, {second} after one by one")
+
+
 @rule("names of arms do not matter", "ours", "live")
 def _names(trial: Trial) -> None:
     named = trial.make(2, arms=[f"arm {a} of many" for a in range(trial.arms)])
@@ -185,6 +220,8 @@ def _bounded(trial: Trial) -> None:
     for t in range(1, 40):
         trial.step(small, t, learn=False)
     require(small.pending == 5, f"{small.pending} decisions wait, although max_pending is 5")
+    least = small.parts.player.state.nbytes
+    require(small.nbytes >= least, f"nbytes is {small.nbytes}, and the state alone has {least}")
     trial.refuses(small, lambda: small.learn(first, 1.0), "a reward for a forgotten decision")
 
 

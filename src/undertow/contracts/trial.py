@@ -61,13 +61,16 @@ class Trial:
             "starts warm": hasattr(policy, "warm_start"),
             "takes new arms": not self.claims.needs_system,
             "draws": not self.claims.deterministic,
+            "fits": self.ours and "refit" in policy.parameters,
             "contexts tell arms apart": system.context_dim > 0 and self.arms > 1,
         }
         self.facts = {fact for fact, holds in facts.items() if holds}
 
     def make(self, seed: int = 0, system: LinearGaussianSystem | None = None, **changes: Any) -> Any:
-        """Make an unused policy, with some parameters changed."""
+        """Make an unused policy, with some parameters changed; where it fits models, inline, to be repeatable."""
         policy: Any = self.factory(system or self.system, seed)
+        if "fits" in self.facts:
+            changes = {"refit": "inline"} | changes
         return type(policy)(**(policy.parameters | changes)) if changes else policy
 
     def start(self, rounds: int) -> Trajectory:

@@ -337,8 +337,6 @@ def show(summary: pl.DataFrame) -> Table:
     table = Table(
         title="Regret relative to others: median (worst); geometric means; reward and share won: mean ± error"
     )
-    table.add_column("family")
-    table.add_column("policy")
     names = (
         "to KalmanGreedy",
         "to the Oracle",
@@ -348,26 +346,36 @@ def show(summary: pl.DataFrame) -> Table:
         "share won, %",
         "µs",
     )
-    for name in names:
-        table.add_column(name, justify="right")
+    lines = [_line(row) for row in summary.iter_rows(named=True)]
+    shown = [number for number in range(len(names)) if any(line[number] for line in lines)]
+    table.add_column("family")
+    table.add_column("policy")
+    for number in shown:
+        table.add_column(names[number], justify="right")
+    rows = iter(lines)
     for family in summary.partition_by("family", maintain_order=True):
         for number, row in enumerate(family.iter_rows(named=True)):
-            keys = ("share_mean", "share_error", "share_low", "share_high")
-            share = [None if row[key] is None else 100 * row[key] for key in keys]
-            table.add_row(
-                f"{FAMILIES[row['family']].title} ({row['problems']})" if number == 0 else "",
-                row["policy"],
-                _cell("{:.3f} ({:.2f})", row["to_known"], row["to_known_worst"]) + _ties(row),
-                _cell("{:.3f} ({:.2f})", row["to_oracle"], row["to_oracle_worst"]),
-                _cell("{:.3f}", row["to_best"]) + (" *" if row["policy"] == row["best"] else ""),
-                _cell("{:.2f} ± {:.2f}", row["to_simple"], row["to_simple_error"])
-                + (" *" if row["policy"] == row["simple"] else ""),
-                _cell("{:.3f} ± {:.3f}", row["reward"], row["reward_error"]),
-                _cell("{:.1f} ± {:.1f} ({:.1f}–{:.1f})", *share) or _cell("{:.1f}", *share[:1]),
-                _cell("{:.1f}", row["microseconds"]),
-            )
+            line = next(rows)
+            title = f"{FAMILIES[row['family']].title} ({row['problems']})" if number == 0 else ""
+            table.add_row(title, row["policy"], *(line[column] for column in shown))
         table.add_section()
     return table
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    """Return the cells of one row; columns in which all are empty are not shown."""
+    keys = ("share_mean", "share_error", "share_low", "share_high")
+    share = [None if row[key] is None else 100 * row[key] for key in keys]
+    return [
+        _cell("{:.3f} ({:.2f})", row["to_known"], row["to_known_worst"]) + _ties(row),
+        _cell("{:.3f} ({:.2f})", row["to_oracle"], row["to_oracle_worst"]),
+        _cell("{:.3f}", row["to_best"]) + (" *" if row["policy"] == row["best"] else ""),
+        _cell("{:.2f} ± {:.2f}", row["to_simple"], row["to_simple_error"])
+        + (" *" if row["policy"] == row["simple"] else ""),
+        _cell("{:.3f} ± {:.3f}", row["reward"], row["reward_error"]) if row["family"].startswith("safe") else "",
+        _cell("{:.1f} ± {:.1f} ({:.1f}–{:.1f})", *share) or _cell("{:.1f}", *share[:1]),
+        _cell("{:.1f}", row["microseconds"]),
+    ]
 
 
 def _ties(row: dict[str, Any]) -> str:

@@ -69,6 +69,7 @@ class CandidateModel(Model):
 
     layout = Layout(CandidateState)
     watched: ClassVar[bool] = False
+    filtered: ClassVar[bool] = False
 
     label: str
 
@@ -100,6 +101,14 @@ class CandidateModel(Model):
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Leave the candidate alone: it got the late reward itself."""
 
+    def rewound(self, block: FloatArray) -> FloatArray:
+        """Leave the candidate alone."""
+        return block.copy()
+
+    def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
+        """Leave the candidate alone."""
+        return block.copy()
+
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         """Refuse: a candidate has no way to hear of a new arm."""
         raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot take in another arm")
@@ -130,9 +139,9 @@ class WithCandidates(Timeline):
         """Say no: candidates learn before the learner does."""
         return False
 
-    def keep(self, round: int | None = None) -> Any:
+    def keep(self, rounds: Sequence[int] = ()) -> Any:
         """Return what the learner keeps, and what was expected; a candidate cannot be put back."""
-        return self.learner.keep(round), self.expected.copy()
+        return self.learner.keep(rounds), self.expected.copy()
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
@@ -214,6 +223,11 @@ class WithCandidates(Timeline):
         state = self.learner.scratch()
         self._ask(self.learner.open_blocks(state))
         return state
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what the learner remembers; those of a candidate are its own."""
+        return self.learner.nbytes
 
     def why(self) -> Why:
         """Explain the decision that was just made."""

@@ -1,23 +1,24 @@
 """Fits in the background: made on a thread, from copies, and swapped in once they have caught up."""
 
-import os
-import queue
-import threading
+import math
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
+from undertow.learners.crew import Crew, join_crew
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.live.saved import COUNT, Saved
 
-__all__ = ["BackgroundFits", "attempt"]
+__all__ = ["BackgroundFits", "Refit", "attempt", "begun", "fit_with_past"]
+
+Refit = Literal["auto", "inline", "background"]
 
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 
@@ -34,90 +35,95 @@ def attempt(make: Callable[[], Fit], failures: tuple[type[Exception], ...] = FAI
         return error
 
 
+def fit_with_past(model: Model, task: Task) -> Fit:
+    """Fit a model and, where rewards come late, rewind it to where those of the next rounds will go back to."""
+    start = time.perf_counter()
+    fit = model.fit(task)
+    fit = fit._replace(seconds=time.perf_counter() - start)
+    begin = max(int(BLOCK.open(fit.block).head.begin), task.begin)
+    then = int(min(task.round - task.late, task.missing))
+    first = model.context_first and model.context_dim > 0
+    if not task.late or then <= begin:
+        return fit
+    block = model.rewound(fit.block)
+    model.believe(block, task.rows[begin - task.begin : then - task.begin], then)
+    model.catch_up(block, 0, task.rows[then - task.begin :][:first], Span(then, then, then, then + first))
+    return fit._replace(earlier=(then, block))
+
+
 class BackgroundFits:
     """The fits of one learner that are made on a thread, by the number of their model."""
 
     def __init__(self, models: Sequence[Model], log: RoundLog) -> None:
         self.models, self.log = models, log
         self.under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
-        self.outdated: set[int] = set()  # those that do not know of a reward which has come since
+        self.missed: dict[int, float] = {}  # the oldest round of which they do not know a reward that has come since
         self._led: dict[int, tuple[int, FloatArray]] = {}  # fitted blocks, and the round they have come to
-        self._worker: Worker | None = None
+        self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_worker": None}  # a thread answers one policy only
+        return self.__dict__ | {"_crew": None}  # a copy asks for its fits itself
 
-    def start(self, number: int, task: Task, made: Fit | None = None) -> None:
-        """Make a fit on the thread; where it is made already, have it hear of rewards that have come since."""
+    def start(self, number: int, task: Task) -> None:
+        """Make a fit on a thread."""
         answer: list[Fit | Exception] = []
-        model, task = self.models[number], self._amended(task)
-        if self._worker is None or not self._worker.here:
-            self._worker = Worker(self)
+        model = self.models[number]
+        if self._crew is None or not self._crew.here:
+            self._crew = join_crew(self)
+        wanted = weakref.ref(self)
 
         def fitted() -> Fit:
             begin = task.round  # going through no rounds loads the kernel here, and not in a decision
             model.catch_up(task.block.copy(), 0, task.rows[:0], Span(begin, begin, begin, begin))
-            return model.fit(task)
+            return fit_with_past(model, task)
 
-        def filtered(made: Fit) -> Fit:
-            block = made.block.copy()
-            model.believe(block, task.rows[int(BLOCK.open(block).head.begin) - task.begin :], task.round)
-            return made._replace(block=block)
-
-        make = fitted if made is None else partial(filtered, made)
-        self._worker.tasks.put(lambda: answer.append(attempt(make, (Exception,))))
+        self._crew.do(lambda: None if wanted() is None else answer.append(attempt(fitted, (Exception,))))
         self.under_way[number] = (task, answer)  # last: what is said to be under way has to be
-        self.outdated.discard(number)
+        self.missed.setdefault(number, math.inf)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do before a decision, where fits are under way."""
-        here = self._worker is not None and self._worker.here
+        here = self._crew is not None and self._crew.here
         return here and not any(answer for _, answer in self.under_way.values())
 
     def keep(self) -> Any:
         """Return what `put_back` needs to undo all that comes after."""
-        return self.under_way.copy(), self.outdated.copy(), self._led.copy()
+        return self.under_way.copy(), self.missed.copy(), self._led.copy()
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
-        self.under_way, self.outdated, self._led = kept
+        self.under_way, self.missed, self._led = kept
 
     def start_again(self) -> None:
-        """Start those fits again whose thread answers another policy, or has not followed into a forked process."""
-        self._worker = None
+        """Start fits again that are made for another policy, or whose thread did not follow into a forked process."""
+        self._crew = None
         for number, (task, answer) in list(self.under_way.items()):
             if not answer:
                 self.start(number, task)
 
     def note_reward(self, then: int) -> None:
-        """Take note of a reward of an earlier round, which fits under way have to hear of."""
-        if self.under_way:
-            self.outdated |= {number for number, (task, _) in self.under_way.items() if then < task.round}
-            self._led = {number: led for number, led in self._led.items() if led[0] <= then}
+        """Take note of a reward of an earlier round, of which fits under way do not know."""
+        for number, (task, _) in self.under_way.items():
+            if then < self._led.get(number, (task.round,))[0]:
+                self.missed[number] = min(self.missed[number], then)
 
-    def ready(self, now: int, latest: int) -> Iterator[tuple[int, Task, Fit | Exception]]:
-        """Yield the fits, made or failed, that can be swapped in before round `now` is decided.
-
-        Rewards have lately come up to `latest` rounds late.
-        """
-        if self._worker is None or not self._worker.here:
+    def ready(self, now: int) -> Iterator[tuple[int, Task, Fit | Exception]]:
+        """Yield the fits, made or failed, that can be swapped in before round `now` is decided."""
+        if self._crew is None or not self._crew.here:
             self.start_again()
         for number, (task, answer) in tuple(self.under_way.items()):
-            if answer and number in self.outdated and isinstance(answer[0], Fit):
-                self.start(number, task, answer[0])
-            elif answer and self._has_caught_up(number, task, answer[0], now - latest):
+            if answer and self._has_caught_up(number, task, answer[0], now):
                 del self.under_way[number]
+                if isinstance(answer[0], Exception):
+                    del self.missed[number]
                 yield number, task, answer[0]
 
     def _has_caught_up(self, number: int, task: Task, answer: Fit | Exception, last: int) -> bool:
-        """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them.
-
-        Rounds whose rewards may still come are left for the end.
-        """
+        """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them."""
         if isinstance(answer, Exception):
             return True
-        begin, block = self._led.setdefault(number, (task.round, _begun(answer.block, task.round)))
+        begin, block = self._led.setdefault(number, (task.round, begun(answer.block, task.round)))
         end = min(begin + _SLICE, last)
         if end > begin:
             self.log.open(end - 1)
@@ -126,23 +132,26 @@ class BackgroundFits:
             self._led[number] = (end, block)
         return end >= last
 
-    def take_led(self, number: int, task: Task, fit: Fit) -> tuple[int, FloatArray]:
-        """Return the block of a fit, and the round that it has been led to."""
-        return self._led.pop(number, (task.round, fit.block))
+    def take_led(self, number: int, task: Task, fit: Fit) -> tuple[int, FloatArray, float]:
+        """Return the block of a fit, the round that it has been led to, and the oldest of which it lacks a reward."""
+        missed = min(self.missed.pop(number, math.inf), math.inf if fit.whole else task.missing)
+        return *self._led.pop(number, (task.round, fit.block)), missed
 
-    def _amended(self, task: Task) -> Task:
-        """Return a task with the rewards that the log knows by now."""
+    def _amended(self, task: Task) -> FloatArray:
+        """Return the rows of a task with the rewards that the log knows by now."""
         log, rows = self.log, task.rows.copy()
         first = max(task.begin, log.begin)
         rows[first - task.begin :, -1] = log.rows(first, task.round)[:, -1]
-        return task._replace(rows=rows)
+        return rows
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return the fits under way as tasks, to be started again."""
         arrays = {}
         for number, (task, _) in self.under_way.items():
-            arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed], dtype=np.float64)
-            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = self._amended(task).rows, task.block
+            missing = min(task.missing, self.missed[number])
+            late = (task.late, -1 if math.isinf(missing) else missing)
+            arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed, *late], dtype=np.float64)
+            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = self._amended(task), task.block
         return arrays
 
     def saved(self, names: Collection[str]) -> dict[str, Saved]:
@@ -150,7 +159,7 @@ class BackgroundFits:
         expected = {}
         for number, model in enumerate(self.models):
             if f"task_{number}" in names:
-                expected[f"task_{number}"] = Saved((5,), 0, COUNT - 1, whole=True)
+                expected[f"task_{number}"] = Saved((7,), -1, COUNT - 1, whole=True)
                 expected[f"task_{number}_rows"] = self.log.saved(f"rows {number}")
                 expected[f"task_{number}_block"] = Saved((model.length,), missing=True)
         return expected
@@ -160,41 +169,18 @@ class BackgroundFits:
         for number, model in enumerate(self.models):
             if f"task_{number}" not in arrays:
                 continue
-            t, begin, *seed = (int(value) for value in arrays[f"task_{number}"])
+            t, begin, *seed, late, missing = (int(value) for value in arrays[f"task_{number}"])
             rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
-            if not begin <= t <= now or len(rows) != t - begin:
+            if not 0 <= begin <= t <= now or len(rows) != t - begin or late < 0 or min(seed) < 0:
                 raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
             self.log.check(rows, model.arms)
             model.layout.check(block, model.sizes(), model.block())
-            self.start(number, Task(t, begin, rows, block, tuple(seed)))
+            self.start(number, Task(t, begin, rows, block, tuple(seed), late, math.inf if missing < 0 else missing))
 
 
-def _begun(block: FloatArray, fitted: int) -> FloatArray:
+def begun(block: FloatArray, fitted: int) -> FloatArray:
+    """Return a copy of a fitted block that says when that was."""
     copy = block.copy()
     own = BLOCK.open(copy)
     own.head.fitted = own.alarm.tried = fitted
     return copy
-
-
-class Worker:
-    """Do one task after another on a thread that ends with its owner, or with the process.
-
-    One thread for all fits of a policy: starting one for each would hold up the decision that asks for it.
-    """
-
-    def __init__(self, owner: Any) -> None:
-        self._process = os.getpid()
-        self.tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        weakref.finalize(owner, self.tasks.put, None)
-        self.thread = threading.Thread(target=_work, args=(self.tasks,), name="undertow-fits", daemon=True)
-        self.thread.start()
-
-    @property
-    def here(self) -> bool:
-        """Whether the thread lives in this process, and not in one that this one was forked from."""
-        return self._process == os.getpid()
-
-
-def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while (task := tasks.get()) is not None:
-        task()

@@ -2,17 +2,15 @@
 
 When a fit is due, the kernel that was asked to decide says so. Inline, the fit is made at once; in the background, a
 thread makes it from a copy, and the model is swapped in before a later decision, after it has caught up with the rounds
-in between. A late reward is applied at its own round: the state goes back to a checkpoint before it, and from there
-through the log again.
+in between. A late reward is filed, and taken in at its own round before one of the next decisions (`learners.late`).
 """
 
 import json
 import math
-import warnings
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,10 +18,12 @@ from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, attempt
+from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
+from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task, fineness
 from undertow.learners.report import read_records
+from undertow.learners.telling import Telling
 from undertow.live.decision import Why
 from undertow.live.health import FitRecord
 from undertow.live.rewind import too_late
@@ -33,8 +33,7 @@ from undertow.live.saved import COUNT, Saved
 __all__ = ["Learner"]
 
 LONGEST = 20_000  # rounds that a fit looks at
-_SPACING = 64  # rounds between two states that late rewards can go back to, unless states are large
-_MOST_BYTES = 256e6  # that these states may take
+_SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the formulas of the models
 
 
 class Learner(Timeline):
@@ -49,18 +48,17 @@ class Learner(Timeline):
         models: Sequence[Model],
         *,
         max_delay: int,
-        refit: Literal["inline", "background"],
+        refit: Refit,
     ) -> None:
         super().__init__(player)
         self.turns, self.models, self.max_delay, self.refit = turns, tuple(models), max_delay, refit
         self.names = [model.name for model in self.models]
-        lengths = [model.length for model in self.models]
-        self.places = [sum(lengths[:number]) for number in range(len(lengths))]
+        self.lengths = [model.length for model in self.models]
+        self.places = [sum(self.lengths[:number]) for number in range(len(self.lengths))]
         self.log = RoundLog(len(player.context), len(player.features), LONGEST + max_delay)
-        self.checkpoints: deque[tuple[int, FloatArray]] = deque()
-        self.spacing = max(_SPACING, math.ceil(max_delay * player.state.nbytes / _MOST_BYTES))
+        self.late = LateRewards(player, turns, self.models, self.places, self.log, max_delay)
         self.records: deque[FitRecord] = deque(maxlen=50)
-        self.warnings: list[str] = []
+        self.telling = Telling()
         self.fits = BackgroundFits(self.models, self.log)
         self.latest = self.now_latest = 0  # how many rounds late rewards have been lately, and with the one that comes
         self.blocks = self.open_blocks(player.state)
@@ -78,7 +76,7 @@ class Learner(Timeline):
         """Return the block of a model, as a view of the state or of another one."""
         own = self.player.own if state is None else self.player.loop.layout.open(state)
         blocks: FloatArray = own.blocks[self.places[number] :]
-        return blocks[: self.models[number].length]
+        return blocks[: self.lengths[number]]
 
     def open_blocks(self, state: FloatArray) -> list[Any]:
         """Return the blocks of a state as named views."""
@@ -92,28 +90,26 @@ class Learner(Timeline):
     # Fits
 
     def decides_in_one_step(self) -> bool:
-        """Whether no fit is ready, and no state to be remembered."""
-        recent = self.checkpoints and self.player.rounds - self.checkpoints[-1][0] < self.spacing
-        return bool(recent) and (not self.fits.under_way or self.fits.idle)
+        """Whether no fit is ready, no reward is to be taken in, and no state to be remembered."""
+        return self.player.rounds < self.late.wake and (not self.fits.under_way or self.fits.idle)
 
     def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
-        """Swap in the fits that are ready, and remember a state now and then for late rewards to go back to."""
+        """Swap in the fits that are ready, and go on with late rewards."""
         if one_step:
             return
         t = self.player.rounds
         if self.fits.under_way:
-            for number, task, answer in self.fits.ready(t, self.latest):
+            for number, task, answer in self.fits.ready(t):
                 self.install(number, task, answer)
-        if not self.checkpoints:  # the first decision
+        if not t:  # the first decision
             ahead.begin(self.models[0].fitted_by)
-        if not self.checkpoints or t - self.checkpoints[-1][0] >= self.spacing:
-            while len(self.checkpoints) > 1 and self.checkpoints[1][0] <= t - self.max_delay:
-                self.checkpoints.popleft()
-            self.checkpoints.append((t, self.player.state.copy()))
+        for number, block in self.late.attend(due=True).items():
+            self.take_in(number, block)
+        self.late.remember([self.block(number) for number in range(len(self.models))], self.latest)
 
     def attend(self) -> None:
         """Make the fits that are due, or start them."""
-        t = self.player.rounds
+        t, spent = self.player.rounds, 0.0
         for number, model in enumerate(self.models):
             block = self._common(number)
             running, raised = block.running, block.alarm.raised
@@ -122,16 +118,20 @@ class Learner(Timeline):
             self.log.open(t - 1)
             begin = max(int(block.head.begin), t - LONGEST, self.log.begin)
             seed = (int(self.player.own.learner.seed), number, int(running.fits))
-            task = Task(t, begin, self.log.rows(begin, t).copy(), self.block(number).copy(), seed)
+            rows, late = self.log.rows(begin, t).copy(), (self.latest, self.late.missing(number))
+            task = Task(t, begin, rows, self.block(number).copy(), seed, *late)
             running.next_fit = min(math.ceil(t * model.growth(t)), t + LONGEST // 2)
             running.alarms += raised
+            if raised:
+                self.telling.alarm(model.name, block.alarm.level, t)
             if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
                 block.alarm.raised = 0.0
                 continue
             running.fits += 1
             self._set_fineness(task)
-            if self.refit == "inline":
-                self.install(number, task, attempt(partial(model.fit, task)))
+            spent += model.work(task)
+            if self.refit == "inline" or (self.refit == "auto" and spent <= _SHORT):
+                self.install(number, task, attempt(partial(fit_with_past, model, task)))
             else:
                 running.busy = 1.0
                 self.fits.start(number, task)
@@ -150,22 +150,26 @@ class Learner(Timeline):
         if isinstance(answer, Exception):
             block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
             self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
-            failed = f"the fit of the {model.name} at round {task.round} failed ({answer!r}); the old model continues"
-            self.warnings = [*self.warnings, failed]
+            self.telling.failed(model.name, task, answer)
             return
         found = (answer.order, answer.log_likelihood, len(answer.tried))
         self.records.append(FitRecord(model.name, task.round, *found, None))
+        self.telling.fitted(model.name, task, answer)
         known = block.head.order > 0.0
         kept = [part.copy() for part in _own(block)]
-        begin, self.block(number)[:] = self.fits.take_led(number, task, answer)
+        begin, self.block(number)[:], missed = self.fits.take_led(number, task, answer)
         block.head.fitted = block.alarm.tried = task.round
         self._catch_up(number, begin, begin, self.player.rounds + self.turns.context_first)
-        for part, numbers in zip(_own(block), kept, strict=True):
-            part[:] = numbers  # the rounds since were scored when they were played
+        for part, numbers in zip(_own(block) if known else (block.running.numbers,), kept, strict=False):
+            part[:] = numbers  # the rounds since were scored when they were played, if the model was there
         if not known:
             self._level_with_last(number)
-        self.checkpoints.clear()
-        self.checkpoints.append((self.player.rounds, self.player.state.copy()))
+        base, t = begun(answer.block, task.round), task.round
+        before = _own(BLOCK.open(task.block) if known else block)
+        for part, numbers in zip(_own(BLOCK.open(base)), before, strict=True):
+            part[:] = numbers
+        base = self.late.lead(number, base, Span(t, t, t, t + self.turns.context_first))
+        self.late.begin(number, (t, base), answer.earlier, missed)
 
     def _level_with_last(self, number: int) -> None:
         """Give a newcomer among the models the score of the last of them."""
@@ -176,10 +180,8 @@ class Learner(Timeline):
                 mine[:] = theirs
 
     def report(self) -> None:
-        """Warn of fits that failed."""
-        messages, self.warnings = self.warnings, []
-        for message in messages:
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        """Warn of fits that failed, and write to the program's log."""
+        self.telling.report()
 
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         now = self.player.rounds
@@ -188,9 +190,18 @@ class Learner(Timeline):
         if len(rows):  # none after a fit inline, so that its kernel need not be compiled
             self.models[number].catch_up(self.player.own.blocks, self.places[number], rows, span)
 
+    def take_in(self, number: int, block: FloatArray) -> None:
+        """Put a block that knows of late rewards into its place; what fits have set since stays."""
+        own = self._common(number)
+        running, fine = own.running.numbers.copy(), own.score.fineness
+        self.block(number)[:] = block
+        own.running.numbers[:], own.score.fineness = running, fine
+
     def scratch(self) -> FloatArray:
-        """Return a copy of the state that asks for no fits."""
+        """Return a copy of the state as a decision would find it, which asks for no fits."""
         state = self.player.state.copy()
+        for number, block in self.late.preview().items():
+            self.block(number, state)[:] = block
         for own in self.open_blocks(state):
             own.model.running.next_fit, own.model.alarm.raised = math.inf, 0.0
         return state
@@ -230,7 +241,7 @@ class Learner(Timeline):
             self.learned(waiting, reward)
         else:
             self.learned(waiting, reward)
-            self._filter_again(waiting.round)
+            self.late.note(waiting.round)
 
     def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
         """Whether a reward is of the last round, and no context of the next one has come."""
@@ -242,48 +253,26 @@ class Learner(Timeline):
         self.fits.note_reward(waiting.round)
         self.latest = self.now_latest
 
-    def keep(self, round: int | None = None) -> Any:
-        """Return the rounds that states are remembered of, the fits and the log, of which nothing is copied."""
-        told = (self.records.copy(), self.warnings, self.latest)
-        return told, self.checkpoints.copy(), self.fits.keep(), self.log.mark(round)
+    def keep(self, rounds: Sequence[int] = ()) -> Any:
+        """Return what late rewards go back to, the fits and the log, of which nothing is copied."""
+        return (
+            (self.records.copy(), self.telling.keep(), self.latest),
+            self.late.keep(),
+            self.fits.keep(),
+            self.log.mark(rounds),
+        )
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
-        (self.records, self.warnings, self.latest), self.checkpoints, fits, log = kept
+        (self.records, told, self.latest), late, fits, log = kept
+        self.telling.put_back(told)
+        self.late.put_back(late)
         self.fits.put_back(fits)
         self.log.go_back(log)
 
-    def _filter_again(self, then: int) -> None:
-        """Go back to a state before round `then`, and from there through the log once more."""
-        player, first = self.player, self.turns.context_first
-        now, seen = player.rounds, self.turns.contexts_seen(player.rounds)
-        while len(self.checkpoints) > 1 and self.checkpoints[-1][0] > then:
-            self.checkpoints.pop()
-        begin, state = self.checkpoints[-1]
-        if begin > then:  # a fit has been made since: its belief is to hold the reward, too
-            state = state.copy()
-            blocks = player.loop.layout.open(state).blocks
-            for number, model in enumerate(self.models):
-                block = self.block(number, state)
-                fitted = int(model.layout.open(block).model.head.begin)
-                model.believe(block, self.log.rows(max(fitted, self.log.begin), begin), begin)
-                if first:
-                    rows, span = self.log.rows(begin, begin + 1), Span(begin, begin, begin, begin + 1)
-                    model.catch_up(blocks, self.places[number], rows, span)
-            self.checkpoints[-1] = (begin, state)
-        own = player.own
-        running = (self._common(number).running.numbers for number in range(len(self.models)))
-        lasting = (own.common.closed, own.plays, own.learner.numbers, own.streak.numbers, *running)
-        kept = [part.copy() for part in lasting]
-        player.state[:] = state
-        own.common.head.rounds = now
-        for part, numbers in zip(lasting, kept, strict=True):
-            part[:] = numbers
-        for number in range(len(self.models)):
-            self._catch_up(number, begin, begin + first, seen)
-
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
         """File steps that were played in one go."""
+        self.telling.write()
         log, first, last = self.log, begun // 3, step // 3
         base = self.player.rounds - last
         if step % 3:  # the context of the next round has been seen
@@ -299,16 +288,25 @@ class Learner(Timeline):
     def warm_start(self, rows: FloatArray, rounds: int, seed: int) -> None:
         """Begin after `rounds` rounds, whose rows are given; the first decision then begins with a fit."""
         own, log = self.player.own, self.log
+        ahead.begin(self.models[0].fitted_by)
         log.open(rounds - 1)
         log.rows(log.begin, rounds)[:] = rows[log.begin :]  # what is older than the log's memory is gone
         own.common.head.rounds, own.learner.seed = rounds, seed
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
-        for running in (self._common(number).running for number in range(len(self.models))):
+        for number in range(len(self.models)):
+            running = self._common(number).running
             if running.next_fit < math.inf:  # a candidate fits itself
                 running.next_fit = min(running.next_fit, max(rounds, own.learner.start))
+            self.late.begin(number, (rounds, self.block(number).copy()))
 
     # What it reports
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the log, of what late rewards go back to, and of fits under way."""
+        tasks = sum(task.rows.nbytes + task.block.nbytes for task, _ in self.fits.under_way.values())
+        return self.log.nbytes + self.late.nbytes + tasks
 
     def why(self) -> Why:
         """Explain the decision that was just made, as the kernel noted it."""
@@ -317,6 +315,7 @@ class Learner(Timeline):
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
         number = self.places.index(int(learner.leader))
         block = self._common(number)
+        self.telling.leads(self.names[number], learner.lead, self.player.rounds - 1)
         since_fit = self.player.rounds - 1 - int(block.head.fitted)
         errors = (block.state_error.copy(), block.arm_error.copy())
         return Why(*errors, self.names[number], learner.lead, since_fit)
@@ -328,6 +327,7 @@ class Learner(Timeline):
         own, player, first = self.player.own, self.player, self.turns.context_first
         self.log, self.records, self.latest = old.log, old.records, old.latest
         self.fits = BackgroundFits(self.models, self.log)
+        self.late.log, self.late.savings, self.late.counted = old.log, old.late.savings, old.late.counted
         if own.learner.leader >= 0:  # with one more arm, blocks are longer
             own.learner.leader = self.places[old.places.index(int(own.learner.leader))]
         now, seen = player.rounds, self.turns.contexts_seen(player.rounds)
@@ -345,7 +345,7 @@ class Learner(Timeline):
             if first:
                 again = self.log.rows(begin, begin + 1)
                 model.catch_up(own.blocks, self.places[number], again, Span(begin, begin, begin, begin + 1))
-        self.checkpoints.append((begin, player.state.copy()))
+            self.late.begin(number, (begin, self.block(number).copy()))
         for number in range(len(self.models)):
             self._catch_up(number, begin, begin + first, seen)
             block, was_block = self._common(number), old.blocks[number].model
@@ -363,45 +363,47 @@ class Learner(Timeline):
             raise InvalidInputError(f"state: expected the place of a model as its leader, got {leader:g}")
 
     def arrays(self) -> dict[str, FloatArray]:
-        """Return the log, the checkpoints, and fits made and under way."""
+        """Return the log, what late rewards go back to, and fits made and under way."""
         records = json.dumps(list(self.records)).encode()
-        return {
-            "log_begin": np.array([float(self.log.begin)]),
-            "log_room": np.array([float(self.log.room)]),
-            "log_rows": self.log.rows(self.log.begin, self.log.end),
-            "checkpoint_rounds": np.array([float(t) for t, _ in self.checkpoints]),
-            "checkpoint_states": np.array([state for _, state in self.checkpoints]).reshape(-1, len(self.player.state)),
-            "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
-        } | self.fits.arrays()
+        return (
+            {
+                "log_begin": np.array([float(self.log.begin)]),
+                "log_room": np.array([float(self.log.room)]),
+                "log_rows": self.log.rows(self.log.begin, self.log.end),
+                "latest": np.array([float(self.latest)]),
+                "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
+            }
+            | self.late.arrays()
+            | self.fits.arrays()
+        )
 
     def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
         """Return what `arrays` may be after so many rounds; fits are under way in the background only."""
-        return {
-            "log_begin": Saved((1,), 0, rounds, whole=True),
-            "log_room": Saved((1,), 1, COUNT, whole=True),
-            "log_rows": self.log.saved("log"),
-            "checkpoint_rounds": Saved(("checkpoints",), 0, rounds, whole=True, rising=True),
-            "checkpoint_states": Saved(("checkpoints", len(self.player.state)), missing=True),
-            "fit_records": Saved(("records",), 0, 255, whole=True),
-        } | (self.fits.saved(names) if self.refit == "background" else {})
+        return (
+            {
+                "log_begin": Saved((1,), 0, rounds, whole=True),
+                "log_room": Saved((1,), 1, COUNT, whole=True),
+                "log_rows": self.log.saved("log"),
+                "latest": Saved((1,), 0, rounds, whole=True),
+                "fit_records": Saved(("records",), 0, 255, whole=True),
+            }
+            | self.late.saved(rounds)
+            | (self.fits.saved(names) if self.refit != "inline" else {})
+        )
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
         begin, room, rows = int(arrays["log_begin"].item()), int(arrays["log_room"].item()), arrays["log_rows"]
-        rounds, states, now = arrays["checkpoint_rounds"], arrays["checkpoint_states"], self.player.rounds
+        now, self.latest = self.player.rounds, int(arrays["latest"].item())
         if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
             raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
         if not len(rows) <= room <= max(2 * len(rows), self.log.room):
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
-        if len(arrays["pending_ids"]) and not len(rounds):
-            raise InvalidInputError("checkpoint_rounds: expected a state for rewards to go back to")
         if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
             raise InvalidInputError("state: expected a task for every fit that is under way")
         self.log.check(rows, len(self.player.rewards))
-        for state in states:
-            self.check(state)
         self.log.restore(begin, rows, room)
-        self.checkpoints = deque((int(t), state.copy()) for t, state in zip(rounds, states, strict=True))
+        self.late.restore(arrays)
         self.records.extend(read_records(arrays["fit_records"].astype(np.uint8).tobytes()))
         self.fits.restore(arrays, now)
 

@@ -228,6 +228,12 @@ class Levels(Model):
                 result[back:, q + lag * m : q + (lag + 1) * m] = rows[: len(rows) - back, :m]
         return result
 
+    def work(self, task: Task) -> float:
+        """Return about how many microseconds a fit will take."""
+        n, D, turn = len(task.rows), self.sizes()["D"], int(self.open(task.block).model.head.turn)
+        times = 2 if turn < len(_TURNS) and n >= _TURNS[turn] else 1
+        return times * _EVALUATIONS * min(n, _WINDOW) * (0.2 + 0.0009 * D * D) + n * (0.1 + 0.0004 * D * D)
+
     def fit(self, task: Task) -> Fit:
         """Fit the model to the rows of a task, from its block."""
         block, rows, k = task.block.copy(), task.rows, self.arms
@@ -286,6 +292,28 @@ class Levels(Model):
             filter_levels(table, own.hyper, self.arms, len(own.u), own.z, own.P)
             own.u[:] = table[-1, 2:]  # the reward of the last round may still come
             own.model.head.over = 1.0
+
+    def rewound(self, block: FloatArray) -> FloatArray:
+        """Return a copy with the belief before its first round."""
+        copy = block.copy()
+        own: LevelsState = self.open(copy)
+        own.past[:], own.model.head.over = math.nan, 0.0
+        filter_levels(np.empty((0, 2 + len(own.u))), own.hyper, self.arms, len(own.u), own.z, own.P)
+        return copy
+
+    def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
+        """Return a copy with the belief of another block."""
+        copy = block.copy()
+        own, other = self.open(copy), self.open(led)
+        for mine, theirs in ((own.z, other.z), (own.P, other.P), (own.past, other.past), (own.u, other.u)):
+            mine[:] = theirs
+        own.model.head.over = other.model.head.over
+        return copy
+
+    @property
+    def step_work(self) -> float:
+        """About how many microseconds the model takes to go through one round."""
+        return 0.4 + 0.0005 * self.sizes()["D"] ** 2
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         """Return the block with one more arm, whose levels and weights are as unknown as the others' were."""

@@ -1,6 +1,7 @@
 """What a learner remembers of the rounds behind it, in bounded memory."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,23 +34,23 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            rows = self._blank(min(2 * (last + 1 - first), 2 * self.keep))
+            rows = self._blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
             rows[: len(kept)] = kept
             self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
 
-    def mark(self, number: int | None) -> Any:
-        """Return what `go_back` needs to undo all that comes after; of rounds so far, only one may change."""
-        row = None if number is None else self.rows(number, number + 1).copy()
-        return self._rows, self.begin, self.end, number, row
+    def mark(self, numbers: Sequence[int]) -> Any:
+        """Return what `go_back` needs to undo all that comes after; of rounds so far, only rewards of these change."""
+        places = np.array(numbers, dtype=np.int64) - self.begin
+        places = places[places >= 0]
+        return self._rows, self.begin, self.end, places, self._rows[places, self.reward]
 
     def go_back(self, mark: Any) -> None:
         """Be again as when `mark` was called."""
-        self._rows, self.begin, self.end, number, row = mark
+        self._rows, self.begin, self.end, places, rewards = mark
         end = self.end - self.begin
         self._rows[end:] = self._blank(len(self._rows) - end)
-        if number is not None:
-            self.rows(number, number + 1)[:] = row
+        self._rows[places, self.reward] = rewards
 
     def _blank(self, count: int) -> FloatArray:
         """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""
@@ -71,6 +72,11 @@ class RoundLog:
     def room(self) -> int:
         """How many rows there is room for; when they are full, the oldest are dropped."""
         return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows, including those still to come."""
+        return self._rows.nbytes
 
     def saved(self, length: str) -> Saved:
         """Return what rows may be; their arms have bounds of their own, see `check`."""

@@ -218,6 +218,8 @@ class Task(NamedTuple):
     rows: FloatArray
     block: FloatArray
     seed: tuple[int, ...]
+    late: int = 0  # how many rounds late rewards have been lately
+    missing: float = math.inf  # the oldest round whose reward the block does not know
 
 
 class Span(NamedTuple):
@@ -239,6 +241,9 @@ class Fit(NamedTuple):
     tried: tuple[Any, ...]
     order: int
     log_likelihood: float
+    whole: bool = True  # whether the belief is that of all rows, and not the one that the task came with
+    seconds: float = 0.0  # that it took
+    earlier: tuple[int, FloatArray] | None = None  # an earlier round, and the block rewound to it, for late rewards
 
 
 if TYPE_CHECKING:  # the names that every copy of the template below binds to a model's steps
@@ -289,6 +294,7 @@ class Model(abc.ABC):
     catch_up_kernel: ClassVar[Callable[..., None]]
     fitted_by: ClassVar[str] = ""  # the function of `identify` that needs the same kernels as a fit, where there is one
     watched: ClassVar[bool] = True  # whether its innovations raise alarms
+    filtered: ClassVar[bool] = True  # whether its belief follows from the log
 
     @property
     def handicap(self) -> float:
@@ -320,6 +326,22 @@ class Model(abc.ABC):
         """Set the belief to that after the rows of a log, which end before round `end`, with the model as it is."""
 
     @abc.abstractmethod
+    def rewound(self, block: FloatArray) -> FloatArray:
+        """Return a copy of a block with the belief before its first round.
+
+        Led through the log, it comes to the belief of the block; the model stays as it is on the way.
+        """
+
+    @abc.abstractmethod
+    def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
+        """Return a copy of a block with the belief of another one, which was rewound and led through the log."""
+
+    @property
+    def step_work(self) -> float:
+        """About how many microseconds the model takes to go through one round of the log, by a formula."""
+        return 1.0
+
+    @abc.abstractmethod
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         """Return the block of this model where `old`, which has one arm less, has `block`.
 
@@ -329,6 +351,10 @@ class Model(abc.ABC):
     def describe(self, block: FloatArray) -> Any:
         """Return the model in use in readable form; None where there is nothing to show."""
         return None
+
+    def work(self, task: Task) -> float:
+        """Return about how many microseconds a fit will take: by a formula, so that a seed fixes what is done where."""
+        return 0.0
 
     def growth(self, rounds: int) -> float:
         """Return by which factor the data grow between a fit after `rounds` rounds and the next."""

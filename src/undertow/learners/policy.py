@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.learners.fits import Refit
 from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
 from undertow.learners.log import arms_played
@@ -39,21 +40,23 @@ class LearningPolicy(ContextPolicy):
     Parameters
     ----------
     refit
-        "inline": a decision waits for a fit that is due, and a seed fixes the run. "background": a thread makes the
-        fits, and a decision never waits.
+        "auto": a decision waits for fits that are short, about 20 ms by a fixed formula, and a thread makes the others.
+        "inline": a decision waits for every fit that is due, and a seed fixes the run. "background": a thread makes all
+        fits, and a decision never waits. Within `simulate` all fits are made inline.
     max_delay
-        How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
+        How many rounds a reward may be late. It counts rounds, not seconds: 10,000 are 100 s at 100 decisions a second.
+        The log keeps that many rounds more, at 8 bytes a number (`nbytes`).
     """
 
-    refit: Literal["inline", "background"] = "inline"
-    max_delay: int = 1000
+    refit: Refit = "auto"
+    max_delay: int = 10_000
 
     @abc.abstractmethod
     def _make_models(self) -> Sequence[Model]:
         """Check the parameters and return the models, in the order of the loop's."""
 
     def _sizes(self) -> dict[str, int]:
-        _checks.choice("refit", self.refit, ("inline", "background"))
+        _checks.choice("refit", self.refit, ("auto", "inline", "background"))
         self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
         self._models = tuple(self._make_models())
         return {"n": sum(model.length for model in self._models)}

@@ -18,7 +18,7 @@ from undertow.compiled.kernel import inlined, straight_kernel
 from undertow.identify.system.information import spectral_radius
 from undertow.identify.system.rows import dot, row, times_rows
 from undertow.identify.system.score import condition_on, filter_table, move
-from undertow.identify.system.search import Attempt, Search, challenge, fit_one
+from undertow.identify.system.search import Attempt, Search, challenge, expected_cost, fit_one
 from undertow.identify.system.vector import (
     Prior,
     Scales,
@@ -221,6 +221,12 @@ class SharedSystem(Model):
         """Return by which factor the data grow until the next fit: early fits matter most, late ones cost most."""
         return next(factor for end, factor in _GROWTH if rounds < end)
 
+    def work(self, task: Task) -> float:
+        """Return about how many microseconds a fit will take."""
+        head = self.open(task.block).model.head
+        budget = _SHARE * (_BUDGET * (task.round + _ADVANCE) - head.spent)
+        return expected_cost(int(head.order), self.context_dim, self.arms, len(task.rows), budget)
+
     def table(self, rows: FloatArray) -> FloatArray:
         """Return the columns of a log that the model looks at."""
         m = self.context_dim
@@ -296,6 +302,27 @@ class SharedSystem(Model):
         filter_table(own.vector, d, m, k, table, Prior(own.prior, 0).start_variance, search.store)
         own.z[0], own.P[:] = search.belief()
         own.model.head.over = 1.0
+
+    def rewound(self, block: FloatArray) -> FloatArray:
+        """Return a copy with the belief before its first round; its arms are taken for known, and stay as they are."""
+        copy = block.copy()
+        own: SharedState = self.open(copy)
+        own.V[:], own.z[:], own.P[:], own.model.head.over = 0.0, 0.0, 0.0, 0.0
+        known = range(int(own.model.head.order))
+        own.P[known, known] = Prior(own.prior, 0).start_variance
+        return copy
+
+    def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
+        """Return a copy with the belief of another block."""
+        copy = block.copy()
+        own, other = self.open(copy), self.open(led)
+        own.z[:], own.P[:], own.model.head.over = other.z, other.P, other.model.head.over
+        return copy
+
+    @property
+    def step_work(self) -> float:
+        """About how many microseconds the model takes to go through one round."""
+        return 0.6 + 0.1 * self.context_dim
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         """Return the block with one more arm, of which only the prior is known."""

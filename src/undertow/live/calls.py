@@ -3,7 +3,7 @@
 import abc
 import copy
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import EllipsisType
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
-from undertow.errors import OutOfTurnError
+from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.live.arms import open_arms
 from undertow.live.decision import Claims, Decision, Outlook
 from undertow.live.rounds import Parts, Pending, Timeline, Turns, Waiting
@@ -173,7 +173,7 @@ class Calls(abc.ABC):
         assert self.default_reward is not None
         timeline = self._timeline
         for name, waiting in overdue.items():
-            kept.append(Kept.of(self.parts, waiting.round))
+            kept.append(Kept.of(self.parts, [waiting.round]))
             age = self._player.rounds - 1 - waiting.round
             one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
             self._player.taken.clear()
@@ -188,13 +188,36 @@ class Calls(abc.ABC):
             player, timeline = self._player, self._timeline
             age = player.rounds - 1 - waiting.round
             one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
-            kept = None if one_step and not self._columns.follows else Kept.of(self.parts, waiting.round)
+            kept = None if one_step and not self._columns.follows else Kept.of(self.parts, [waiting.round])
             player.taken.clear()
             try:
                 timeline.learn(waiting, self._columns.reward(value), age, one_step=one_step)
                 del self._pending.waiting[name]
             except BaseException:
                 insist(partial(self._mend_reward, name, waiting, value, kept))
+                raise
+
+    def learn_many(self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike) -> None:
+        """Take in the rewards of several earlier decisions, in this order: all or, if one is refused, none."""
+        if isinstance(decisions, Decision | str) or not isinstance(decisions, Sequence | np.ndarray):
+            raise InvalidInputError(f"decisions: expected a list of decisions or ids, got {decisions!r:.60}")
+        values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
+        with self._lock:
+            found = [self._pending.find(decision, self.names) for decision in decisions]
+            learned = {name for name, _ in found}
+            if len(learned) < len(found):
+                raise InvalidInputError("decisions: expected every decision once")
+            timeline, pending, waits = self._timeline, self._pending, self._pending.waiting
+            kept = Kept.of(self.parts, [waiting.round for _, waiting in found])
+            try:
+                for (_, waiting), value in zip(found, values, strict=True):
+                    age = self._player.rounds - 1 - waiting.round
+                    one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
+                    timeline.learn(waiting, self._columns.reward(value), age, one_step=one_step)
+                pending.waiting = {name: entry for name, entry in waits.items() if name not in learned}
+            except BaseException:
+                if pending.waiting is waits:
+                    insist(kept.put_back)
                 raise
 
     def _mend_reward(self, name: str, waiting: Waiting, value: float, kept: Kept | None) -> None:

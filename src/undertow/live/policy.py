@@ -198,6 +198,13 @@ class LivePolicy(Calls):
         return len(self._pending.waiting)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers that the policy remembers: state, waiting decisions, log; not of Python's objects."""
+        with self._lock:
+            waiting = sum(entry.memory.nbytes for entry in self._pending.waiting.values())
+            return self._player.state.nbytes + waiting + self._timeline.nbytes
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """Return what the policy was constructed with."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

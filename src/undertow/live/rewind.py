@@ -1,7 +1,7 @@
 """Late rewards of Kalman filters: applied at their own round, and what came since is filtered again."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,7 +19,8 @@ __all__ = ["Rewinding", "too_late"]
 def too_late(age: int, most: int) -> UnknownDecisionError:
     """Return the error for a reward that comes too late."""
     return UnknownDecisionError(
-        f"decision: its reward comes {age} rounds late, and only max_delay = {most} are remembered"
+        f"decision: its reward comes {age} rounds late, and only max_delay = {most} are remembered; build the policy "
+        f"with max_delay={age} or more (it counts rounds: {most} are {most / 100:g} s at 100 decisions a second)"
     )
 
 
@@ -84,10 +85,9 @@ class Rewinding(Timeline):
 
     def learned(self, waiting: Waiting, reward: float) -> None:
         """Remember the reward."""
-        seen = self.rounds[waiting.round]
-        seen.arm, seen.reward = waiting.arm, reward
+        self.rounds[waiting.round] = replace(self.rounds[waiting.round], arm=waiting.arm, reward=reward)
 
-    def keep(self, round: int | None = None) -> Any:
+    def keep(self, rounds: Sequence[int] = ()) -> Any:
         """Return the rounds that are remembered; a late reward replaces them."""
         return self.rounds.copy(), self.oldest
 
@@ -127,6 +127,11 @@ class Rewinding(Timeline):
         if seen.context is not None:
             self.player.context[:] = seen.context
             self.player.observe()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rounds that are remembered."""
+        return len(self.rounds) * (self.player.state.nbytes + self.player.context.nbytes)
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return the rounds that are remembered."""

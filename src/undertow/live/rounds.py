@@ -1,6 +1,6 @@
 """What rounds are made of: which call is due, and how data reach the state."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from undertow._checks import FloatArray
@@ -96,8 +96,8 @@ class Timeline:
         """Whether a reward that comes `age` rounds after its decision takes one step."""
         return True
 
-    def keep(self, round: int | None = None) -> Any:
-        """Return what `put_back` needs to undo all that comes after, at most the reward of one round among it."""
+    def keep(self, rounds: Sequence[int] = ()) -> Any:
+        """Return what `put_back` needs to undo all that comes after; of earlier rounds, only rewards of these."""
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called; the state has been put back."""
@@ -138,6 +138,11 @@ class Timeline:
     def scratch(self) -> FloatArray:
         """Return a copy of the state for a forecast that is to change nothing."""
         return self.player.state.copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is remembered in addition to the state."""
+        return 0
 
     def why(self) -> Why | None:
         """Explain the decision that was just made."""

@@ -8,7 +8,7 @@ fit, a late reward, rounds that are skipped, one more arm) keeps a copy of every
 What is copied is the state; of the rest, parts return what they replace and never write into.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from undertow._checks import FloatArray
@@ -30,9 +30,9 @@ class Kept(NamedTuple):
     timeline: Any
 
     @classmethod
-    def of(cls, parts: Parts, round: int | None = None) -> "Kept":
-        """Keep what the parts are now; of earlier rounds, only one may change."""
-        kept = (parts.columns.keep(), parts.pending.keep(), parts.timeline.keep(round))
+    def of(cls, parts: Parts, rounds: Sequence[int] = ()) -> "Kept":
+        """Keep what the parts are now; of earlier rounds, only the rewards of these may change."""
+        kept = (parts.columns.keep(), parts.pending.keep(), parts.timeline.keep(rounds))
         return cls(parts, parts.player.state.copy(), parts.turns.due, *kept)
 
     def put_back(self) -> None:

@@ -10,7 +10,7 @@ from undertow.identify.system.descent import fit_model
 from undertow.identify.system.score import information_size, store_size, stored_belief, stored_innovations
 from undertow.identify.system.vector import MAX_ORDER, VectorModel, cold_model, grown_model
 
-__all__ = ["Attempt", "Search", "cost", "fit_one"]
+__all__ = ["Attempt", "Search", "cost", "expected_cost", "fit_one"]
 
 EM_STEPS = 3
 COLD, GROWN, WARM, LATE = 20, 16, 10, 5  # evaluations of the likelihood; the last where there are LONG rounds
@@ -43,6 +43,15 @@ class Attempt(NamedTuple):
 def cost(d: int, m: int, k: int, rounds: int, evaluations: int) -> float:
     """Return the work of a fit in units of about a microsecond: a formula, so that a seed fixes what is computed."""
     return 60.0 + evaluations * (3.0 + 0.001 * (m + k) * (d + 1) ** 3 + rounds * (0.11 + 0.03 * (m + 1) + 0.001 * d**3))
+
+
+def expected_cost(d: int, m: int, k: int, rounds: int, budget: float) -> float:
+    """Return about what `challenge` will spend from a model of order d, 0 for none, before it is called."""
+    size = d or FIRST_ORDER
+    warm = WARM if rounds < LONG else LATE
+    sketches = STARTS * cost(size, m, k, min(rounds, SKETCH), EM_STEPS + 1)
+    price = sketches + cost(size, m, k, min(rounds, PROOF), COLD)
+    return cost(size, m, k, rounds, warm) + min(MOST * price, max(budget, LEAST * price))
 
 
 class Search(NamedTuple):

@@ -1,0 +1,89 @@
+"""The threads that make fits: a few for the whole process, which end with the last policy that needs them."""
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Crew", "join_crew"]
+
+_MOST = 4  # threads; one core is left to decisions
+
+
+class Crew:
+    """Threads that do one task after another; the n-th policy that asks for them brings the n-th thread, up to a few.
+
+    Threads wait for more to do, because starting one for each task would hold up the decision that asks for it.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._members = 0
+        self._threads: list[threading.Thread] = []
+        self.disbanded = False
+
+    @property
+    def here(self) -> bool:
+        """Whether the threads live in this process, and not in one that this one was forked from."""
+        return self._process == os.getpid()
+
+    def enlist(self, owner: Any) -> None:
+        """Work for an owner until it is gone."""
+        self._members += 1
+        weakref.finalize(owner, self._leave)
+
+    def _leave(self) -> None:
+        """End with the last owner; called by whichever thread collects garbage, in the middle of anything."""
+        with _lock:
+            self._members -= 1
+            if self._members == 0:
+                self.disbanded = True
+                self._tasks.put(None)
+
+    def do(self, task: Callable[[], None]) -> None:
+        """Have a thread do a task; where no thread can be had, do it here."""
+        with _lock:
+            if len(self._threads) < min(self._members, _MOST, max((os.cpu_count() or 1) - 1, 1)):
+                thread = threading.Thread(target=_work, args=(self._tasks,), name="undertow-fits", daemon=True)
+                try:
+                    thread.start()
+                    self._threads.append(thread)
+                except RuntimeError:
+                    if not self._threads:
+                        task()
+                        return
+        self._tasks.put(task)
+
+
+def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it may be all that keeps its owner's data
+    tasks.put(None)  # for the others
+
+
+_lock = threading.RLock()  # a garbage collection within may come back to it
+_crew = Crew()
+
+
+def join_crew(owner: Any) -> Crew:
+    """Return the crew of this process, which works for an owner until it is gone."""
+    global _crew
+    with _lock:
+        if _crew.disbanded or not _crew.here:
+            _crew = Crew()
+        _crew.enlist(owner)
+        return _crew
+
+
+def _forget_lock() -> None:
+    """Begin a forked process without a lock that another thread held."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
