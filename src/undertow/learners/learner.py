@@ -128,7 +128,7 @@ class Learner(Timeline):
                 continue
             running.fits += 1
             spent += model.work(task)
-            if self.refit == "inline" or (self.refit == "auto" and spent <= _SHORT):
+            if self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1)):
                 self.install(number, task, attempt(partial(fit_with_past, model, task)))
             else:
                 running.busy = 1.0
