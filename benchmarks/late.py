@@ -57,7 +57,7 @@ def main() -> None:
             f"{delay} rounds": [f"{mean:.3f}", f"{mean / at_once:.1f} ×", f"{mean - at_once:.3f}", f"{longest:.2f}"]
             for delay, (mean, longest) in found.items()
         }
-        report.grid(title, ["delay", "ms a round", "ratio", "ms a late reward", "longest decision, ms"], rows)
+        report.grid(title, ["ms a round", "ratio", "ms a late reward", "longest decision, ms"], rows)
         report.target("a late reward, ms", max(mean for mean, _ in found.values()) - at_once, most=0.1, timed=True)
         report.target("longest decision, ms", max(longest for _, longest in found.values()), most=5, timed=True)
     report.save(OUT / "late.json")

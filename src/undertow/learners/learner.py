@@ -130,7 +130,7 @@ class Learner(Timeline):
             running.fits += 1
             self._set_fineness(task)
             spent += model.work(task)
-            if self.refit == "inline" or (self.refit == "auto" and spent <= _SHORT):
+            if self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1)):
                 self.install(number, task, attempt(partial(fit_with_past, model, task)))
             else:
                 running.busy = 1.0
