@@ -78,7 +78,7 @@ class Arrow:
     """Whatever gives Arrow data, as tables of pyarrow do."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return FRAME.__arrow_c_stream__(requested_schema)  # type: ignore[attr-defined]
+        return FRAME.__arrow_c_stream__(requested_schema)
 
 
 def test_frames_of_other_packages() -> None:
