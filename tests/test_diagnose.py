@@ -284,4 +284,7 @@ def test_mistakes(tmp_path: Path, command: Terminal) -> None:
     file = write_csv(tmp_path, log_of(paper_table(200), (0.5, 0.5), 0))
     done = command("diagnose", str(file), "--out", str(tmp_path))
     assert done.status == 2
-    assert "a log has one reward per round, and this needs every arm's; replay estimates" in done.err
+    assert (
+        "this is a log, with the reward of one arm per row, and every arm's is needed here; 'undertow replay'"
+        in done.err
+    )

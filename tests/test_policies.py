@@ -638,11 +638,11 @@ def test_help_describes_every_parameter(name: str) -> None:
 
 def test_make_names_what_is_wrong() -> None:
     with pytest.raises(
-        InvalidInputError, match="name: no policy is called 'aries'; known are ares, ares-as-printed, autopilot"
+        InvalidInputError, match=r"no policy is called 'aries' \(.* 'ares'\?\); known are ares, ares-as-"
     ):
         undertow.make("aries", arms=2)
     with pytest.raises(
-        InvalidInputError, match="windows: ares has no such parameter; it takes arms, explore, minimise, max_pending"
+        InvalidInputError, match=r"windows: ares has no .* \(.* 'max_window'\?\); it takes arms, explore"
     ):
         undertow.make("ares", arms=2, windows=3)
     with pytest.raises(InvalidInputError, match="arms: ares needs this parameter, and got none"):

@@ -115,8 +115,11 @@ def test_a_plan_in_toml(tmp_path: Path) -> None:
     [
         (("rounds = 200", "rounds = 0"), "rounds: expected at least 1, got 0"),
         (("rounds = 200", 'rounds = "many"'), "rounds: expected a whole number, got 'many'"),
-        (("rounds = 200", "round = 200"), "round: a plan has no such entry; it has baseline"),
-        (('policy = "rexp3"', 'policy = "rexp4"'), "policies: no policy is called 'rexp4'; known are ares"),
+        (("rounds = 200", "round = 200"), "round: a plan has no such entry (did you mean 'rounds'?); it has baseline"),
+        (
+            ('policy = "rexp3"', 'policy = "rexp4"'),
+            "policies: no policy is called 'rexp4' (did you mean 'rexp3'?); known are ares",
+        ),
         (
             ("bounds = [-10.0, 10.0]", "bound = 3"),
             "policy 'rexp3' on system 'system 1': bound: rexp3 has no such parameter",
@@ -161,7 +164,7 @@ def test_the_papers_plan() -> None:
     assert [spec.label for spec in plan.systems] == ["psi = 1", "psi = 2", "psi = 3", "psi = 4"]
     assert (plan.rounds, plan.burn_in, plan.runs) == (10_000, 10_000, 100)
     assert len(plan.policies) == 24
-    with pytest.raises(InvalidInputError, match="policies: the plan has no 'aries'; it has 'Oracle', 'ARES'"):
+    with pytest.raises(InvalidInputError, match=r"the plan has no 'aries' \(.* 'ARES'\?\); it has 'Oracle'"):
         plan.select(["aries"])
     assert plan.digest != plan.select(seed=1).digest
     assert sorted({run for _, runs in plan.chunks for run in runs}) == list(range(100))

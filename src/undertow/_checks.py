@@ -269,7 +269,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     " (did you mean 'linucb'?)"
     """
     by_letters = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(str(word)[:80].lower(), by_letters, n=1)
+    near = difflib.get_close_matches(str(word)[:80].lower(), by_letters, n=1, cutoff=0.7)
     return f" (did you mean {by_letters[near[0]]!r:.80}?)" if near else ""
 
 

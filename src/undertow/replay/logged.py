@@ -53,7 +53,7 @@ ESTIMATORS = ("rejection", "ips", "snips", "dr")
 FEW = 100  # effective rounds below which an estimate comes with a warning
 _HEAVY = 0.1  # of all weight on one round
 _TERMS = 6  # of a policy, in each round
-_TOGETHER = 3_000_000  # rounds of all policies that are resampled together
+_TOGETHER = 2_000_000  # rounds of all policies that are resampled together
 _MANY_ARMS = 20  # beyond, only the fixed arm with the largest estimate is shown
 
 _SHOWN = {"dr": "doubly robust", "snips": "self-normalised IPS", "gain": "gain over the log"}
