@@ -14,7 +14,7 @@ from undertow._checks import FloatArray
 from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
-from undertow.learners.model import Block, ModelHead, Steps, open_block
+from undertow.learners.model import Block, ModelHead, Steps, fineness, open_block
 
 __all__ = [
     "LEARNER",
@@ -22,8 +22,11 @@ __all__ = [
     "LearnerState",
     "compile_learner",
     "handicap",
+    "level_with_last",
+    "set_fineness",
     "start_up_chance",
     "start_up_rounds",
+    "unfitted",
 ]
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
@@ -113,6 +116,31 @@ def handicap(head: ModelHead, scored: float) -> float:
     whether anything moves, and a share of 100/t after t.
     """
     return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
+
+
+def set_fineness(blocks: Sequence[Block], rows: FloatArray) -> None:
+    """Tell models from which deviation on predictions of rewards as in the rows of a log count as equally good."""
+    fine = fineness(rows[:, -1], rows[:, -2])
+    for block in blocks:
+        block.score.fineness = fine
+
+
+def unfitted(block: Block) -> tuple[FloatArray, ...]:
+    """Return what a fit leaves to the model that runs: first when fits are due, then by what it is compared."""
+    return block.running.numbers, block.innovations, *_scores(block)
+
+
+def _scores(block: Block) -> tuple[FloatArray, ...]:
+    return block.score.numbers, block.squares, block.scored
+
+
+def level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
+    """Give a newcomer the score of the last of the other models that are fitted, if there is one."""
+    others = [block for block in blocks if block is not newcomer and block.head.order > 0.0]
+    if others:
+        last = min(others, key=lambda block: block.score.total)
+        for mine, theirs in zip(_scores(newcomer), _scores(last), strict=True):
+            mine[:] = theirs
 
 
 @inlined

@@ -19,9 +19,10 @@ from undertow.compiled import ahead
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
+from undertow.learners.judge import level_with_last, set_fineness, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog
-from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task, fineness
+from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task
 from undertow.learners.report import read_records
 from undertow.learners.telling import Telling
 from undertow.live.decision import Why
@@ -128,19 +129,13 @@ class Learner(Timeline):
                 block.alarm.raised = 0.0
                 continue
             running.fits += 1
-            self._set_fineness(task)
+            set_fineness([BLOCK.open(task.block), *(own.model for own in self.blocks)], task.rows)
             spent += model.work(task)
             if self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1)):
                 self.install(number, task, attempt(partial(fit_with_past, model, task)))
             else:
                 running.busy = 1.0
                 self.fits.start(number, task)
-
-    def _set_fineness(self, task: Task) -> None:
-        """Tell all models from which deviation on predictions count as equally good."""
-        fine = fineness(task.rows[:, -1], task.rows[:, -2])
-        for block in (BLOCK.open(task.block), *(own.model for own in self.blocks)):
-            block.score.fineness = fine
 
     def install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
@@ -156,28 +151,20 @@ class Learner(Timeline):
         self.records.append(FitRecord(model.name, task.round, *found, None))
         self.telling.fitted(model.name, task, answer)
         known = block.head.order > 0.0
-        kept = [part.copy() for part in _own(block)]
+        kept = [part.copy() for part in unfitted(block)]
         begin, self.block(number)[:], missed = self.fits.take_led(number, task, answer)
         block.head.fitted = block.alarm.tried = task.round
         self._catch_up(number, begin, begin, self.player.rounds + self.turns.context_first)
-        for part, numbers in zip(_own(block) if known else (block.running.numbers,), kept, strict=False):
+        for part, numbers in zip(unfitted(block) if known else (block.running.numbers,), kept, strict=False):
             part[:] = numbers  # the rounds since were scored when they were played, if the model was there
         if not known:
-            self._level_with_last(number)
+            level_with_last(block, [own.model for own in self.blocks])
         base, t = begun(answer.block, task.round), task.round
-        before = _own(BLOCK.open(task.block) if known else block)
-        for part, numbers in zip(_own(BLOCK.open(base)), before, strict=True):
+        before = unfitted(BLOCK.open(task.block) if known else block)
+        for part, numbers in zip(unfitted(BLOCK.open(base)), before, strict=True):
             part[:] = numbers
         base = self.late.lead(number, base, Span(t, t, t, t + self.turns.context_first))
         self.late.begin(number, (t, base), answer.earlier, missed)
-
-    def _level_with_last(self, number: int) -> None:
-        """Give a newcomer among the models the score of the last of them."""
-        others = [self._common(other) for other in range(len(self.models)) if other != number]
-        last = min((other for other in others if other.head.order), key=lambda other: other.score.total, default=None)
-        if last is not None:
-            for mine, theirs in zip(_score(self._common(number)), _score(last), strict=True):
-                mine[:] = theirs
 
     def report(self) -> None:
         """Warn of fits that failed, and write to the program's log."""
@@ -406,13 +393,3 @@ class Learner(Timeline):
         self.late.restore(arrays)
         self.records.extend(read_records(arrays["fit_records"].astype(np.uint8).tobytes()))
         self.fits.restore(arrays, now)
-
-
-def _own(block: Block) -> tuple[FloatArray, ...]:
-    """Return what a fit leaves to the model that runs."""
-    return block.running.numbers, block.innovations, *_score(block)
-
-
-def _score(block: Block) -> tuple[FloatArray, ...]:
-    """Return by what the model is compared with others."""
-    return block.score.numbers, block.squares, block.scored
