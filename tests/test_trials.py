@@ -110,7 +110,7 @@ def test_summary() -> None:
 
 def test_simple_policies_play_where_there_is_no_system() -> None:
     """Ratios to the best of them, with standard errors; by hand from the rows."""
-    label = "Discounted UCB 0.99, 0.3"
+    label = "Discounted UCB 0.99 (0.3)"
     assert label in [contender.label for contender in SIMPLE]
     rows = run_trials(["safe-3-0", "stable"], runs=3, rounds=300, policies=["Discounted UCB", label], threads=1)
     assert set(rows.filter(pl.col("family") == "stable")["policy"]) == {"Discounted UCB"}

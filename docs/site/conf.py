@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 PUBLIC = [  # modules whose public names are all in the reference
     "undertow",
     "undertow.adapters.coba",
+    "undertow.adapters.optuna",
     "undertow.adapters.river",
     "undertow.compiled",
     "undertow.contenders",
@@ -41,6 +42,7 @@ PUBLIC = [  # modules whose public names are all in the reference
     "undertow.system",
     "undertow.theory",
     "undertow.trajectory",
+    "undertow.tuner",
     "undertow.window",
 ]
 

@@ -54,21 +54,21 @@ def _simple() -> Iterable[Contender]:
     """Yield policies of few lines with every usual value of their parameters: what a careful user might have tuned."""
     linear = {"window": 5, "standardise": True}
     for bonus in (0.1, 0.3, 1.0):
-        yield Contender(f"LinUCB, {bonus:g}", "linucb", linear | {"exploration": bonus})
-        yield Contender(f"LinUCB + lags, {bonus:g}", "linucb", linear | {"exploration": bonus, "reward_lags": 5})
-    yield Contender("LinTS, 0.3", "lints", linear | {"exploration": 0.3})
+        yield Contender(f"LinUCB ({bonus:g})", "linucb", linear | {"exploration": bonus})
+        yield Contender(f"LinUCB + lags ({bonus:g})", "linucb", linear | {"exploration": bonus, "reward_lags": 5})
+    yield Contender("LinTS (0.3)", "lints", linear | {"exploration": 0.3})
     for bonus in (0.3, 1.0):
-        yield Contender(f"UCB, {bonus:g}", "ucb", {"exploration": bonus})
+        yield Contender(f"UCB ({bonus:g})", "ucb", {"exploration": bonus})
         for discount in (0.95, 0.99, 0.995, 0.999):
             parameters = {"discount": discount, "exploration": bonus}
-            yield Contender(f"Discounted UCB {discount:g}, {bonus:g}", "discounted-ucb", parameters)
+            yield Contender(f"Discounted UCB {discount:g} ({bonus:g})", "discounted-ucb", parameters)
             if discount > 0.95:
-                yield Contender(f"Discounted LinUCB {discount:g}, {bonus:g}", "discounted-linucb", linear | parameters)
+                yield Contender(f"Discounted LinUCB {discount:g} ({bonus:g})", "discounted-linucb", linear | parameters)
         for history in (50, 200, 1000):
             parameters = {"history": history, "exploration": bonus}
-            yield Contender(f"Sliding-window UCB {history}, {bonus:g}", "sliding-window-ucb", parameters)
+            yield Contender(f"Sliding-window UCB {history} ({bonus:g})", "sliding-window-ucb", parameters)
         parameters = linear | {"history": 500, "exploration": bonus}
-        yield Contender(f"Sliding-window LinUCB 500, {bonus:g}", "sliding-window-linucb", parameters)
+        yield Contender(f"Sliding-window LinUCB 500 ({bonus:g})", "sliding-window-linucb", parameters)
 
 
 SIMPLE: tuple[Contender, ...] = tuple(_simple())
