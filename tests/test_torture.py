@@ -18,6 +18,8 @@ from torture import hostile, interrupts
 from torture.interrupts import SYSTEM, digest
 from undertow import InvalidInputError, make
 from undertow.compiled.loop import Player
+from undertow.learners.late import LateRewards
+from undertow.learners.learner import Learner
 from undertow.policies import LivePolicy
 
 Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
@@ -97,14 +99,29 @@ def test_what_the_state_has_taken_in_is_filed(name: str, monkeypatch: pytest.Mon
 def test_a_late_reward_that_is_interrupted_was_not_learned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = pending(name)
     before = digest(policy)
-    kind = type(policy.parts.timeline)
-    step = "_see_again" if name == "kalman-greedy" else "_catch_up"
+    timeline = policy.parts.timeline
+    kind, step = (LateRewards, "note") if isinstance(timeline, Learner) else (type(timeline), "_see_again")
     with monkeypatch.context() as patch:
         patch.setattr(kind, step, stopping)
         with pytest.raises(Stop):
             policy.learn(id_of(policy, 3), 1.0)
     assert digest(policy) == before
     policy.learn(id_of(policy, 3), 1.0)
+
+
+@pytest.mark.parametrize("name", ["learned-kalman", "autopilot"])
+def test_a_decision_that_is_interrupted_on_its_way_through_late_rewards_was_not_made(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = pending(name)
+    policy.learn(id_of(policy, 3), 1.0)
+    before = digest(policy)
+    with monkeypatch.context() as patch:
+        patch.setattr(LateRewards, "lead", stopping)
+        with pytest.raises(Stop):
+            policy.decide()
+    assert digest(policy) == before
+    policy.decide()
 
 
 def test_rounds_that_are_skipped_in_vain_are_forgotten_as_late_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

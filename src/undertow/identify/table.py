@@ -38,7 +38,7 @@ def centre_and_scale(column: FloatArray, arms: FloatArray | None = None) -> tupl
 
     With arms, every arm counts alike: an arm that is played all the time does not set the scale for the others.
     """
-    there = ~np.isnan(column)
+    there = ~np.isnan(column) if arms is None else ~np.isnan(column) & (arms >= 0.0)
     seen = column[there]
     if not len(seen):
         return 0.0, 1.0

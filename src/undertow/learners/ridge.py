@@ -222,7 +222,7 @@ class Ridge(Model):
         The regression starts from weights as large as the noise. Where arms differ by less, so does what can be won.
         """
         own: RidgeState = self.open(block)
-        there = ~np.isnan(rows[:, -1])
+        there = ~np.isnan(rows[:, -1]) & (rows[:, -2] >= 0.0)
         arms, rewards = rows[there, -2].astype(np.int64), rows[there, -1]
         plays, sums = (np.bincount(arms, weights, self.arms) for weights in (None, rewards))
         seen = plays > 0
