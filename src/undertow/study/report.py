@@ -128,15 +128,19 @@ def _claims(claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
     words = {True: ("yes", "✓ holds"), False: ("no", "✗ does not hold"), None: ("open", "not tested in this plan")}
-    rows = []
+    parts = ["<h2>What the paper says, and what was found</h2>"]
     for claim in claims:
         style, verdict = words[claim.holds]
-        cells = f'<td>{text(claim.statement)}</td><td class="{style}">{verdict}</td><td>{text(claim.measured)}</td>'
-        rows.append(f"<tr><td>{claim.number}</td>{cells}</tr>")
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("", "the paper says", "here", "measured"))
-    body = "\n".join(rows)
-    table = f'<table class="claims">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'
-    return f'<h2>What the paper says, and what was found</h2>\n<div class="scroll">{table}</div>'
+        rows = {"criterion": text(claim.criterion), "measured": text(claim.measured).replace("; ", "<br>")}
+        if claim.discussion:
+            rows["why not"] = text(claim.discussion)
+        entries = "\n".join(f"<dt>{name}</dt><dd>{entry}</dd>" for name, entry in rows.items())
+        quote = f"<blockquote>“{text(claim.quote)}”</blockquote>"
+        parts.append(
+            f'<section class="claim">\n<h3>{claim.number}. <span class="{style}">{verdict}</span></h3>\n{quote}\n'
+            f"<dl>\n{entries}\n</dl>\n</section>"
+        )
+    return "\n".join(parts)
 
 
 def _departures() -> str:
