@@ -346,6 +346,27 @@ def test_claims_that_a_plan_cannot_try(tmp_path: Path) -> None:
         assert claim.measured.startswith("not in this plan: ")
 
 
+def test_a_long_study_reports_its_first_runs_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undertow.study.run._WORTH_WAITING", 0.0)
+    plan = small_plan()
+    said: list[str] = []
+    pages: dict[int, list[str]] = {}
+
+    def look(done: int, total: int) -> None:
+        pages[done] = [file.read_text(encoding="utf-8") for file in tmp_path.glob("*/report.html")]
+
+    outcome = run_study(plan, tmp_path, progress=look, say=said.append)
+    assert pages[2] == []  # every system has ten runs now
+    assert "in the first 10 of 12 runs from seed 0" in pages[3][0]
+    assert said == [f"report of the first 10 of 12 runs: {outcome.report}", "drawing figures"]
+    page = outcome.report.read_text(encoding="utf-8")
+    assert "in 12 runs from seed 0" in page
+    assert "replaces this one" not in page
+    said.clear()
+    run_study(plan, tmp_path, say=said.append)
+    assert said == ["drawing figures"]
+
+
 # The command line
 
 
@@ -382,13 +403,16 @@ def test_study_prints_the_table_and_the_report(tmp_path: Path) -> None:
     assert (report.parent / "plan.json").exists()
     assert list((report.parent / "figures").glob("*.png"))
     assert list((report.parent / "figures").glob("*.svg"))
-    assert re.search(r"\d of \d chunks", done.stderr)
+    assert re.search(r"1 of 2 chunks \(.* per second, about \d+ seconds left\)", done.stderr)
 
 
 def test_json_for_machines(tmp_path: Path) -> None:
     done = command(*SMALL, "--json", "--out", tmp_path)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert {event["event"] for event in events} >= {"progress", "done"}
+    left = [event["seconds_left"] for event in events if event["event"] == "progress"]
+    assert left[0] is None
+    assert left[1] > left[2] == 0
     assert events[-1]["headline"][0]["policy"] == "Oracle"
     assert len(events[-1]["claims"]) == 8
     listed = [json.loads(line) for line in command("policies", "--json").stdout.splitlines()]

@@ -19,7 +19,6 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from undertow.errors import UndertowError
 from undertow.reporting.figure import (
     ARMS,
-    DPI,
     LEGEND,
     SMALL,
     WIDTH,
@@ -29,7 +28,6 @@ from undertow.reporting.figure import (
     log_scale,
     panels,
     plain_axis,
-    save_sheet,
     write_figure,
 )
 from undertow.reporting.numbers import number
@@ -41,7 +39,7 @@ from undertow.system import LinearGaussianSystem
 from undertow.theory import full_information_regret, true_noise_bound
 from undertow.window import window_errors
 
-__all__ = ["draw_figures", "draw_preview"]
+__all__ = ["draw_figures"]
 
 
 def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
@@ -51,16 +49,6 @@ def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
         if (drawn := draw(plan, tables)) is not None:
             figures.append(write_figure(drawn[0], name, *drawn[1:], folder))
     return figures
-
-
-def draw_preview(plan: Plan, tables: Tables, folder: Path) -> Path:
-    """Draw regret over rounds from the chunks that are complete, to `folder / "preview.png"`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "preview.png"
-    sheet = _only_paths(plan, tables)
-    sheet.suptitle(f"{plan.name}: {tables.regret['run'].n_unique()} of {plan.runs} runs", fontsize=SMALL + 2)
-    save_sheet(sheet, file, dpi=DPI)
-    return file
 
 
 _Drawn = tuple[Sheet, str, str] | None
