@@ -19,6 +19,7 @@ from undertow.cli import common
 from undertow.contenders import Contender
 from undertow.study.chunks import Tables, open_folder, run_plan
 from undertow.study.claims import check_claims
+from undertow.study.figures import draw_figures
 from undertow.study.plan import Plan, SystemSpec, paper_plan, read_plan
 from undertow.study.run import run_study
 from undertow.study.summary import comparisons, headline
@@ -568,6 +569,24 @@ def test_the_windows_of_which_the_smallest_is_taken_include_0() -> None:
     claim = check_claims(plan, tables_of(plan, {"ARES": [1.0] * 3}))[7]
     assert "psi = 4, arm 1: 1.0 ± 0.0, smallest such s = 0" in claim.measured
     assert claim.holds is False  # a window of 1 is near that, but not near those of the other systems
+
+
+def test_figures_keep_every_box_on_the_scale_and_know_no_minus_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, tuple[Any, str]] = {}
+    monkeypatch.setattr(
+        "undertow.study.figures.write_figure",
+        lambda sheet, name, title, caption, _: drawn.update({name: (sheet, caption)}),
+    )
+    plan = paper_plan().select(["Oracle", "ARES", "PIES(1)", "PIES(10)"])
+    tables = tables_of(
+        plan, {"Oracle": [0.01, 0.02, 0.03], "ARES": [1.0, 2.0, 3.0], "PIES(1)": [99.0] * 3, "PIES(10)": [2.0] * 3}
+    )
+    slightly = pl.when(pl.col("policy") == "PIES(10)").then(0.999 * pl.col("error")).otherwise(pl.col("error"))
+    draw_figures(plan, tables._replace(detail=tables.detail.with_columns(error=slightly, plays=pl.lit(5))), Path())
+    low, high = drawn["regret"][0].axes[0].get_ylim()
+    assert low < 0.01
+    assert high > 99
+    assert "changes by 0 % (psi = 1, arm 1), 0 % (psi = 1, arm 2)" in drawn["errors"][1]
 
 
 @pytest.mark.parametrize(
