@@ -51,7 +51,8 @@ def study(
 ) -> None:
     """Reproduce the paper's evaluation, with additional policies, and write a report.
 
-    It takes minutes and shows its progress. If interrupted, the same command resumes and ends with the same numbers.
+    It takes minutes and shows its progress; a first report, from a few runs, comes early. If interrupted, the same
+    command resumes and ends with the same numbers.
     """
     from undertow.study.plan import paper_plan
 

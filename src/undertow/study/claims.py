@@ -124,8 +124,8 @@ def _pies_order(study: _Study) -> Evidence:
     for psi in _PSI:
         medians = [float(np.median(study.regret(psi, name))) for name in _PIES]
         worst, best = int(np.argmax(medians)) + 1, int(np.argmin(medians)) + 1
-        above = 100 * (medians[-1] / min(medians) - 1)
-        words = f", {above:.1f} % below that at s = {_LONGEST}" if best < _LONGEST else ""
+        below = 100 * (1 - min(medians) / medians[-1])
+        words = f", {below:.1f} % below that at s = {_LONGEST}" if best < _LONGEST else ""
         yield (worst, best) == (1, _LONGEST), f"psi = {psi}: highest at s = {worst}, lowest at s = {best}{words}"
 
 
