@@ -349,7 +349,7 @@ def test_claims_that_a_plan_cannot_try(tmp_path: Path) -> None:
 
 def test_a_long_study_reports_its_first_runs_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("undertow.study.run._WORTH_WAITING", 0.0)
-    plan = small_plan()
+    plan = small_plan(policies=["Oracle", "Random"])
     said: list[str] = []
     pages: dict[int, list[str]] = {}
 
