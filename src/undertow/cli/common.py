@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import undertow
 from undertow.errors import InvalidInputError, UndertowError
+from undertow.reporting.numbers import duration, number
+from undertow.reporting.pool import Clock
 
 try:
     import typer
@@ -58,6 +59,7 @@ Module = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines instead of text.")]
 CORES = os.cpu_count() or 1
+_SILENT = 10.0  # seconds without a line of progress, where tasks are being finished
 
 
 def _print_version(wanted: bool) -> None:
@@ -107,12 +109,14 @@ def watching(as_json: bool, what: str, interrupted: str = "nothing was written")
 @contextmanager
 def _shown(as_json: bool, what: str) -> Iterator[Watch]:
     """Show progress as a live bar on a terminal, plain lines elsewhere, JSON lines for machines."""
-    clock = _Clock()
+    clock = Clock()
     if as_json:
-        yield (
-            lambda done, total: print(json.dumps({"event": "progress", "done": done, "total": total}), flush=True),
-            lambda message: print(json.dumps({"event": "note", "message": message}), flush=True),
-        )
+
+        def event(done: int, total: int) -> None:
+            left = clock.seconds_left(done, total)
+            print(json.dumps({"event": "progress", "done": done, "total": total, "seconds_left": left}), flush=True)
+
+        yield event, lambda message: print(json.dumps({"event": "note", "message": message}), flush=True)
     elif sys.stderr.isatty():
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -121,30 +125,27 @@ def _shown(as_json: bool, what: str) -> Iterator[Watch]:
         with Progress(*left, *right, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None, rate="")
             yield (
-                lambda done, total: bar.update(task, completed=done, total=total, rate=clock.rate(done)),
+                lambda done, total: bar.update(task, completed=done, total=total, rate=_rate(clock, done)),
                 lambda message: bar.console.print(message, highlight=False),
             )
     else:
+        last = time.monotonic()
 
         def line(done: int, total: int) -> None:
-            if done in (0, total) or done * 10 // total > (done - 1) * 10 // total:
-                print(f"{done} of {total} {what} {clock.rate(done)}", file=sys.stderr, flush=True)
+            nonlocal last
+            rate, left, now = _rate(clock, done), clock.seconds_left(done, total), time.monotonic()
+            tenth = done in (0, total) or done * 10 // total > (done - 1) * 10 // total
+            if tenth or now - last > _SILENT:
+                last = now
+                more = f" ({rate}, about {duration(left)} left)" if left else ""
+                print(f"{done} of {total} {what}{more}", file=sys.stderr, flush=True)
 
         yield line, lambda message: print(message, file=sys.stderr, flush=True)
 
 
-@dataclass
-class _Clock:
-    """The rate at which tasks are finished, not counting those of an earlier run."""
-
-    start: float = field(default_factory=time.monotonic)
-    before: int | None = None
-
-    def rate(self, done: int) -> str:
-        if self.before is None:
-            self.before = done
-        fresh = done - self.before
-        return f"({fresh / (time.monotonic() - self.start):.1f} per second)" if fresh else ""
+def _rate(clock: Clock, done: int) -> str:
+    rate = clock.rate(done)
+    return f"{number(rate)} per second" if rate else ""
 
 
 def load_module(module: Path | None) -> str:

@@ -51,7 +51,8 @@ def study(
 ) -> None:
     """Reproduce the paper's evaluation, with additional policies, and write a report.
 
-    It takes minutes and shows its progress. If interrupted, the same command resumes and ends with the same numbers.
+    It takes minutes and shows its progress; a first report, from a few runs, comes early. If interrupted, the same
+    command resumes and ends with the same numbers.
     """
     from undertow.study.plan import paper_plan
 
@@ -112,7 +113,10 @@ def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
     screen.print(table)
     for claim in outcome.claims:
         verdict = {True: "holds", False: "does not hold", None: "not tested"}[claim.holds]
-        screen.print(f"claim {claim.number}: {claim.statement}", highlight=False)
-        screen.print(f"    {verdict}: {claim.measured}", highlight=False, style="bold" if claim.holds is False else "")
+        lines = {f"claim {claim.number}": f"“{claim.quote}”", "criterion": claim.criterion, verdict: claim.measured}
+        if claim.discussion:
+            lines["why not"] = claim.discussion
+        for name, line in lines.items():
+            screen.print(f"{name}: {line}", highlight=False, markup=False, style="bold" if name == verdict else "")
     print(f"tables, figures and plan: {outcome.folder}")
     print(f"report: {outcome.report}  ({seconds:.0f} s)")

@@ -21,6 +21,7 @@ __all__ = [
     "plus_minus",
     "share",
     "share_won",
+    "signed",
     "spelled",
     "standard_error",
     "with_interval",
@@ -58,7 +59,19 @@ def share_won(rewards: FloatArray, arms: npt.ArrayLike) -> float:
 
 def plus_minus(values: npt.ArrayLike, digits: int = 1) -> str:
     """Return the mean with its standard error, as in "3.1 ± 0.2"."""
-    return f"{np.asarray(values).mean():.{digits}f} ± {standard_error(values):.{digits}f}"
+    return f"{_minus(f'{np.asarray(values).mean():.{digits}f}')} ± {standard_error(values):.{digits}f}"
+
+
+def signed(value: float, digits: int = 0) -> str:
+    """Return a change with its sign; one that rounds to zero has none.
+
+    Examples
+    --------
+    >>> signed(3.2), signed(-3.2), signed(-0.2)
+    ('+3', '−3', '0')
+    """
+    text = _minus(f"{value:.{digits}f}")
+    return text if text[0] == "−" or float(text) == 0 else f"+{text}"
 
 
 def count(number: int, one: str, many: str = "") -> str:
@@ -142,5 +155,9 @@ def spelled(row: Mapping[str, Any], measure: str, digits: int, factor: float = 1
 def _text(value: float | None, digits: int, factor: float) -> str:
     if value is None or not math.isfinite(value):
         return "–"
-    text = f"{factor * value:,.{digits}f}"
-    return (text[1:] if float(text.replace(",", "")) == 0 and text[0] == "-" else text).replace("-", "−")
+    return _minus(f"{factor * value:,.{digits}f}")
+
+
+def _minus(text: str) -> str:
+    """Return a number with a minus sign for a hyphen, and none before zero."""
+    return (text[1:] if text[0] == "-" and float(text.replace(",", "")) == 0 else text).replace("-", "−")

@@ -38,9 +38,8 @@ td.best { background: var(--mark); }
 .knows th[scope=row] { font-style: italic; }
 .dot { display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.5em;
   border: 1px solid #8888; }
-.claims td, .claims th { text-align: left; white-space: normal; vertical-align: top; }
-.claims td:nth-child(3) { white-space: nowrap; }
-.claims td:nth-child(2) { min-width: 15rem; } .claims td:nth-child(4) { min-width: 18rem; color: var(--soft); }
+.claim { margin: 0 0 1.5rem; } .claim h3 { margin-bottom: 0.3rem; } .claim dt { color: var(--soft); }
+blockquote { margin: 0 0 0.6rem; padding-left: 0.9rem; border-left: 3px solid var(--line); max-width: 46rem; }
 .yes { color: var(--good); font-weight: 600; } .no { color: var(--bad); font-weight: 600; }
 .open { color: var(--soft); }
 figure { margin: 0 0 1.75rem; padding: 1.1rem; background: #ffffff; color: #1c2024; border: 1px solid var(--line);
@@ -56,7 +55,7 @@ pre { margin: 0 0 0.9rem; padding: 0.8rem 1rem; overflow-x: auto; background: va
 @media print { :root { color-scheme: light; --text: #000000; --soft: #444444; --page: #ffffff; --card: #ffffff;
   --line: #bbbbbb; --accent: #00507c; --good: #00593f; --bad: #8a2f00; --mark: #e8f2f8; }
   @page { margin: 15mm; } body { font-size: 10pt; } main { max-width: none; padding: 0; }
-  figure, tr, li { break-inside: avoid; } h2, h3 { break-after: avoid; } figure { border: 0; padding: 0; }
+  figure, tr, li, .claim { break-inside: avoid; } h2, h3 { break-after: avoid; } figure { border: 0; padding: 0; }
   figure img { max-height: 215mm; width: auto; max-width: 100%; } .scroll { overflow: visible; border: 0; }
   table { font-size: 7.5pt; } th, td { padding: 0.2rem 0.35rem; } th[scope=row] { position: static; } }
 """

@@ -1,19 +1,41 @@
-"""Tasks on threads, with progress: the one pool of studies, experiments and replays.
+"""Tasks on threads, with progress and the time left: the one pool of studies, experiments and replays.
 
 Threads suffice since the kernels run without the interpreter's lock.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from undertow import _checks
 from undertow.showing import Progress
 
-__all__ = ["Progress", "as_they_finish", "run_tasks", "thread_count"]
+__all__ = ["Clock", "Progress", "as_they_finish", "run_tasks", "thread_count"]
 
 Result = TypeVar("Result")
+
+
+@dataclass
+class Clock:
+    """How fast tasks are finished, and how long the others will take, not counting those of an earlier run."""
+
+    start: float = field(default_factory=time.monotonic)
+    before: int | None = None
+
+    def rate(self, done: int) -> float | None:
+        """Return tasks per second; None before the first is finished."""
+        if self.before is None:
+            self.before = done
+        fresh = done - self.before
+        return fresh / max(time.monotonic() - self.start, 1e-9) if fresh else None
+
+    def seconds_left(self, done: int, total: int) -> float | None:
+        """Return an estimate of the time left; None before the first task is finished."""
+        rate = self.rate(done)
+        return (total - done) / rate if rate else None
 
 
 def thread_count(threads: int | None) -> int:

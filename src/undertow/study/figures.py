@@ -19,7 +19,6 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from undertow.errors import UndertowError
 from undertow.reporting.figure import (
     ARMS,
-    DPI,
     LEGEND,
     SMALL,
     WIDTH,
@@ -29,10 +28,9 @@ from undertow.reporting.figure import (
     log_scale,
     panels,
     plain_axis,
-    save_sheet,
     write_figure,
 )
-from undertow.reporting.numbers import number
+from undertow.reporting.numbers import number, signed
 from undertow.riccati import spectral_radius
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan, SystemSpec
@@ -41,7 +39,7 @@ from undertow.system import LinearGaussianSystem
 from undertow.theory import full_information_regret, true_noise_bound
 from undertow.window import window_errors
 
-__all__ = ["draw_figures", "draw_preview"]
+__all__ = ["draw_figures"]
 
 
 def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
@@ -53,21 +51,11 @@ def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
     return figures
 
 
-def draw_preview(plan: Plan, tables: Tables, folder: Path) -> Path:
-    """Draw regret over rounds from the chunks that are complete, to `folder / "preview.png"`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "preview.png"
-    sheet = _only_paths(plan, tables)
-    sheet.suptitle(f"{plan.name}: {tables.regret['run'].n_unique()} of {plan.runs} runs", fontsize=SMALL + 2)
-    save_sheet(sheet, file, dpi=DPI)
-    return file
-
-
 _Drawn = tuple[Sheet, str, str] | None
 
 
 def _regret(plan: Plan, tables: Tables) -> _Drawn:
-    """Draw regret saved by ARES, run by run, and every policy's regret over rounds."""
+    """Draw final regret against that of ARES, run by run, and every policy's regret over rounds."""
     ares, systems, final = _ares(plan), plan.systems, final_regret(plan, tables)
     others = [spec.label for spec in plan.policies if spec.label != ares]
     right = f"the median over runs of regret divided by that of {plan.baseline} on the same path"
@@ -76,13 +64,10 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
         return _only_paths(plan, tables), "Regret over rounds", f"Each line is {right}.{best}"
     shared: dict[str, Any] = {"sharex": "col", "sharey": "col", "width_ratios": (6, 5)}
     sheet, axes = panels(1.72 * len(systems) + 1.5, len(systems), 2, squeeze=False, **shared)
-    saved = {spec.label: {other: _saved(final, spec, ares, other) for other in others} for spec in systems}
-    lows = [np.quantile(values, 0.05) for row in saved.values() for values in row.values() if len(values)]
-    bottom = max(-125.0, min([-5.0, *lows]) - 5)
     for (left, path), spec in zip(axes, systems, strict=True):
-        plain_axis(left, _heading(spec), f"saved by {ares}, %")
+        plain_axis(left, _heading(spec), f"regret / {ares}")
         plain_axis(path, "", f"regret / {plan.baseline}")
-        _boxes(left, saved[spec.label], bottom)
+        _boxes(left, {other: _times(final, spec, ares, other) for other in others})
         _paths(path, plan, tables, spec)
     axes[-1, 0].set_xticks(range(len(others)), others, rotation=90)
     axes[-1, 1].set_xlabel("round", fontsize=SMALL)
@@ -90,11 +75,11 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
     axes[-1, 1].legend(ncols=2, fontsize=SMALL, frameon=False, **below)
     ends = {spec.label: float(np.median(ratios(plan, final, spec.label, ares))) for spec in systems}
     caption = (
-        f"Left: the share of each policy's regret that {ares} saves on the same path in {plan.rounds:,} rounds; boxes "
-        "span the quartiles, whiskers 5 to 95 %, and a triangle gives the median of a box that leaves the scale. "
+        f"Left: regret after {plan.rounds:,} rounds divided by that of {ares} on the same path, on a log scale; boxes "
+        f"span the quartiles, whiskers 5 to 95 %. Above 1 {ares} has less regret: at 2 it saves half. "
         f"Right: {right}; {ares} ends at {_words(ends)}.{best}"
     )
-    return sheet, f"What {ares} saves, and regret over rounds", caption
+    return sheet, f"Regret against {ares}, and over rounds", caption
 
 
 def _only_paths(plan: Plan, tables: Tables) -> Sheet:
@@ -113,22 +98,19 @@ def _only_paths(plan: Plan, tables: Tables) -> Sheet:
     return sheet
 
 
-def _boxes(axis: Axes, saved: dict[str, Array], bottom: float) -> None:
-    """Draw box plots of what ARES saves against each other policy; a box below the scale becomes a number."""
-    axis.axhline(0, color="#777777", lw=0.8, zorder=0)
-    for place, (label, values) in enumerate(saved.items()):
-        shade, median = colour(label), np.median(values) if len(values) else 0.0
-        if len(values) and np.quantile(values, 0.05) < bottom:
-            axis.plot(place, bottom + 5, marker="v", ms=4, color=shade)
-            text = f"{median:,.0f}".replace("-", "−")
-            axis.text(place, bottom + 17, text, rotation=90, ha="center", va="bottom", fontsize=SMALL)
-        elif len(values):
+def _boxes(axis: Axes, times: dict[str, Array]) -> None:
+    """Draw box plots of each policy's regret over that of ARES."""
+    axis.axhline(1, color="#777777", lw=0.8, zorder=0)
+    for place, (label, values) in enumerate(times.items()):
+        if len(values):
+            shade = colour(label)
             line = {"color": shade, "linewidth": 1.0}
             box = {"facecolor": (*to_rgb(shade), 0.5), "edgecolor": shade}
             parts: dict[str, Any] = {"whiskerprops": line, "capprops": line, "boxprops": box, "widths": 0.62}
             parts |= {"medianprops": {"color": "black"}, "whis": (5, 95), "showfliers": False, "patch_artist": True}
             axis.boxplot([values], positions=[place], manage_ticks=False, **parts)
-    axis.set(xlim=(-0.7, len(saved) - 0.3), ylim=(bottom, 103), xticks=range(len(saved)))
+    log_scale(axis)
+    axis.set(xlim=(-0.7, len(times) - 0.3), xticks=range(len(times)))
     axis.tick_params(axis="x", length=0)
 
 
@@ -198,7 +180,7 @@ def _errors(plan: Plan, tables: Tables) -> _Drawn:
     columns = max(spec.system.arm_count for spec in systems)
     size = {"height": 1.45 * len(systems) + 0.4, "width": max(WIDTH, 2.4 * columns)}
     sheet, axes = panels(rows=len(systems), columns=columns, **size, squeeze=False, sharex=True)
-    changes = []
+    changes, deepest = [], (0.0, "")
     for row, spec in zip(axes, systems, strict=True):
         limit = _or_none(lambda system: np.sqrt(2 / math.pi * window_errors(system, max(windows.values()))), spec)
         for arm, axis in enumerate(row[: spec.system.arm_count]):
@@ -207,20 +189,29 @@ def _errors(plan: Plan, tables: Tables) -> _Drawn:
             s, error, half = (part[name].to_numpy() for name in ("window", "mean", "spread"))
             if limit is not None:
                 axis.plot(s, limit[s, arm], color="#777777", lw=1.2, ls=(0, (3, 2)))
+                below = (limit[s, arm] - error) / np.where(half > 0, half, np.inf)
+                names = (f"s = {window}, {spec.label}, arm {arm + 1}" for window in s)
+                deepest = max([deepest, *zip(below.tolist(), names, strict=True)])
             axis.errorbar(s, error, half, color=colour("PIES(6)"), marker="o", ms=4, lw=1.3, capsize=2.5)
             axis.xaxis.set_major_locator(MaxNLocator(10, integer=True))
             if len(s):
-                changes.append(f"{100 * (error[-1] / error[0] - 1):+.0f} % ({spec.label}, arm {arm + 1})")
+                changes.append(f"{signed(100 * (error[-1] / error[0] - 1))} % ({spec.label}, arm {arm + 1})")
         for axis in row[spec.system.arm_count :]:
             axis.set_axis_off()
     for axis in axes[-1]:
         axis.set_xlabel("window s of PIES", fontsize=SMALL)
     caption = (
         "Mean absolute error of PIES's forecasts against its window, over the second half of the rounds, weighted by "
-        "plays, ± standard error over runs; the dashed line is the best forecast from a window of that length. "
-        f"From the shortest window to the longest it changes by {', '.join(changes)}."
+        "plays, ± standard error over runs; the dashed line is what the best forecast from a window of that length "
+        "expects in the long run. Points can lie below it by chance: the system's swings last long, and all windows "
+        "are measured on the same paths, so that the points of a panel are high or low together. "
+        f"{_below(*deepest)}From the shortest window to the longest it changes by {', '.join(changes)}."
     )
     return sheet, "Forecast errors of PIES against its window", caption
+
+
+def _below(errors: float, where: str) -> str:
+    return f"The one furthest below is {errors:.1f} standard errors away ({where}). " if errors > 0 else ""
 
 
 def _best(plan: Plan, tables: Tables) -> _Drawn:
@@ -289,10 +280,11 @@ def _shown(plan: Plan) -> list[str]:
     return [spec.label for spec in plan.policies if spec.label not in hidden]
 
 
-def _saved(final: Final, spec: SystemSpec, ares: str, other: str) -> Array:
-    """Return the percentage of another policy's regret that ARES saves, run by run, where the other has regret."""
+def _times(final: Final, spec: SystemSpec, ares: str, other: str) -> Array:
+    """Return another policy's regret over that of ARES, run by run, where both have regret."""
     mine, theirs = final[spec.label, ares], final[spec.label, other]
-    return 100 * (1 - mine[theirs > 0] / theirs[theirs > 0])
+    both = (mine > 0) & (theirs > 0)
+    return theirs[both] / mine[both]
 
 
 def _winners(plan: Plan, final: Final) -> str:

@@ -13,7 +13,9 @@ from undertow.study.chunks import Tables
 from undertow.study.claims import Claim
 from undertow.study.plan import Plan
 
-__all__ = ["write_report"]
+__all__ = ["REPORT", "write_report"]
+
+REPORT = "report.html"  # in the folder of a study
 
 _DEPARTURES = {
     "A1": "The cost of a window uses the inverse of V, as in the theorem. As printed the cost grows with the data, the "
@@ -43,14 +45,15 @@ def write_report(
     figures: Sequence[Figure],
     folder: Path,
 ) -> Path:
-    """Write the report of a study to `folder / "report.html"`, with its figures embedded, and return the file.
+    """Write the report of a study to `folder / REPORT`, with its figures embedded, and return the file.
 
-    `headline` is a table as `undertow.study.summary.headline` makes it; `claims` may be empty.
+    `headline` is a table as `undertow.study.summary.headline` makes it; `claims` may be empty. Tables of the first runs
+    give a report that says how many there are.
     """
     paper = plan.name == "paper"
     title = "The paper's evaluation, repeated" if paper else f"Study: {plan.name}"
     parts = [
-        _summary(plan, headline, claims),
+        _summary(plan, tables, headline, claims),
         "<h2>Regret after the last round</h2>",
         _headline(plan, headline),
         figures_html(figures),
@@ -58,16 +61,20 @@ def write_report(
         _departures() if paper else "",
         _repeat(plan, tables),
     ]
-    return write_page(title, parts, folder / "report.html")
+    return write_page(title, parts, folder / REPORT)
 
 
-def _summary(plan: Plan, headline: pl.DataFrame, claims: Sequence[Claim]) -> str:
+def _summary(plan: Plan, tables: Tables, headline: pl.DataFrame, claims: Sequence[Claim]) -> str:
     """Return a paragraph on what was run and the main result."""
+    runs = tables.regret["run"].n_unique()
+    played = count(plan.runs, "run") if runs == plan.runs else f"the first {runs:,} of {count(plan.runs, 'run')}"
     words = [
         f"{count(len(plan.policies), 'policy', 'policies')} played {count(plan.rounds, 'round')} on each of "
         f"{count(len(plan.systems), 'system')} ({listed(spec.label for spec in plan.systems)}), in "
-        f"{count(plan.runs, 'run')} from seed {plan.seed}, all on the same paths."
+        f"{played} from seed {plan.seed}, all on the same paths."
     ]
+    if runs < plan.runs:
+        words.append("A report of all runs replaces this one when the study is complete.")
     if plan.burn_in:
         words.append(f"Every path had run for {plan.burn_in:,} rounds before the first choice.")
     best = [(system, row) for system in plan.systems if (row := _best(plan, headline, system.label)) is not None]
@@ -128,15 +135,19 @@ def _claims(claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
     words = {True: ("yes", "✓ holds"), False: ("no", "✗ does not hold"), None: ("open", "not tested in this plan")}
-    rows = []
+    parts = ["<h2>What the paper says, and what was found</h2>"]
     for claim in claims:
         style, verdict = words[claim.holds]
-        cells = f'<td>{text(claim.statement)}</td><td class="{style}">{verdict}</td><td>{text(claim.measured)}</td>'
-        rows.append(f"<tr><td>{claim.number}</td>{cells}</tr>")
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("", "the paper says", "here", "measured"))
-    body = "\n".join(rows)
-    table = f'<table class="claims">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'
-    return f'<h2>What the paper says, and what was found</h2>\n<div class="scroll">{table}</div>'
+        rows = {"criterion": text(claim.criterion), "measured": text(claim.measured).replace("; ", "<br>")}
+        if claim.discussion:
+            rows["why not"] = text(claim.discussion)
+        entries = "\n".join(f"<dt>{name}</dt><dd>{entry}</dd>" for name, entry in rows.items())
+        quote = f"<blockquote>“{text(claim.quote)}”</blockquote>"
+        parts.append(
+            f'<section class="claim">\n<h3>{claim.number}. <span class="{style}">{verdict}</span></h3>\n{quote}\n'
+            f"<dl>\n{entries}\n</dl>\n</section>"
+        )
+    return "\n".join(parts)
 
 
 def _departures() -> str:

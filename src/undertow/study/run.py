@@ -1,4 +1,4 @@
-"""A study from start to finish: run, summarise, check the claims, draw, report."""
+"""A study from start to finish: run, summarise, check the claims, draw, report; first on a few runs, then on all."""
 
 import os
 from collections.abc import Callable
@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from undertow.reporting.folders import naming
-from undertow.reporting.pool import Progress
+from undertow.reporting.pool import Clock, Progress
 from undertow.study.chunks import Tables, open_folder, read_tables, run_plan
 from undertow.study.claims import Claim, check_claims
-from undertow.study.figures import draw_figures, draw_preview
+from undertow.study.figures import draw_figures
 from undertow.study.plan import Plan
-from undertow.study.report import write_report
+from undertow.study.report import REPORT, write_report
+from undertow.study.store import is_whole
 from undertow.study.summary import comparisons, headline
 from undertow.study.tightness import draw_tightness
 
 __all__ = ["Outcome", "run_study"]
+
+_WORTH_WAITING = 20.0  # seconds that have to be left for a report of the first runs; drawing it takes some
 
 
 class Outcome(NamedTuple):
@@ -43,29 +46,39 @@ def run_study(
 ) -> Outcome:
     """Run the missing chunks of a plan, and write tables, figures and the report.
 
-    `module` is a file that registers policies of the plan, which workers have to run, too. `progress(done, total)` is
-    called after every chunk; `say` receives messages for a person at a terminal.
+    A study that takes longer reports as soon as every system has its first runs, and again in the end. `module` is a
+    file that registers policies of the plan, which workers have to run, too. `progress(done, total)` is called after
+    every chunk; `say` receives messages for a person at a terminal.
     """
     folder = open_folder(plan, out)
     say = say or (lambda message: None)
-    previewed = False
+    clock, reported = Clock(), (folder / REPORT).exists()
 
     def watch(done: int, total: int) -> None:
-        nonlocal previewed
+        nonlocal reported
         if progress:
             progress(done, total)
-        if not previewed and len(plan.systems) <= done < total:
-            previewed = True
-            say(f"first figure: {draw_preview(plan, read_tables(folder), folder)}")
+        first = range(len(plan.systems))  # the chunks of every system's first runs
+        left = clock.seconds_left(done, total)
+        if reported or left is None or left < _WORTH_WAITING or not all(is_whole(folder, index) for index in first):
+            return
+        reported = True
+        early = _report(plan, read_tables(folder, first), folder)
+        say(f"report of the first {len(plan.chunks[0][1])} of {plan.runs} runs: {early.report}")
 
     with naming(folder):
         how: dict[str, Any] = {"threads": threads, "cluster": cluster, "module": module}
         tables = run_plan(plan, folder, **how, progress=watch, say=say)
-        table, pairs = headline(plan, tables), comparisons(plan, tables)
-        claims = check_claims(plan, tables) if plan.name == "paper" else []
         say("drawing figures")
-        figures = draw_figures(plan, tables, folder)
-        if tightness := draw_tightness(plan, tables, folder):
-            figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4
-        report = write_report(plan, tables, table, claims, figures, folder)
+        return _report(plan, tables, folder)
+
+
+def _report(plan: Plan, tables: Tables, folder: Path) -> Outcome:
+    """Summarise tables, of all runs or of the first, and write figures and the report."""
+    table, pairs = headline(plan, tables), comparisons(plan, tables)
+    claims = check_claims(plan, tables) if plan.name == "paper" else []
+    figures = draw_figures(plan, tables, folder)
+    if tightness := draw_tightness(plan, tables, folder):
+        figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4
+    report = write_report(plan, tables, table, claims, figures, folder)
     return Outcome(folder, report, table, pairs, claims, tables)
