@@ -327,18 +327,18 @@ def test_a_copy_makes_its_own_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_million_decisions_of_which_a_fifth_is_never_rewarded() -> None:
-    """The state keeps its size; after the first 10^5 rounds the process grows by less than 4 MB."""
+def test_many_decisions_of_which_a_fifth_is_never_rewarded() -> None:
+    """In 200,000 rounds the state keeps its size, and after the first half the process grows by less than 4 MB."""
     policy, process = UCB(arms=3, max_pending=1000), psutil.Process()
     size, start = policy.parts.player.state.size, 0
-    for t in range(10**6):
+    for t in range(2 * 10**5):
         decision = policy.decide()
         if t % 5:
             policy.learn(decision.id, 0.1 * (t % 7) * decision.arm)
         if t == 10**5:
             start = process.memory_info().rss
     assert 999 <= policy.pending <= 1000
-    assert policy.round == 10**6
+    assert policy.round == 2 * 10**5
     assert policy.parts.player.state.size == size
     assert process.memory_info().rss - start < 4e6
     assert np.isfinite(policy.decide().forecast).all()
