@@ -1,4 +1,4 @@
-"""The comparison that the README shows: one table and one figure, out of what quality.py and speed.py have written.
+"""The comparison with other libraries: a full table, the README's short one and a figure, from quality.py and speed.py.
 
     python -m benchmarks.headline
 
@@ -74,6 +74,19 @@ def table(players: Sequence[Line], groups: Sequence[str], rounds: dict[str, floa
     return markdown([*(_title(group) for group in groups), "time of a round"], content)
 
 
+def short_table(players: Sequence[Line], groups: Sequence[str], rounds: dict[str, float]) -> str:
+    """Return the README's table: the better of both inputs, without who knows the system and without stocks."""
+    shown = [group for group in groups if group != "stocks"]
+    best = {group: _best(players, group) for group in shown}
+    content = {}
+    for line in players:
+        if line.name not in (KNOWS, ORACLE):
+            time = rounds.get(line.name.lower())
+            cells = [_better(line, group, best[group]) for group in shown]
+            content[line.name] = [*cells, "" if time is None else f"{time / rounds[BASE]:.2g}"]
+    return markdown([*(_title(group) for group in shown), "time of a round"], content)
+
+
 def _title(group: str) -> str:
     return TITLES.get(group, group.replace("psi-", "psi = "))
 
@@ -82,15 +95,25 @@ def _is_share(group: str) -> bool:
     return _title(group).endswith("%")
 
 
-def _best(players: Sequence[Line], group: str) -> float | None:
+def _best(players: Sequence[Line], group: str, *, references: bool = False) -> float | None:
     values = [
         value
         for line in players
-        if line.name not in REFERENCES
+        if references or line.name not in REFERENCES
         for inputs in (CONTEXTS, OWN)
         if (value := line.value(group, inputs)) is not None
     ]
     return None if not values else max(values) if _is_share(group) else min(values)
+
+
+def _better(line: Line, group: str, best: float | None) -> str:
+    value = _best([line], group, references=True)
+    return "–" if value is None else _bold(line, group, value, best)
+
+
+def _bold(line: Line, group: str, value: float, best: float | None) -> str:
+    text = f"{value:.1f}" if _is_share(group) else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+    return f"**{text}**" if value == best and line.name not in REFERENCES else text
 
 
 def _cell(line: Line, group: str, best: float | None) -> str:
@@ -99,8 +122,7 @@ def _cell(line: Line, group: str, best: float | None) -> str:
         rows = line.rows.get((group, inputs))
         value = line.value(group, inputs)
         if value is not None:
-            text = f"{value:.1f}" if _is_share(group) else f"{value:.2f}" if value < 100 else f"{value:.0f}"
-            parts.append(f"**{text}**" if value == best and line.name not in REFERENCES else text)
+            parts.append(_bold(line, group, value, best))
         elif rows:
             part = median(rows, "to_known")
             parts.append("fails" if part is None else f"{part:.2f}*")
@@ -210,9 +232,11 @@ def main() -> None:
     text = table(players, groups, rounds)
     machine = quality["machine"]
     where = f"{quality['date'][:10]}, {machine['cores']} cores of {machine['processor']}"
-    (OUT / "headline.md").write_text(f"{text}\n\nMeasured {where}.\n")
+    short = short_table(players, groups, rounds)
+    (OUT / "headline.md").write_text(f"{text}\n\nIn short:\n\n{short}\n\nMeasured {where}.\n")
     draw(players, groups, OUT / "benchmark.png")
-    print(f"\nThe README's table ({where})\n\n{text}\n\nwritten to out/bench/headline.md and out/bench/benchmark.png")
+    print(f"\nAll results ({where})\n\n{text}\n\nThe README's table\n\n{short}")
+    print("\nwritten to out/bench/headline.md and out/bench/benchmark.png")
 
 
 if __name__ == "__main__":

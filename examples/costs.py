@@ -222,13 +222,13 @@ def print_table(title: str, played: dict[str, list[Played]], *, own: bool) -> No
 def table(played: dict[str, list[Played]], *, own: bool) -> str:
     """Return the total costs relative to the best fixed choice as a Markdown table."""
     lines = [
-        f"| {'':28} | total cost: median | lowest | highest | own time, µs a round |",
-        f"|{'-' * 30}|-------------------:|-------:|--------:|---------------------:|",
+        f"| {'':28} | total cost: median | lowest | highest | own time, µs per round |",
+        f"|{'-' * 30}|-------------------:|-------:|--------:|-----------------------:|",
     ]
     for label, runs in played.items():
         totals = relative(played, label, own=own)[:, 0]
         mean = np.mean([1e6 * run.own.mean() for run in runs])
-        numbers = f"{np.median(totals):18.3f} | {totals.min():6.3f} | {totals.max():7.3f} | {mean:20.1f}"
+        numbers = f"{np.median(totals):18.3f} | {totals.min():6.3f} | {totals.max():7.3f} | {mean:22.1f}"
         lines.append(f"| {label:28} | {numbers} |")
     return "\n".join(lines)
 
@@ -288,7 +288,9 @@ def options(
     parser.add_argument("--rounds", type=int, default=1500, help="how many rounds at most (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out") / out, help="the figure (%(default)s)")
     if record:
-        parser.add_argument("--record", type=Path, metavar="FILE", help="measure anew, write the costs there, and end")
+        parser.add_argument(
+            "--record", type=Path, metavar="FILE", help="measure again, write the costs there, and exit"
+        )
         parser.add_argument("--first-seed", type=int, default=0, help="seed of the first world that is measured")
         parser.add_argument("--recording", type=Path, help="play another recording than that of the page")
     if live:

@@ -19,9 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_table(f"Four stock indices: {days.rounds} days, {chosen.seeds} seeds", earned)
     rewards = days.rewards[0]
     chance = np.sqrt(rewards.var(axis=1).mean() / days.rounds) / (rewards.max(axis=1) - rewards.mean(axis=1)).mean()
-    print(
-        f"Who draws an index by lot every day wins 0 % on average, with a standard deviation of {100 * chance:.1f} %.\n"
-    )
+    print(f"A random choice every day wins 0 % on average, with a standard deviation of {100 * chance:.1f} %.\n")
     draw({"Four stock indices": earned}, chosen.out)
 
 

@@ -168,6 +168,12 @@ def test_the_headline_marks_the_best_whoever_it_is(tmp_path: Path) -> None:
         "| coba | fails / 0.90* | – |  |",
         "| river | 2.00 / 1.30 | **85.0** | 4.7 |",
     ]
+    short = headline.short_table(players, ["psi-1", "victoria", "stocks"], {"river": 93.2, "undertow linucb": 20.0})
+    assert short.splitlines()[2:] == [
+        "| undertow Autopilot | **1.20** | 80.0 |  |",
+        "| coba | – | – |  |",
+        "| river | 1.30 | **85.0** | 4.7 |",
+    ]
     headline.draw(players, ["psi-1", "victoria"], tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5_000
 

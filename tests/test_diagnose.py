@@ -41,7 +41,7 @@ def test_daily_stock_returns_are_not_worth_a_policy() -> None:
     assert found.rule_share.low < 0
     assert max(abs(values[0]) for values in found.autocorrelation.values()) < 0.1
     assert found.fixed_share == pytest.approx(0.04, abs=0.001)
-    assert "Do not put a policy here" in words(found)
+    assert "Do not use a policy here" in words(found)
     assert "Plain means of the last w rounds predict no better" in words(found)
 
 
@@ -70,7 +70,7 @@ def test_the_papers_system_is_of_this_kind(tmp_path: Path, command: Terminal) ->
     text = " ".join(done.out.split())
     assert text.startswith("Yes: arms change places in a way that can be followed.")
     assert "They do, and add to what past rewards carry: past contexts alone explain" in text
-    assert "A negative one means that arms swing" in text
+    assert "Negative values mean that arms swing" in text
     folder = tmp_path / "diagnose" / "data"
     kept = json.loads((folder / "diagnosis.json").read_text(encoding="utf-8"))
     assert kept["verdict"] == "motion"

@@ -311,7 +311,7 @@ def test_a_belief_beyond_all_numbers_is_refused() -> None:
         dynamics=np.diag([0.9, 1.5]), arms=[[1, 0]], state_noise=np.eye(2), reward_noise=1.0, context_map=[[1, 0]],
         context_noise=[[1]], initial_covariance=np.eye(2),
     )  # fmt: skip
-    message = "system: within 1000 rounds the belief about its state grew beyond all numbers"
+    message = "system: within 1000 rounds the belief about its state overflowed"
     live = KalmanFilter(system)
     before = live.belief
     for call in (

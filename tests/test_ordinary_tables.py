@@ -184,14 +184,14 @@ def test_categories(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv.gz", b"reward_a,reward_b\n1,2\n", "it is no gzip file, or a damaged one"),
-        ("a.csv.gz", gzip.compress(b"reward_a,reward_b\n" + b"1,2\n" * 999)[:-9], "no gzip file, or a damaged one"),
+        ("a.csv.gz", b"reward_a,reward_b\n1,2\n", "not a gzip file, or damaged"),
+        ("a.csv.gz", gzip.compress(b"reward_a,reward_b\n" + b"1,2\n" * 999)[:-9], "not a gzip file, or damaged"),
         ("a.csv.gz", gzip.compress(b"reward_a,reward_b\n1,2\n3,x\n"), "line 3, column 'reward_b': .* got 'x'; correct"),
         ("a.csv.gz", gzip.compress(b"reward_a,reward_b\n1,2\n3\n"), "line 3: expected 2 cells, got 1; complete it"),
         ("a.jsonl", b"", "the file is empty; expected one JSON object per line"),
         ("a.jsonl", b'{"reward_a": 1}\n\n{"reward_a":\n', "line 3: expected a JSON object, .* one object per line"),
         ("a.jsonl", b'{"reward_a": 1}\n[1, 2]\n', "line 2: expected a JSON object, .* one object per line"),
-        ("a.jsonl", b'{"reward_a": 1}\n{"reward_a": NaN}\n', "line 2: NaN is no JSON; write null"),
+        ("a.jsonl", b'{"reward_a": 1}\n{"reward_a": NaN}\n', "line 2: NaN is not JSON; write null"),
         ("a.json", b'[\n{"reward_a": 1}\n]\n', "line 1: expected a JSON object, .* write one object per line"),
         ("a.jsonl", b'{"reward_a": 1, "reward_b": 2}\n\n{"reward_a": "x"}\n', "line 3, column 'reward_a': .* got 'x'"),
         (
@@ -199,7 +199,7 @@ def test_categories(tmp_path: Path) -> None:
             b'{"reward_a": 1, "reward_b": {"c": 2}}\n',
             "column 'reward_b': expected numbers, got Struct.*; co",
         ),
-        ("a.xlsx", b"nonsense", "it is no Excel file, or a damaged one; save the sheet as CSV"),
+        ("a.xlsx", b"nonsense", "not an Excel file, or damaged; save the sheet as CSV"),
         ("a.csv", b"x,,reward_a\n1,2,3\n", "line 1: column 2 has no name; give it one"),
         ("a.csv", b",0,1\n0,1,2\n", "line 1: expected names of columns, got numbers; put a line of names"),
         ("a.csv", b"reward_a,reward_b\n1," + b"2" * 200_000 + b"\n3,x\n", "line 2: field larger than field limit"),
@@ -387,7 +387,7 @@ def test_every_parameter_is_explained(name: str) -> None:
 def test_the_command_explains_a_policy(command: Terminal) -> None:
     done = command("policies", "ucb")
     assert "  exploration = " in done.out
-    assert "  arms (needed)\n      How many arms, or their names.\n" in done.out
+    assert "  arms (required)\n      How many arms, or their names.\n" in done.out
     told = json.loads(command("policies", "ucb", "--json").out)
     assert told["explained"]["explore"].startswith("ε in [0, 1]")
     assert "did you mean 'ucb'?" in command("policies", "ucbb").err

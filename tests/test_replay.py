@@ -128,9 +128,9 @@ def test_policies_are_parsed() -> None:
         ("linucb(windows=5)", r"policies: linucb\(windows=5\): windows: linucb has no such parameter"),
         (
             "kalman-greedy",
-            "policies: kalman-greedy: kalman-greedy has to be told the system, and a table comes without",
+            "policies: kalman-greedy: kalman-greedy has to know the system, and a table does not say it",
         ),
-        ("random, random", "policies: 'Random' stands for more than one"),
+        ("random, random", "policies: 'Random' is the label of more than one policy"),
     ],
 )
 def test_mistakes_about_policies(policies: str, message: str) -> None:
@@ -162,7 +162,7 @@ def test_missing_contexts_are_told() -> None:
     holes = table_of(table.rewards, contexts)
     result = replay_table(holes, parse_policies("linucb(window=2), learned-kalman, random"), runs=1)
     assert "10 of 60 context entries are missing" in result.notes
-    assert "without use for contexts: Random" in result.notes
+    assert "policies that do not use contexts: Random" in result.notes
 
 
 def test_costs_are_rewards_with_their_sign_changed(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def test_bytes_are_a_save_file(tmp_path: Path) -> None:
         again = undertow.from_bytes(content)  # type: ignore[arg-type]
         assert unnamed(live_round(again, PATH, 8)) == unnamed(live_round(copy.deepcopy(policy), PATH, 8))
     for odd in (b"", b"hello", policy.to_bytes()[:-30]):
-        with pytest.raises(InvalidInputError, match="content: not a policy file, or a damaged one"):
+        with pytest.raises(InvalidInputError, match="content: not a policy file, or damaged"):
             undertow.from_bytes(odd)
     with pytest.raises(InvalidInputError, match=r"content: expected bytes from to_bytes\(\), got 'policy'"):
         undertow.from_bytes("policy")  # type: ignore[arg-type]

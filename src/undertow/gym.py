@@ -130,8 +130,7 @@ def _box(system: LinearGaussianSystem, rounds: int) -> "gymnasium.spaces.Box[Any
         change = np.abs(np.append(mean, Σ.diagonal()) - law)
         if not np.isfinite(change).all():
             raise InvalidInputError(
-                f"rounds: within {rounds} rounds the state of this unstable system grows beyond all numbers; "
-                f"ask for fewer"
+                f"rounds: within {rounds} rounds the state of this unstable system overflows; ask for fewer"
             )
         if (change <= 1e-9 * np.abs(law)).all():
             break

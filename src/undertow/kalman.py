@@ -269,7 +269,7 @@ class KalmanFilter:
 def _require_numbers(means: FloatArray, covariances: FloatArray, rounds: int) -> None:
     if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
         raise InvalidInputError(
-            f"system: within {rounds} rounds the belief about its state grew beyond all numbers, since nothing was "
+            f"system: within {rounds} rounds the belief about its state overflowed, since nothing was "
             f"seen of a mode that grows; take fewer rounds, or leave the mode out"
         )
 

@@ -188,6 +188,6 @@ def _require_stabilisable(Γ: FloatArray, Q: FloatArray) -> None:
     if unmoved.size:
         raise NoSteadyStateError(
             f"no steady state: the mode of the dynamics with eigenvalue {unmoved[0]:.6g} lies on the unit circle and "
-            f"state_noise does not move it, so its uncertainty shrinks for ever; add state noise to it, "
+            f"state_noise does not move it, so its uncertainty shrinks forever; add state noise to it, "
             f"or run the filter without its steady state"
         )

@@ -213,8 +213,8 @@ def sample_paths(
             advance(symbols, Q_root, R_root, z, block, first, contexts[row], rewards[row], means[row], kept[row])
         if not np.isfinite(z).all():
             raise InvalidInputError(
-                f"rounds: within {burn_in} + {rounds} rounds the state of this unstable system grew beyond all "
-                f"numbers; ask for fewer"
+                f"rounds: within {burn_in} + {rounds} rounds the state of this unstable system overflowed; "
+                f"ask for fewer"
             )
 
     with ThreadPoolExecutor(min(threads, len(numbers))) as pool:

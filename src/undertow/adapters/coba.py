@@ -66,14 +66,14 @@ class CobaLearner(Learner):
     def predict(self, context: Any, actions: Sequence[Any]) -> tuple[Any, float, dict[str, Any]]:
         """Choose an action; return it with its probability and, for `learn`, the id of the decision."""
         if is_batch(context) or is_batch(actions):
-            raise InvalidInputError("actions: one interaction at a time; coba itself takes a batch apart")
+            raise InvalidInputError("actions: one interaction at a time; coba itself splits a batch")
         decision, action = self._arms.decide(self._player, actions, self._columns, context)
         return action, decision.propensity, {"decision": decision.id}
 
     def learn(self, context: Any, action: Any, reward: float, probability: float, decision: str | None = None) -> None:
         """Take in the reward of a prediction."""
         if is_batch(reward):
-            raise InvalidInputError("reward: one interaction at a time; coba itself takes a batch apart")
+            raise InvalidInputError("reward: one interaction at a time; coba itself splits a batch")
         if decision is None:
             raise UnknownDecisionError(
                 "decision: a policy learns from its own choices, and this action was another's; evaluate with "

@@ -30,7 +30,7 @@ def trials(
 ) -> None:
     """Measure the regret of learners on the paper's systems, random systems, misspecified models and recorded data.
 
-    All families take tens of minutes; progress is shown. Shorten it with --family, --runs and --rounds.
+    All families take tens of minutes, with progress shown. For less, use --family, --runs and --rounds.
     """
     from undertow.experiments.trials import run_trials, show, summarise, write
     from undertow.reporting.folders import require_writable

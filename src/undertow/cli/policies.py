@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @app.command()
 def policies(
     name: Annotated[
-        str | None, typer.Argument(help="A policy, to have its parameters explained.", show_default="all, in short")
+        str | None, typer.Argument(help="A policy to explain, parameter by parameter.", show_default="all, in brief")
     ] = None,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """List all policies with their parameters, claims and citations, or explain one of them."""
+    """List all policies with their parameters, capabilities and citations, or explain one of them."""
     from undertow.policies import registry
 
     load_module(module)
@@ -57,7 +57,7 @@ def _show(entry: "Entry") -> None:
     ]
     screen.print(f"[bold]{entry.name}[/]  {_summary(entry)}", highlight=False)
     screen.print(f"    parameters: {', '.join(shown) or 'none'}", highlight=False, markup=False)
-    screen.print(f"    claims: {_claims(entry)}", highlight=False)
+    screen.print(f"    capabilities: {_capabilities(entry)}", highlight=False)
     screen.print(f"    {entry.citation}\n", highlight=False, style="dim")
 
 
@@ -67,17 +67,17 @@ def _explain(entry: "Entry") -> None:
     print(f"{entry.name}: {_summary(entry)}\n")
     for key, text in explain(entry.name).items():
         default = entry.parameters[key]
-        print(f"  {key}{' (needed)' if default is ... else f' = {_plain(default)!r}'}")
+        print(f"  {key}{' (required)' if default is ... else f' = {_plain(default)!r}'}")
         print(textwrap.fill(text, width=100, initial_indent="      ", subsequent_indent="      "))
-    print(f"\nclaims: {_claims(entry)}\nfrom: {entry.citation}")
+    print(f"\ncapabilities: {_capabilities(entry)}\nfrom: {entry.citation}")
 
 
 def _summary(entry: "Entry") -> str:
     return (entry.policy.__doc__ or "").strip().splitlines()[0]
 
 
-def _claims(entry: "Entry") -> str:
-    return ", ".join(key.replace("_", " ") for key, value in entry.claims._asdict().items() if value) or "nothing"
+def _capabilities(entry: "Entry") -> str:
+    return ", ".join(key.replace("_", " ") for key, value in entry.claims._asdict().items() if value) or "none"
 
 
 def _plain(value: Any) -> Any:

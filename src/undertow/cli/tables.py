@@ -30,7 +30,7 @@ def _option(help_text: str, panel: str = _COLUMNS, default: str | bool = True, *
 
 
 def _columns(what: str, default: str) -> Any:
-    separated = "separated by commas (a name that holds one in quotation marks); * is a wildcard"
+    separated = "separated by commas (quote a name that contains one); * is a wildcard"
     return _option(f"{what}, {separated}.", default=default)
 
 
@@ -49,7 +49,7 @@ def _read(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A table, one row per round, in order of time: CSV or TSV with a header (.gz, too), Parquet, Excel, "
+            help="A table, one row per round, in order of time: CSV or TSV with a header (also .gz), Parquet, Excel, "
             "JSON lines."
         ),
     ],

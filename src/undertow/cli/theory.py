@@ -16,7 +16,7 @@ from undertow.errors import InvalidInputError
 def bounds(
     psi: Annotated[float, typer.Option(help="One of the paper's systems.")] = 1,
     system: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Your own system, as JSON, in place of psi.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Your own system, as JSON, instead of psi.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10_000,
     windows: Annotated[str, typer.Option(help="Windows of the upper bounds, separated by commas.")] = "1,3,10",

@@ -111,7 +111,7 @@ class CandidateModel(Model):
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         """Refuse: a candidate has no way to hear of a new arm."""
-        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot take in another arm")
+        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot add an arm")
 
     def catch_up(self, blocks: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Leave the candidate alone: it has seen these rounds."""
@@ -247,4 +247,4 @@ class WithCandidates(Timeline):
 
     def take_over(self, old: Any) -> None:
         """Refuse, as a candidate does."""
-        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot take in another arm")
+        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot add an arm")

@@ -138,7 +138,7 @@ def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDA
         if not isinstance(header, dict):
             raise InvalidInputError("expected a JSON object as its header")
     except Exception as error:
-        raise InvalidInputError(f"{name}: not a policy file, or a damaged one; expected one from save()") from error
+        raise InvalidInputError(f"{name}: not a policy file, or damaged; expected one from save()") from error
     return header, arrays
 
 

@@ -75,7 +75,7 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
     """
     labels = [contender.label for contender in chosen]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
-        raise InvalidInputError(f"policies: {twice!r} stands for more than one; give them labels that differ")
+        raise InvalidInputError(f"policies: {twice!r} is the label of more than one policy; give them different labels")
     if taken := next((label for label in labels if label.startswith(_TAKEN)), None):
         raise InvalidInputError(f"policies: {taken!r} is what a row of the report is called; give it another label")
     playing, notes = [], []
@@ -97,7 +97,7 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
 def build(contender: Contender, table: Table, *, seed: int, context_first: bool = False) -> LivePolicy:
     """Make a policy for a table; inputs are standardised if it can do that, unless its parameters say otherwise."""
     if contender.claims.needs_system or contender.claims.simulates_only:
-        raise InvalidInputError(f"{contender.policy} has to be told the system, and a table comes without")
+        raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not say it")
     return contender.build(
         arms=list(table.arms),
         context_dim=table.contexts.shape[1],
@@ -117,11 +117,13 @@ def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:
         notes.append(f"{table.missing} of {table.contexts.size} context entries are missing")
         poor = [label for label, claim in claims.items() if claim.uses_contexts and not claim.handles_missing_contexts]
         if poor:
-            notes.append(f"without a claim to handle missing contexts: {', '.join(poor)}; distrust what they won here")
+            notes.append(
+                f"without the capability to handle missing contexts: {', '.join(poor)}; do not trust what they won here"
+            )
     if table.contexts.shape[1] and (blind := [label for label, claim in claims.items() if not claim.uses_contexts]):
-        notes.append(f"without use for contexts: {', '.join(blind)}")
+        notes.append(f"policies that do not use contexts: {', '.join(blind)}")
     if table.features.shape[1] and (blind := [label for label, claim in claims.items() if not claim.takes_features]):
-        notes.append(f"without use for features: {', '.join(blind)}")
+        notes.append(f"policies that do not use features: {', '.join(blind)}")
     return notes
 
 

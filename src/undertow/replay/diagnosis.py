@@ -43,7 +43,7 @@ class Diagnosis:
         Size of the table.
     autocorrelation, chance
         Of each arm's relative reward (its reward minus the mean over arms in that round), at lags 1, 2, …; within ±
-        `chance` it is none.
+        `chance` it is not significant.
     stays_best, stays_by_chance
         How often the best arm of a round is the best of the next, and how often it would be if rounds were drawn
         independently.
@@ -119,7 +119,7 @@ def diagnose(
     context_first: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Measure what there is to win on a table that knows every arm's reward.
+    """Measure what can be won on a table that knows every arm's reward.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ def answer(found: Diagnosis) -> str:
     rules = f"Simple rules that see every arm's reward win {won} of what a clairvoyant wins"
     return {
         "motion": f"Yes: arms change places in a way that can be followed. {rules}, {more} more than a fixed arm.",
-        "fixed": f"Not quite: there is something to win, but a fixed arm wins it. {rules}, and follow nothing else.",
+        "fixed": f"Not quite: there is something to win, but a fixed arm wins it. {rules}, no more than that arm.",
         "nothing": f"No: there is nothing to win here, as far as {found.rounds:,} rounds can tell. {rules}.",
         "unclear": f"{found.rounds:,} rounds are too few to tell. {rules}.",
     }[found.verdict]
@@ -27,7 +27,7 @@ def answer(found: Diagnosis) -> str:
 def describe(found: Diagnosis) -> list[tuple[str, str]]:
     """Return the measurements as titles with a paragraph each."""
     paragraphs = [
-        ("What there is to win", _to_win(found)),
+        ("What you can win", _to_win(found)),
         ("How the arms move", _motion(found)),
         ("How far to look back", _looking_back(found)),
         ("Whether contexts carry signal", _contexts(found)),
@@ -47,22 +47,22 @@ def advice(found: Diagnosis) -> str:
     )
     if found.verdict == "motion":
         return (
-            "Let policies play it; Autopilot is the one to start with." + caution
+            "Try policies on it; start with Autopilot." + caution
             if found.beyond.value >= SMALL
             else f"Policies can win a little more than the arm {found.best_arm}, if they lose little in finding out "
-            "which arm that is; that is the thing to look at in a replay." + caution
+            "which arm that is; check that in a replay." + caution
         )
     if found.verdict == "fixed":
         return (
-            f"Find the best arm ({found.best_arm} in this table) by a test or by a plain UCB, and stay with it. "
-            "Nothing that was tried follows the arms any better." + caution
+            f"Find the best arm ({found.best_arm} in this table) with a test or a plain UCB, and keep it. "
+            "No rule that was tried does better." + caution
         )
     if found.verdict == "nothing":
         return (
-            "Do not put a policy here: what it would win in a replay would be luck. Other measurements, known before "
-            "the rewards, might change that; more of the same would not. Daily stock returns are the classical case."
+            "Do not use a policy here: whatever it wins in a replay is luck. Other measurements, known before "
+            "the rewards, might change that; more of the same would not. Daily stock returns are the classic example."
         )
-    return "Record more rounds and ask again; until then, distrust what any policy wins in a replay."
+    return "Record more rounds and try again; until then, do not trust what any policy wins in a replay."
 
 
 def rule_words(rule: Rule) -> str:
@@ -78,9 +78,9 @@ def rule_words(rule: Rule) -> str:
 
 def _to_win(found: Diagnosis) -> str:
     return (
-        f"A clairvoyant plays the best arm of every round; no policy can, since that takes knowing each round's noise. "
+        f"A clairvoyant plays the best arm of every round; no policy can, since it would have to know the noise. "
         f"Of a clairvoyant's gain over a random choice, the best fixed arm in hindsight, {found.best_arm}, wins "
-        f"{100 * found.fixed_share:.0f} %. On the second half of the table, decided by what came before, the rule that "
+        f"{100 * found.fixed_share:.0f} %. On the second half of the table, using earlier rounds only, the rule that "
         f"had earned most so far (mostly {rule_words(found.rule)}) wins {_percent(found.rule_share)}, and the arm that "
         f"was best so far {_percent(found.fixed_ahead)}: a difference of {_points(found.beyond)}."
     )
@@ -97,13 +97,13 @@ def _motion(found: Diagnosis) -> str:
         f"arms in that round. Its autocorrelation from one round to the next is {least:.2f}"
         + (f" to {most:.2f}" if f"{least:.2f}" != f"{most:.2f}" else "")
         + (f" (median {middle:.2f})" if len(first) > 2 else "")
-        + f"; within ±{found.chance:.2f} it is none. "
+        + f"; values within ±{found.chance:.2f} are not significant. "
     )
     if not loud:
-        return text + f"At no lag up to {_lags(found)} is it beyond ±{_PERSISTS}, for any arm: the past says little."
+        return text + f"No arm exceeds ±{_PERSISTS} at any lag up to {_lags(found)}: the past says little."
     if middle < -_PERSISTS:
-        text += "A negative one means that arms swing: an arm above the others will soon be below. "
-    return text + f"Of {len(first)} arms, {loud} have one beyond ±{_PERSISTS} at some lag up to {_lags(found)}."
+        text += "Negative values mean that arms swing: an arm above the others will soon be below. "
+    return text + f"Of {len(first)} arms, {loud} exceed ±{_PERSISTS} at some lag up to {_lags(found)}."
 
 
 def _lags(found: Diagnosis) -> int:
@@ -132,9 +132,7 @@ def _looking_back(found: Diagnosis) -> str:
 
 def _contexts(found: Diagnosis) -> str:
     if found.contexts is None or found.contexts_beyond is None:
-        return (
-            "The table has none. A measurement that is moved by what moves the rewards may be worth more than rounds."
-        )
+        return "The table has none. A measurement of what moves the rewards may be worth more than additional rounds."
     alone, beyond = found.contexts, found.contexts_beyond
     if alone.low > 0 and beyond.low > 0:
         verdict = "They do, and add to what past rewards carry"

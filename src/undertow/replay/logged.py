@@ -314,7 +314,9 @@ def _row(label: str, kind: str, runs: int | None, found: Estimate) -> dict[str, 
             f"the effective sample size is {found.effective:.0f} rounds, fewer than {FEW}; these estimates say little"
         )
     elif found.heaviest > _HEAVY:
-        row["warning"] = f"a single round carries {100 * found.heaviest:.0f} % of all weight; distrust these estimates"
+        row["warning"] = (
+            f"a single round carries {100 * found.heaviest:.0f} % of all weight; do not trust these estimates"
+        )
     return row
 
 

@@ -81,7 +81,7 @@ def _open_file(path: Path, separator: str | None) -> Source:
             return _open_text(path, separator)
     except _BROKEN as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidInputError(f"{path}: it cannot be read ({reason}); write it anew, as CSV perhaps") from error
+        raise InvalidInputError(f"{path}: it cannot be read ({reason}); write it again, perhaps as CSV") from error
     names = [name.strip() for name in source.frame.columns]
     _check_names(names, source.place(-1))
     source.frame.columns = names
@@ -137,7 +137,7 @@ def _open_text(path: Path, separator: str) -> Source:
         _check_zip(path)
         _check_lines(path, separator)
         _check_quotes(path)
-        raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]}); write it anew") from error
+        raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]}); write it again") from error
     frame = _without_blank_end(frame.rename(str.strip))
     if frame[:, -1].null_count():  # the sign of a line that ends early
         _check_lines(path, separator)
@@ -186,7 +186,7 @@ def _check_zip(path: Path) -> None:
         try:
             _content(path)
         except (OSError, EOFError, zlib.error) as error:
-            raise InvalidInputError(f"{path}: it is no gzip file, or a damaged one ({error}); write it anew") from error
+            raise InvalidInputError(f"{path}: not a gzip file, or damaged ({error}); write it again") from error
 
 
 def _check_lines(path: Path, separator: str) -> None:
@@ -229,7 +229,7 @@ def _read_excel(path: Path) -> pl.DataFrame:
     try:
         frame = pl.read_excel(path, drop_empty_rows=False)
     except fastexcel.FastExcelError as error:
-        raise InvalidInputError(f"{path}: it is no Excel file, or a damaged one; save the sheet as CSV") from error
+        raise InvalidInputError(f"{path}: not an Excel file, or damaged; save the sheet as CSV") from error
     return _without_blank_end(frame)
 
 
@@ -259,7 +259,7 @@ def _check_object(text: bytes, where: str) -> None:
     """Refuse a line that is no JSON object."""
 
     def no_number(word: str) -> None:
-        raise InvalidInputError(f"{where}: {word} is no JSON; write null where a value is missing")
+        raise InvalidInputError(f"{where}: {word} is not JSON; write null for a missing value")
 
     try:
         entry = json.loads(text, parse_constant=no_number)
