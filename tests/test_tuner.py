@@ -383,7 +383,7 @@ def test_the_report_has_a_table_and_a_figure(tmp_path: Path) -> None:
     assert "always cheap, the best by inverse propensities, 1 ± 0" in text
     tuner.report().draw(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
-    assert "needs a policy that explores" in str(tuned().report())
+    assert "use a policy that explores" in str(tuned().report())
     tuned().report().draw(tmp_path / "empty.png")
 
 

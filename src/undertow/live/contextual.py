@@ -26,7 +26,7 @@ class ContextPolicy(LivePolicy):
     context_dim
         Number m of entries of a context; with 0 every decide is a round.
     context_first
-        Whether the context of a round comes before its decision (the everyday order) or after (the paper's).
+        Whether the context of a round comes before its decision (the usual order) or after (the paper's).
     """
 
     context_dim: int = 0

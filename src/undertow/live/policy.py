@@ -64,9 +64,9 @@ class LivePolicy(Calls):
         A decision whose reward has not come after `max_wait` rounds gets `default_reward`, and a reward that comes
         later is refused. Off by default, since it biases what is learned: see docs/live.md.
     rng
-        Seed or Generator for policies that randomise. Each run of `simulate` has a stream of its own, and run 0 that of
+        Seed or Generator for policies that randomise. Each run of `simulate` has its own stream, and run 0 that of
         the live policy; none of them is a stream that `sample` uses, whatever the seed. Without a seed, a forked
-        process draws numbers of its own.
+        process draws its own numbers.
     """
 
     claims: ClassVar[Claims]

@@ -151,7 +151,7 @@ def observe(own: AresState, context: FloatArray) -> None:
 @register("ares", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418")
 @dataclass(kw_only=True, eq=False, repr=False)
 class ARES(RidgePolicy):
-    """Adaptive Recursive least-squares Exploration of System, with the paper's slips put right (docs/paper.md).
+    """Adaptive Recursive least-squares Exploration of System, with the paper's mistakes corrected (docs/paper.md).
 
     Each arm's reward is regressed on windows of the last s = 0…s_N contexts, all at once. The arm's forecast comes from
     the window that minimises Ĵ = ζ + ν e √(Θ'V⁻¹Θ); its width e √(Θ'V⁻¹Θ) from the largest of the arms' windows, which

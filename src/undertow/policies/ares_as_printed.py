@@ -125,7 +125,7 @@ def printed_learn(own: Any, memory: FloatArray, arm: int, rewards: FloatArray, a
 @register("ares-as-printed", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418, as printed")
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrintedARES(ARES):
-    """ARES with some of the paper's slips left in (docs/paper.md); for every other purpose there is `ARES`.
+    """ARES with some of the paper's mistakes left in (docs/paper.md); for anything else, use `ARES`.
 
     Parameters
     ----------

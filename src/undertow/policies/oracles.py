@@ -162,7 +162,7 @@ class KnownPolicy(LivePolicy):
     arms
         Names for the system's arms, or their number.
     context_first
-        Whether the context of a round comes before its decision (the everyday order) or after (the paper's).
+        Whether the context of a round comes before its decision (the usual order) or after (the paper's).
     max_delay
         How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
     """
@@ -279,7 +279,7 @@ class KalmanGreedy(KnownPolicy):
 @register("kalman-ucb", citation="Gornet and Sinopoli, arXiv 2510.01364")
 @dataclass(kw_only=True, eq=False, repr=False)
 class KalmanUCB(KnownPolicy):
-    """KalmanGreedy with the width `exploration` · √(c_a'Pc_a): what is unknown of the arm's expected reward.
+    """KalmanGreedy with the width `exploration` · √(c_a'Pc_a): the uncertainty about the arm's expected reward.
 
     Parameters
     ----------

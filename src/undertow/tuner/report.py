@@ -92,8 +92,8 @@ class Report(NamedTuple):
     def _sentences(self) -> list[str]:
         own = self.own_seconds / self.calls if self.calls else math.nan
         said = [
-            f"{self.calls} calls, {self._text(self.mean_cost)} each; the tuner itself took {_seconds(own)} a call, "
-            f"{_seconds(self.choice_seconds)} where it chose."
+            f"{self.calls} calls, {self._text(self.mean_cost)} each; the tuner itself took {_seconds(own)} per call, "
+            f"{_seconds(self.choice_seconds)} if it chose."
         ]
         if self.stuck:
             said.append(
@@ -103,11 +103,13 @@ class Report(NamedTuple):
         if known:
             best = min(known, key=lambda each: each.always)
             said.append(
-                f"Where it chose, a call cost {self._text(self.chosen)} ± {self._text(self.chosen_error)}; always "
+                f"With a choice, a call cost {self._text(self.chosen)} ± {self._text(self.chosen_error)}; always "
                 f"{best.name}, the best by inverse propensities, {self._text(best.always)} ± {self._text(best.error)}."
             )
         else:
-            said.append("What a variant would cost if always called needs a policy that explores: explore=0.02, say.")
+            said.append(
+                "To estimate the cost of always calling one variant, use a policy that explores, such as explore=0.02."
+            )
         return said
 
     def _text(self, cost: float) -> str:
