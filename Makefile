@@ -25,7 +25,7 @@ $(READY): pyproject.toml
 	  { echo "undertow needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[all]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
 	@# Bikeshare.csv is read out of ISLP; what ISLP depends on (torch among it) is large and not needed for that
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ISLP==0.6.0
 	@touch $@

@@ -185,9 +185,21 @@ def test_categories(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.csv.gz", b"reward_a,reward_b\n1,2\n", "not a gzip file, or damaged"),
-        ("a.csv.gz", gzip.compress(b"reward_a,reward_b\n" + b"1,2\n" * 999)[:-9], "not a gzip file, or damaged"),
-        ("a.csv.gz", gzip.compress(b"reward_a,reward_b\n1,2\n3,x\n"), "line 3, column 'reward_b': .* got 'x'; correct"),
-        ("a.csv.gz", gzip.compress(b"reward_a,reward_b\n1,2\n3\n"), "line 3: expected 2 cells, got 1; complete it"),
+        (
+            "a.csv.gz",
+            gzip.compress(b"reward_a,reward_b\n" + b"1,2\n" * 999, mtime=0)[:-9],
+            "not a gzip file, or damaged",
+        ),
+        (
+            "a.csv.gz",
+            gzip.compress(b"reward_a,reward_b\n1,2\n3,x\n", mtime=0),
+            "line 3, column 'reward_b': .* got 'x'; correct",
+        ),
+        (
+            "a.csv.gz",
+            gzip.compress(b"reward_a,reward_b\n1,2\n3\n", mtime=0),
+            "line 3: expected 2 cells, got 1; complete it",
+        ),
         ("a.jsonl", b"", "the file is empty; expected one JSON object per line"),
         ("a.jsonl", b'{"reward_a": 1}\n\n{"reward_a":\n', "line 3: expected a JSON object, .* one object per line"),
         ("a.jsonl", b'{"reward_a": 1}\n[1, 2]\n', "line 2: expected a JSON object, .* one object per line"),
