@@ -38,9 +38,10 @@ check: $(READY)
 	$(BIN)/python tools/check_inside.py --long 400
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses logical --dist loadfile
+	$(BIN)/python -m pytest --numprocesses logical --dist loadfile -m 'not slow'
 
 torture: $(READY)
+	$(BIN)/python -m pytest --numprocesses logical --dist loadfile -m slow tests
 	$(BIN)/python tools/torture.py --seed $(or $(SEED),0) --seconds $(or $(SECONDS),60)
 
 study: $(READY)

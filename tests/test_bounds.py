@@ -381,7 +381,9 @@ def test_the_table_of_bounds(tmp_path: Path) -> None:
         assert "Traceback" not in failed.stderr
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "coverage" else []) for name in EXPERIMENTS]
+)
 def test_the_page_shows_what_the_experiments_print(name: str) -> None:
     page = (ROOT / "docs" / "theory.md").read_text()
     assert "\n".join(EXPERIMENTS[name]()) in page

@@ -22,6 +22,16 @@ from undertow.policies import UCB, Decision, Health, LinUCB, registry
 from undertow.policies.ares_as_printed import PrintedARES
 
 
+def learners_slow(parameter: str) -> list[Any]:
+    """The policies that have this parameter ("" for all); those that learn a model are slow."""
+    entries = {name: entry for name, entry in registry().items() if parameter in entry.parameters or not parameter}
+    slow = [pytest.mark.slow]
+    return [
+        pytest.param(name, marks=slow if issubclass(entry.policy, LearningPolicy) else [])
+        for name, entry in entries.items()
+    ]
+
+
 @pytest.mark.parametrize("name", registry())
 def test_every_registered_policy_keeps_the_contract(name: str) -> None:
     tried = check_policy(lambda system, rng: make_policy(name, system, rng=rng))
@@ -31,7 +41,7 @@ def test_every_registered_policy_keeps_the_contract(name: str) -> None:
     assert ("simulated equals by hand" in tried) == (not claims.simulates_only)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in registry().items() if "context_first" in entry.parameters])
+@pytest.mark.parametrize("name", learners_slow("context_first"))
 def test_the_contract_with_the_context_first(name: str) -> None:
     check_policy(lambda system, rng: make_policy(name, system, rng=rng, context_first=True))
 
@@ -40,7 +50,7 @@ def three_arms() -> LinearGaussianSystem:
     return random_system(3, 2, 3, rng=2, spectral_radius=0.97)
 
 
-@pytest.mark.parametrize("name", registry())
+@pytest.mark.parametrize("name", learners_slow(""))
 def test_the_contract_with_three_arms_and_two_context_entries(name: str) -> None:
     check_policy(lambda system, rng: make_policy(name, system, rng=rng), system=three_arms())
 

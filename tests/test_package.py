@@ -4,6 +4,8 @@ import sys
 import venv
 from pathlib import Path
 
+import pytest
+
 import undertow
 
 ROOT = Path(__file__).parents[1]
@@ -15,6 +17,7 @@ print(undertow.__version__, undertow.__file__, beliefs.forecasts.shape)
 """
 
 
+@pytest.mark.slow
 def test_wheel_installs_into_an_empty_environment(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT], check=True, capture_output=True

@@ -468,6 +468,7 @@ def test_the_version_is_printed() -> None:
     assert (done.returncode, done.stdout) == (0, f"undertow {undertow.__version__}\n")
 
 
+@pytest.mark.slow
 def test_killed_five_times_the_tables_are_the_same(tmp_path: Path) -> None:
     """kill -9 at moments drawn with seed 0; in the end the tables are byte for byte those of an undisturbed study."""
     words = (
