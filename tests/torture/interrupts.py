@@ -8,6 +8,7 @@ import copy
 import gc
 import itertools
 import json
+import logging
 import math
 import signal
 import time
@@ -228,7 +229,12 @@ def trials(seed: int, each: int, alarm: Alarm) -> Iterator[tuple[str, bool, bool
 
 
 def run(seed: int, *, seconds: float, hits: float = math.inf, each: int = 40) -> Counts:
-    """Interrupt calls until there were enough hits or time is up, so many of each policy; only in the main thread."""
+    """Interrupt calls until there were enough hits or time is up, so many of each policy; only in the main thread.
+
+    Nothing is logged meanwhile: `logging.Handler.handle` takes its lock one instruction before it promises to give it
+    back, so an interrupt in between would stop every other thread that logs, in whatever program.
+    """
+    logging.disable()
     alarm, calls, found, wrong = Alarm(), 0, 0, []
     end = time.monotonic() + seconds
     old = signal.signal(signal.SIGALRM, alarm)
@@ -241,4 +247,5 @@ def run(seed: int, *, seconds: float, hits: float = math.inf, each: int = 40) ->
                 break
     finally:
         signal.signal(signal.SIGALRM, old)
+        logging.disable(logging.NOTSET)
     return Counts(calls, found, tuple(wrong))

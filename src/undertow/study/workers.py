@@ -42,11 +42,16 @@ def _until_one_dies(
     work: Callable[..., Any], tasks: dict[int, tuple[Any, ...]], workers: int
 ) -> Iterator[tuple[int, Any]]:
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads of this process hold
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context, initializer=_begin) as pool:
         try:
             futures: dict[Future[Any], int] = {pool.submit(work, *task): number for number, task in tasks.items()}
             for future in as_completed(list(futures)):
                 yield futures.pop(future), future.result()
+        except BrokenProcessPool:
+            for child in set(multiprocessing.active_children()) - others:
+                child.kill()  # the pool waits for the rest of its workers to end, also when the program ends
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
