@@ -164,9 +164,10 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
     own = learner_of(policy).blocks[0]
     k, lags, hyper = 2, len(own.past), own.hyper.copy()
     Φ, Q, _ = naive_levels.matrices(hyper, k, 2 + lags)
-    z, P, (mean, scale) = own.z.copy(), own.P.copy(), own.reward
+    (z, P), (mean, scale) = naive_levels.written_out(own.belief), own.reward
+    places = naive_levels.places(k, 2 + lags)[1]
     for t in range(60, 110):
-        z, P = Φ @ z, Φ @ P @ Φ + Q
+        z, P = Φ @ z, naive_levels.forget(Φ @ P @ Φ + Q, k, 2 + lags)
         newest = t if context_first else t - 1
         inputs = np.concatenate([features[t], path.contexts[newest - np.arange(lags), 0]])
         u = np.nan_to_num((inputs - own.centre) / own.scale, nan=0.0)
@@ -174,7 +175,8 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
         decision = step(policy, path, t)
         assert decision.why is not None
         np.testing.assert_allclose(decision.forecast, mean + scale * expected[0], atol=1e-9)
-        then, noise = own._replace(P=P, u=u), Hyper(hyper, 0).reward_noise
+        belief = own.belief._replace(P_own=np.array([P[np.ix_(at, at)] for at in places]))
+        then, noise = own._replace(belief=belief, u=u), Hyper(hyper, 0).reward_noise
         widths = [plain(worth)(expected[2, a], noise, plain(helps)(then, a, t)) for a in range(k)]
         np.testing.assert_allclose(decision.width, scale * np.array(widths), atol=1e-9)
         np.testing.assert_allclose(decision.why.state_error, scale * np.sqrt(expected[3]), atol=1e-9)
@@ -184,8 +186,8 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
         gain = P @ h / F
         e = (path.rewards[t, decision.arm] - mean) / scale - h @ z
         z, P = z + gain * e, P - np.outer(gain, h @ P)
-    np.testing.assert_allclose(own.z, z, atol=1e-9)
-    np.testing.assert_allclose(own.P, P, atol=1e-9)
+    for found, expected in zip(naive_levels.written_out(own.belief), (z, P), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, model: Ridge) -> Array:

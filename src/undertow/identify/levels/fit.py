@@ -22,24 +22,15 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel, plain, spliced
 from undertow.compiled.views import view
 from undertow.errors import InvalidInputError
+from undertow.identify.levels.filter import Belief, filter_levels, forecast_arms, limit_rewards, new_belief, predict
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
-from undertow.identify.levels.steps import (
-    GROUPS,
-    Hyper,
-    levels_forecast,
-    levels_limit,
-    levels_predict,
-    levels_run,
-    levels_size,
-    levels_start,
-)
+from undertow.identify.levels.steps import GROUPS, Hyper, levels_size
 from undertow.identify.table import centre_and_scale, played_arms
 
 __all__ = [
     "HYPERS",
     "FittedLevels",
     "LevelsModel",
-    "filter_levels",
     "fit_levels",
     "levels_model",
     "levels_optimise",
@@ -162,7 +153,7 @@ class FittedLevels:
     arm_count: int
     innovations: FloatArray
     _hyper: FloatArray
-    _belief: tuple[FloatArray, FloatArray]
+    _belief: Belief
     _reward_scale: tuple[float, float]
     _feature_scales: tuple[FloatArray, FloatArray]
 
@@ -175,10 +166,9 @@ class FittedLevels:
         k, q = self.arm_count, len(scale)
         given = _checks.array("features", np.zeros(0) if features is None else features, (q,))
         u = (given - centre) / scale
-        z, P = (part.copy() for part in self._belief)
-        result = np.empty((6, k))
-        levels_predict(z, P, self._hyper, k, q, np.empty(2 * len(z)))
-        levels_forecast(z, P, self._hyper, k, q, u, result)
+        belief, result = Belief(*(part.copy() for part in self._belief)), np.empty((6, k))
+        predict(belief, self._hyper)
+        forecast_arms(belief, self._hyper, u, result)
         return m + s * result[0], s * np.sqrt(np.maximum(result[5] - Hyper(self._hyper, 0).reward_noise, 0.0))
 
 
@@ -239,15 +229,14 @@ def fit_levels(
         used += second[3]
         if second[1] > objective:
             hyper, objective, log_likelihood, _ = second
-    limited = table.copy()
-    levels_limit(limited, hyper, k, q)
+    limited, belief = table.copy(), new_belief(k, q)
+    limit_rewards(limited, hyper, belief)
     hyper, objective, log_likelihood, more = optimise_levels(limited, k, q, hyper, _AGAIN_EVALUATIONS)
     used += more
     if not math.isfinite(objective):
         raise InvalidInputError("rewards: no levels with a finite likelihood were found for this log")
-    z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(n)
-    levels_start(z, P, hyper, k, q)
-    levels_run(table, hyper, k, q, z, P, np.empty(2 * D), innovations)
+    innovations = np.empty(n)
+    filter_levels(table, hyper, belief, innovations)
     density = -math.log(s) * int(np.sum(~np.isnan(x)))
     return FittedLevels(
         **levels_model(hyper, s)._asdict(),
@@ -257,7 +246,7 @@ def fit_levels(
         arm_count=k,
         innovations=_checks.readonly(innovations),
         _hyper=hyper,
-        _belief=(z, P),
+        _belief=belief,
         _reward_scale=(m, s),
         _feature_scales=(centre, scale),
     )
@@ -274,15 +263,6 @@ def optimise_levels(
     hyper = start_hyper.copy()
     work = np.empty(plain(levels_workspace)(len(table), k, q))
     return hyper, *levels_optimise(table, hyper, k, q, levels_prior(), evaluations, work)
-
-
-def filter_levels(table: FloatArray, hyper: FloatArray, k: int, q: int, z: FloatArray, P: FloatArray) -> float:
-    """Run the filter from the stationary law through a standardised table, in place, and return the log-likelihood.
-
-    ẑ, P end up at the end of the last row's round: with its reward, before the step to the next round.
-    """
-    levels_start(z, P, hyper, k, q)
-    return levels_run(table, hyper, k, q, z, P, np.empty(2 * len(z)), np.empty(0))
 
 
 @inlined
