@@ -23,6 +23,8 @@ from undertow.identify.levels.steps import (
     levels_size,
 )
 from undertow.identify.table import centre_and_scale
+from undertow.learners.catch_up import compile_catch_up
+from undertow.learners.log import by_moment, same_moment
 from undertow.learners.model import (
     HANDICAP,
     Block,
@@ -31,7 +33,6 @@ from undertow.learners.model import (
     RewardScale,
     Steps,
     Task,
-    compile_catch_up,
     no_played,
     note_error,
     watch,
@@ -222,10 +223,11 @@ class Levels(Model):
         m, q = self.context_dim, self.feature_dim
         result = np.full((len(rows), q + self.lags * m), math.nan)
         result[:, :q] = rows[:, m : m + q]
+        contexts, moments, _ = by_moment(rows, m, context_first=self.context_first)
         for lag in range(self.lags):
-            back = lag if self.context_first else lag + 1
-            if back < len(rows):
-                result[back:, q + lag * m : q + (lag + 1) * m] = rows[: len(rows) - back, :m]
+            then = moments - (lag if self.context_first else lag + 1)
+            known = int(np.searchsorted(then, 0))
+            result[known:, q + lag * m : q + (lag + 1) * m] = contexts[then[known:]]
         return result
 
     def work(self, task: Task) -> float:
@@ -273,15 +275,18 @@ class Levels(Model):
 
     def _remember(self, own: LevelsState, rows: FloatArray) -> None:
         """File the contexts of the last rows."""
-        past = rows[::-1][: self.lags, : self.context_dim]
+        contexts, _, over = by_moment(rows, self.context_dim, context_first=self.context_first)
+        past = contexts[::-1][0 if over else 1 :][: self.lags]
         own.past[:] = math.nan
         own.past[: len(past)] = past
 
     def table(self, own: LevelsState, rows: FloatArray) -> FloatArray:
-        """Return arm, reward and features of the rows of a log, standardised."""
+        """Return arm, reward and features of the rows of a log, standardised; then which moments are shared, if any."""
         inputs = (self.inputs(rows) - own.centre) / own.scale
         rewards = (rows[:, -1] - own.reward.mean) / own.reward.scale
-        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0)])
+        same = same_moment(rows)
+        table = np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0)])
+        return np.column_stack([table, same]) if same.any() else table
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Filter through the rows of a log with the model as it is."""
@@ -290,7 +295,7 @@ class Levels(Model):
         if own.model.head.order and len(rows):
             table = self.table(own, rows)
             filter_levels(table, own.hyper, self.arms, len(own.u), own.z, own.P)
-            own.u[:] = table[-1, 2:]  # the reward of the last round may still come
+            own.u[:] = table[-1, 2 : 2 + len(own.u)]  # the reward of the last round may still come
             own.model.head.over = 1.0
 
     def rewound(self, block: FloatArray) -> FloatArray:

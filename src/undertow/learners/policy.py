@@ -177,7 +177,7 @@ class LearningPolicy(ContextPolicy):
             if not n:
                 return
             x = x if self._columns.units is None else self._columns.units.rewards(x)
-            rows = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])
+            rows = np.column_stack([θ, u, np.zeros(n), played, np.where(played < 0, math.nan, x)])
             seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
             kept = Kept.of(self.parts)
             try:

@@ -21,6 +21,7 @@ from undertow.identify.levels.steps import (
     features_of,
     levels_size,
     levels_start,
+    moves,
     moving_entries,
     product,
     spread,
@@ -154,14 +155,16 @@ def levels_workspace(n: int, k: int, q: int) -> int:
         length = _segment_length(n, moving * D)
         segments = (n + length - 1) // length
         most = max(most, segments * (D + D * D) + length * (2 + 2 * D + moving * D))
-    return 6 * D + 2 * D * D + most
+    return 7 * D + 2 * D * D + most
 
 
 @spliced
 def levels_likelihood(
     table: FloatArray, hyper: FloatArray, k: int, q: int, score: FloatArray, work: FloatArray
 ) -> float:
-    """Return the log-likelihood of a table (n, 2 + q) of arm, reward, features; `score` (13,) receives its gradient.
+    """Return the log-likelihood of a table of arm, reward, features; `score` (13,) receives its gradient.
+
+    One more column may say which rows are of the same moment as the one before (`moves`).
 
     The score is with respect to atanh φ of the six groups, log V of the six groups and log σ²; a group with φ = 1 has
     none in φ. It is exact and comes from the disturbance smoother. With r and N of the backward pass at the beginning
@@ -186,6 +189,8 @@ def levels_likelihood(
     at = 2 * whole + 2 * D
     φ, y, begins = view(work, at, (D,)), view(work, at + D, (D,)), view(work, at + 2 * D, (segments, whole))
     at += 2 * D + segments * whole
+    ones = view(work, at, (D,))
+    at += D
     e, root, means = (
         view(work, at, (length,)),
         view(work, at + length, (length,)),
@@ -197,6 +202,8 @@ def levels_likelihood(
     levels_start(z, P, hyper, k, q)
     for i in range(len(behind)):
         behind[i] = 0.0
+    for i in range(D):
+        ones[i] = 1.0
     log_likelihood, noise_score = 0.0, 0.0
     for visit in range(2 * segments - 1):  # all segments forward; then all backward, the last one without a new start
         segment = visit if visit < segments else 2 * segments - 2 - visit
@@ -223,11 +230,13 @@ def levels_likelihood(
             for i in range(D):
                 v[i] = v[i] / root[c] if root[c] > 0.0 else 0.0
                 mean[i] = z[i] + v[i] * e[c]
-            _advance(z, P, φ, v, e[c], view(ends, c * D * moving, (moving, D)), keep)
-            add_noise(P, hyper, k, q)
+            moved = t == n - 1 or moves(table, t + 1, q)
+            _advance(z, P, φ if moved else ones, v, e[c], view(ends, c * D * moving, (moving, D)), keep)
+            if moved:
+                add_noise(P, hyper, k, q)
         for t in range(last - 1, first - 1 if keep else last - 1, -1):
             c = t - first
-            if t < n - 1:
+            if t < n - 1 and moves(table, t + 1, q):
                 mean, end = view(means, c * D, (D,)), view(ends, c * D * moving, (moving, D))
                 _retreat_step(r, N, φ, mean, end, moving, sums)
             if root[c] > 0.0:

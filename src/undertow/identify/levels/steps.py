@@ -41,6 +41,7 @@ __all__ = [
     "levels_run",
     "levels_size",
     "levels_start",
+    "moves",
     "moving_entries",
     "product",
     "spread",
@@ -116,7 +117,13 @@ def spread(values: FloatArray, hyper: FloatArray, first: int, k: int, q: int) ->
 @inlined
 def features_of(table: FloatArray, t: int, q: int) -> FloatArray:
     """Return the features (q,) in row t of a table of arm, reward, features."""
-    return view(table, t * (2 + q) + 2, (q,))
+    return view(table, t * table.shape[1] + 2, (q,))
+
+
+@inlined
+def moves(table: FloatArray, t: int, q: int) -> bool:
+    """Return whether the levels move before row t; not where a last column says that it is of the same moment."""
+    return table.shape[1] == 2 + q or table[t, 2 + q] == 0.0
 
 
 @inlined
@@ -294,12 +301,12 @@ def levels_run(
 
     The belief comes in at the beginning of the first row's round and goes out at the end of the last row's round, with
     that round's reward and without the step to the next round. A row whose arm is below 0 or whose reward is NaN tells
-    nothing. `innovations` receives the standardised innovations, NaN where nothing was seen; pass an empty array to
+    nothing, and one of the same moment as the row before moves nothing (`moves`). `innovations` receives the standardised innovations, NaN where nothing was seen; pass an empty array to
     leave them out.
     """
     log_likelihood = 0.0
     for t in range(len(table)):
-        if t > 0:
+        if t > 0 and moves(table, t, q):
             levels_predict(z, P, hyper, k, q, scratch)
         a, x, innovation = int(table[t, 0]), table[t, 1], np.nan
         if a >= 0 and not np.isnan(x):
@@ -321,7 +328,7 @@ def levels_limit(table: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
     z, P, scratch = np.empty(D), np.empty((D, D)), np.empty(2 * D)
     levels_start(z, P, hyper, k, q)
     for t in range(len(table)):
-        if t > 0:
+        if t > 0 and moves(table, t, q):
             levels_predict(z, P, hyper, k, q, scratch)
         a, x = int(table[t, 0]), table[t, 1]
         if a >= 0 and not np.isnan(x):
