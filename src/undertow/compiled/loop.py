@@ -1,8 +1,8 @@
 """One compiled loop for every policy, live and simulated, made from the policy's few steps.
 
 A policy describes its state (`Layout`) and writes on it `decide`, which proposes an arm, `played`, which takes note of
-the arm that was played (−1 where a round passes without one), `learn` and `observe`. Where `common.head.still` is 1, the
-round is of the same moment as the last one: the hidden state has not moved. Live calls and whole episodes go
+the arm that was played (−1 where a round passes without one), `learn` and `observe`. Where `common.head.still` is 1,
+the round is of the same moment as the last one: the hidden state has not moved. Live calls and whole episodes go
 through one compiled loop, in which each of them stands once: both run the same instructions, so live and simulated
 decisions agree bit for bit.
 

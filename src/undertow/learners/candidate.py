@@ -41,10 +41,9 @@ class Candidate(Protocol):
 
     Its `forecast` is called before every decision, and whenever the policy's own `forecast` is; it gets every reward,
     with its round and arm, and every context as it comes (NaN where an entry is missing). It is not told of moments: in
-    several decisions of one moment it is asked once more, and where time passes it hears of the contexts, if any, and is
-    not asked. `warm_start` leads it through
-    past rounds in the same way. With `minimise`, rewards and forecasts are negative costs. It is deep-copied for each
-    run of `simulate`.
+    several decisions of one moment it is asked once more, and where time passes it hears of the contexts, if any, and
+    is not asked. `warm_start` leads it through past rounds in the same way. With `minimise`, rewards and forecasts are
+    negative costs. It is deep-copied for each run of `simulate`.
     """
 
     name: str

@@ -21,14 +21,15 @@ class RoundLog:
     """One row per round: m contexts, q features, with which rounds it shares its moment, the arm, its reward.
 
     The arm is −1 where none was played, the reward NaN until it comes. Of rounds that share a moment, the first one has
-    its context, or where contexts come after decisions the last one. At least the last `keep` rounds are remembered, at most twice as many.
+    its context, or where contexts come after decisions the last one. At least the last `keep` rounds are remembered, at
+    most twice as many.
     """
 
     def __init__(self, context_dim: int, feature_dim: int, keep: int) -> None:
         self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
         self.shared, self.arm, self.reward = (context_dim + feature_dim + place for place in range(3))
         self.begin = self.end = 0  # the rounds that are remembered
-        self._rows = self._blank(64)
+        self._rows = self.blank(64)
 
     def open(self, last: int) -> None:
         """Have a row for every round up to `last`, empty where nothing is known yet."""
@@ -37,7 +38,7 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            rows = self._blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
+            rows = self.blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
             rows[: len(kept)] = kept
             self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
@@ -59,11 +60,11 @@ class RoundLog:
         """Be again as when `mark` was called."""
         self._rows, self.begin, self.end, places, rewards, last = mark
         end = self.end - self.begin
-        self._rows[end:] = self._blank(len(self._rows) - end)
+        self._rows[end:] = self.blank(len(self._rows) - end)
         self._rows[places, self.reward] = rewards
         self.rows(self.end - 1, self.end)[:, self.shared] = last
 
-    def _blank(self, count: int) -> FloatArray:
+    def blank(self, count: int) -> FloatArray:
         """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""
         rows = np.full((count, self.reward + 1), math.nan)
         rows[:, self.shared], rows[:, self.arm] = 0.0, -1.0
@@ -104,7 +105,7 @@ class RoundLog:
     def restore(self, begin: int, rows: FloatArray, room: int) -> None:
         """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""
         self.begin, self.end = begin, begin + len(rows)
-        self._rows = self._blank(room)
+        self._rows = self.blank(room)
         self._rows[: len(rows)] = rows
 
 

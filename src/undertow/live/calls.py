@@ -103,7 +103,11 @@ class Calls(abc.ABC):
             if self._pending.forked:
                 self._part_from_parent()
             player, timeline, t = self._player, self._timeline, self._player.rounds + passed
-            number, name, overdue = self._pending.made, self._pending.name(id), {} if passed else self._pending.overdue(t)
+            number, name, overdue = (
+                self._pending.made,
+                self._pending.name(id),
+                {} if passed else self._pending.overdue(t),
+            )
             plain = timeline.plain
             one_step = shut is None and context is ... and not overdue and not self._columns.follows and not passed
             if one_step and not plain:
@@ -289,9 +293,7 @@ class Calls(abc.ABC):
                 raise
             self._timeline.report()
 
-    def _let_pass(
-        self, contexts: Iterable[FloatArray | None], kept: list[Kept], defaulted: dict[str, Waiting]
-    ) -> None:
+    def _let_pass(self, contexts: Iterable[FloatArray | None], kept: list[Kept], defaulted: dict[str, Waiting]) -> None:
         """Let a round pass for each context; note the decisions that got the default reward, and what was before."""
         turns, timeline = self._turns, self._timeline
         for context in contexts:

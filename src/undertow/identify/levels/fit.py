@@ -22,6 +22,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel, plain, spliced
 from undertow.compiled.views import view
 from undertow.errors import InvalidInputError
+from undertow.identify.levels.prior import HYPERS, levels_prior, typical_levels
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
 from undertow.identify.levels.steps import (
     GROUPS,
@@ -33,7 +34,7 @@ from undertow.identify.levels.steps import (
     levels_size,
     levels_start,
 )
-from undertow.identify.table import centre_and_scale, played_arms
+from undertow.identify.table import centre_and_scale, played_arms, rows_in_time
 
 __all__ = [
     "HYPERS",
@@ -48,41 +49,10 @@ __all__ = [
     "typical_levels",
 ]
 
-HYPERS = len(Hyper.names)
 _COLD_EVALUATIONS, _AGAIN_EVALUATIONS = 60, 20  # at first, and once gross rewards are known
 _SECOND_START = 50  # rounds from which a fast level that changes sign every round is tried as well
 _MOST_BYTES = 4e9  # of a covariance; some are needed
 _TOLERANCE = 3e-3  # nats that the next step promises: closer hyper-parameters decide no better
-_PRIOR = {  # the centre of each, and the width around it on the scale on which it is unbounded; 0 for what is fixed
-    "shared_persistence": (0.95, 1.0),
-    "slow_persistence": (0.998, 0.7),
-    "fast_persistence": (0.73, 0.8),
-    "intercept_persistence": (1.0, 0.0),
-    "weight_persistence": (0.9995, 0.8),
-    "shared_weight_persistence": (0.9995, 0.8),
-    "shared_variance": (0.2, 1.5),
-    "slow_variance": (0.2, 1.5),
-    "fast_variance": (0.2, 1.5),
-    "intercept_variance": (0.2, 1.5),
-    "weight_variance": (0.1, 1.5),
-    "shared_weight_variance": (0.1, 1.5),
-    "reward_noise": (0.3, 1.5),
-}
-
-
-def typical_levels() -> FloatArray:
-    """Return the packed hyper-parameters (13,) at the prior's centre: where a fit of nothing would start and end."""
-    return np.array([_PRIOR[name][0] for name in Hyper.names])
-
-
-def levels_prior() -> FloatArray:
-    """Return centre and width (2, 13) of the prior of atanh φ, log V and log σ²; width 0 marks what is held fixed."""
-    typical, width = typical_levels(), np.array([_PRIOR[name][1] for name in Hyper.names])
-    bounded = np.arange(HYPERS) < GROUPS
-    centre = np.zeros(HYPERS)
-    np.arctanh(typical, out=centre, where=bounded & (width > 0))
-    np.log(typical, out=centre, where=~bounded)
-    return np.array([centre, width])
 
 
 class LevelsModel(NamedTuple):
@@ -187,6 +157,7 @@ def fit_levels(
     rewards: npt.ArrayLike,
     *,
     features: npt.ArrayLike | None = None,
+    elapsed: npt.ArrayLike | None = None,
     arm_count: int | None = None,
 ) -> FittedLevels:
     """Fit the structural model to a log of plays by penalised likelihood.
@@ -199,6 +170,8 @@ def fit_levels(
         Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
     features
         What was known before each decision, (n, q); none by default.
+    elapsed
+        How many moments began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment.
     arm_count
         k; one more than the largest number in `arms` by default.
 
@@ -230,7 +203,11 @@ def fit_levels(
     x[played < 0] = np.nan
     m, s = centre_and_scale(x)
     centre, scale = np.array([centre_and_scale(column) for column in given.T]).reshape(q, 2).T
-    table = np.column_stack([played, (x - m) / s, (given - centre) / scale])
+    places, same = rows_in_time(elapsed, n)
+    table = np.zeros((int(places[-1]) + 1 if n else 0, 2 + q + same.any()))
+    table[:, 0], table[:, 1] = -1.0, math.nan
+    table[places, : 2 + q] = np.column_stack([played, (x - m) / s, (given - centre) / scale])
+    table[places, 2 + q :] = same[:, None]
     hyper, objective, log_likelihood, used = optimise_levels(table, k, q, typical_levels(), _COLD_EVALUATIONS)
     if n > _SECOND_START:
         turned = typical_levels()
@@ -245,7 +222,7 @@ def fit_levels(
     used += more
     if not math.isfinite(objective):
         raise InvalidInputError("rewards: no levels with a finite likelihood were found for this log")
-    z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(n)
+    z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(len(table))
     levels_start(z, P, hyper, k, q)
     levels_run(table, hyper, k, q, z, P, np.empty(2 * D), innovations)
     density = -math.log(s) * int(np.sum(~np.isnan(x)))
@@ -255,7 +232,7 @@ def fit_levels(
         objective=objective + density,
         evaluations=used,
         arm_count=k,
-        innovations=_checks.readonly(innovations),
+        innovations=_checks.readonly(innovations[places]),
         _hyper=hyper,
         _belief=(z, P),
         _reward_scale=(m, s),

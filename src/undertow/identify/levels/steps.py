@@ -301,8 +301,8 @@ def levels_run(
 
     The belief comes in at the beginning of the first row's round and goes out at the end of the last row's round, with
     that round's reward and without the step to the next round. A row whose arm is below 0 or whose reward is NaN tells
-    nothing, and one of the same moment as the row before moves nothing (`moves`). `innovations` receives the standardised innovations, NaN where nothing was seen; pass an empty array to
-    leave them out.
+    nothing, and before one of the same moment as the row before nothing moves. `innovations` receives the standardised
+    innovations, NaN where nothing was seen; pass an empty array to leave them out.
     """
     log_likelihood = 0.0
     for t in range(len(table)):

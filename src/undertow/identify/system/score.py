@@ -1,9 +1,9 @@
 """The likelihood of a shared system and its exact score: a Kalman filter forward, a smoother backward.
 
 The system is that of `undertow.identify.system.vector`. A round is a row of a table: m contexts (NaN where missing),
-the arm that was played (−1 where none was) and its reward (NaN where none came). A table may have one more column: 1 for
-a row of the same moment as the one before, so that the state has not moved. Everything seen enters one number at a time,
-so nothing is inverted and what is missing costs nothing.
+the arm that was played (−1 where none was) and its reward (NaN where none came). A table may have one more column: 1
+for a row of the same moment as the one before, so that the state has not moved. Everything seen enters one number at a
+time, so nothing is inverted and what is missing costs nothing.
 
 By Fisher's identity the score is the expected score of the complete data. The disturbance smoother (Koopman 1993) gives
 E[w z' | y] = r ẑ' − N A P without the covariance of neighbouring states; the sums of E[zz'] over the rounds in which an
