@@ -103,11 +103,8 @@ class Calls(abc.ABC):
             if self._pending.forked:
                 self._part_from_parent()
             player, timeline, t = self._player, self._timeline, self._player.rounds + passed
-            number, name, overdue = (
-                self._pending.made,
-                self._pending.name(id),
-                {} if passed else self._pending.overdue(t),
-            )
+            number, name = self._pending.made, self._pending.name(id)
+            overdue = {} if passed else self._pending.overdue(t)
             plain = timeline.plain
             one_step = shut is None and context is ... and not overdue and not self._columns.follows and not passed
             if one_step and not plain:
@@ -119,11 +116,9 @@ class Calls(abc.ABC):
                     self._let_pass([None] * passed, kept, overdue)
                 if context is not ...:
                     self._take_context(context)
-                if passed:
-                    overdue |= (due := self._pending.overdue(t))
+                if due := self._pending.overdue(t) if passed else overdue:
+                    overdue |= due
                     self._take_defaults(due, kept)
-                elif overdue:
-                    self._take_defaults(overdue, kept)
                 if t >= self._columns.pause:
                     self._rescale()
                 if given is not None:
