@@ -90,11 +90,11 @@ def play(
 
 
 MAKE: dict[str, Callable[[], LivePolicy]] = {
-    "discounted-ucb": lambda: DiscountedUCB(arms=3, default_reward=0.5, max_wait=6),
-    "linucb": lambda: LinUCB(arms=3, context_dim=2, feature_dim=1, reward_lags=2, window=3, standardise=True),
-    "ares": lambda: ARES(arms=3, context_dim=2, max_window=3, context_first=True),
-    "kalman-greedy": lambda: KalmanGreedy(full_system(2, 2, 3), max_delay=20),
-    "kalman, context first": lambda: KalmanGreedy(full_system(2, 2, 3), context_first=True),
+    "discounted-ucb": lambda: DiscountedUCB(arms=3, default_reward=0.5, max_wait=6, rng=0),
+    "linucb": lambda: LinUCB(arms=3, context_dim=2, feature_dim=1, reward_lags=2, window=3, standardise=True, rng=0),
+    "ares": lambda: ARES(arms=3, context_dim=2, max_window=3, context_first=True, rng=0),
+    "kalman-greedy": lambda: KalmanGreedy(full_system(2, 2, 3), max_delay=20, rng=0),
+    "kalman, context first": lambda: KalmanGreedy(full_system(2, 2, 3), context_first=True, rng=0),
     "learned-kalman": lambda: LearnedKalman(arms=3, context_dim=2, refit="inline", rng=0),
     "autopilot": lambda: Autopilot(arms=3, feature_dim=1, refit="inline", rng=0, default_reward=0.5, max_wait=6),
     "autopilot, context first": lambda: Autopilot(arms=3, context_dim=2, context_first=True, refit="inline", rng=0),
@@ -352,7 +352,7 @@ def test_a_fit_ends_where_the_filter_would(m: int, context_first: bool, last: in
         one, two = model.open(block), model.open(led)
         for name in ("z", "P", "past", "u", "W"):
             if hasattr(one, name) and not (name == "u" and hasattr(one, "past")):
-                np.testing.assert_allclose(getattr(two, name), getattr(one, name), atol=1e-9, err_msg=name)
+                np.testing.assert_allclose(getattr(two, name), getattr(one, name), rtol=1e-5, atol=1e-9, err_msg=name)
 
 
 def test_a_table_with_gaps_is_a_table_with_empty_rows() -> None:

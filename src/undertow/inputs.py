@@ -62,9 +62,9 @@ class Inputs(NamedTuple):
     squares: Annotated[FloatArray, "m"]  # sum of their squared deviations
     counts: Annotated[FloatArray, "m"]
     ring: Annotated[FloatArray, "2*s m"]
-    lag_arm: Annotated[FloatArray, "lags", Index("k", -1)]
-    lag_reward: Annotated[FloatArray, "lags"]  # NaN where there is none
-    lag_round: Annotated[FloatArray, "lags"]  # of the arm; −1 where there is none
+    lag_arm: Annotated[FloatArray, "lags+1", Index("k", -1)]  # of the present moment, and of those before
+    lag_reward: Annotated[FloatArray, "lags+1"]  # NaN where there is none
+    lag_round: Annotated[FloatArray, "lags+1"]  # of the arm; −1 where there is none
     filled: Annotated[FloatArray, "m"]
     fill_u: Annotated[FloatArray, "m r"]  # regressions of each entry on the last contexts
     fill_W: Annotated[FloatArray, "m r r"]
@@ -90,7 +90,7 @@ def begin_inputs(inputs: Inputs) -> None:
 @inlined
 def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: FloatArray) -> None:
     """Write Θ_t for moment t."""
-    s, lags, first = int(inputs.sizes.s), len(inputs.lag_arm), int(inputs.head.newest)
+    s, lags, first = int(inputs.sizes.s), int(inputs.sizes.lags), int(inputs.head.newest)
     Θ[0] = 1.0
     at = 1
     m = len(inputs.means)
@@ -102,7 +102,7 @@ def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: Float
         Θ[at] = features[j]
         at += 1
     for lag in range(1, lags + 1):
-        slot = (t - lag) % lags
+        slot = (t - lag) % (lags + 1)
         known = lag <= t and not np.isnan(inputs.lag_reward[slot])
         for a in range(k):
             here = known and inputs.lag_arm[slot] == a
@@ -181,11 +181,10 @@ def fill_gaps(
 @inlined
 def note_round(inputs: Inputs, t: int, round: int, arm: int) -> None:
     """Open the slot of moment t for the reward of an arm in a round; −1 where none was played."""
-    lags = len(inputs.lag_arm)
-    if lags > 0:
-        inputs.lag_arm[t % lags] = arm
-        inputs.lag_reward[t % lags] = np.nan
-        inputs.lag_round[t % lags] = round
+    slot = t % len(inputs.lag_arm)
+    inputs.lag_arm[slot] = arm
+    inputs.lag_reward[slot] = np.nan
+    inputs.lag_round[slot] = round
 
 
 @inlined
