@@ -97,7 +97,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(data=st.data(), elapsed=st.sampled_from([2, 3, 9]))
     def decide_later(self, data: Any, elapsed: int) -> None:
         """In one call what the twin does in two."""
-        features, how = self.features(data), {"context": None} if self.first else {}
+        features = self.features(data)
+        how: dict[str, Any] = {"context": None} if self.first else {}
         self.twin.skip(elapsed - 1)
         decisions = self.policy.decide(features, elapsed=elapsed, **how), self.twin.decide(features, **how)
         for _ in range(elapsed - 1):

@@ -51,7 +51,7 @@ def script(rounds: int, seed: int = 0) -> Script:
 
 
 def moments_of(elapsed: Script) -> Script:
-    return np.cumsum(elapsed) - elapsed[0]
+    return np.asarray(np.cumsum(elapsed) - elapsed[0])
 
 
 def data(elapsed: Script, m: int, k: int, q: int = 0, seed: int = 0) -> Trajectory:
@@ -117,10 +117,12 @@ def test_time_that_passes_is_time_skipped(name: str) -> None:
         assert here.moment == moments[t] == one.moment - 1
         late.append((here, there))
         for _ in range(t % 3):
-            first, second = late.pop(t % len(late)) if late else (None, None)
-            if first is not None and first.id in one.parts.pending.waiting:
+            first, second = late.pop(t % len(late))
+            if first.id in one.parts.pending.waiting:
                 one.learn(first, float(path.rewards[t, 0]))
                 two.learn(second, float(path.rewards[t, 0]))
+            if not late:
+                break
         assert everything(one) == everything(two)
 
 
@@ -184,8 +186,8 @@ def test_late_rewards_go_back_to_their_moment(m: int, context_first: bool) -> No
             id, round, arm = waiting.pop()
             tardy.learn(id, float(path.rewards[round, arm]))
         m_, _, first = dims(prompt)
-        how = {"context": path.contexts[moments_of(elapsed)[t]]} if m_ and first and elapsed[t] else {}
-        again = prompt.decide(available=[decision.arm], elapsed=int(elapsed[t]), **how)  # type: ignore[arg-type]
+        how: dict[str, Any] = {"context": path.contexts[moments_of(elapsed)[t]]} if m_ and first and elapsed[t] else {}
+        again = prompt.decide(available=[decision.arm], elapsed=int(elapsed[t]), **how)
         prompt.learn(again, float(path.rewards[t, again.arm]))
         if m_ and not first and (t == 59 or elapsed[t + 1]):
             prompt.observe(path.contexts[moments_of(elapsed)[t]])
@@ -428,8 +430,8 @@ def test_learners_take_late_rewards_in_at_their_moment(m: int, context_first: bo
     waiting = []
     for t in range(60, 150):
         (decision,) = play(prompt, elapsed, path, range(t, t + 1))
-        how = {"context": path.contexts[moments[t]]} if m and context_first and elapsed[t] else {}
-        again = tardy.decide(available=[decision.arm], elapsed=int(elapsed[t]), **how)  # type: ignore[arg-type]
+        how: dict[str, Any] = {"context": path.contexts[moments[t]]} if m and context_first and elapsed[t] else {}
+        again = tardy.decide(available=[decision.arm], elapsed=int(elapsed[t]), **how)
         waiting.append((again, float(path.rewards[t, again.arm])))
         if m and not context_first and (t == 149 or elapsed[t + 1]):
             tardy.observe(path.contexts[moments[t]])

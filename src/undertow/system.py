@@ -22,7 +22,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.riccati import SteadyState
 from undertow.symbols import Symbols
-from undertow.trajectory import Trajectory, sample_paths
+from undertow.trajectory import Trajectory, sample_in_time, sample_paths
 from undertow.writing import replacing
 
 __all__ = ["LinearGaussianSystem", "paper_system", "random_system"]
@@ -216,6 +216,7 @@ class LinearGaussianSystem:
         burn_in: int = 0,
         runs: int | Sequence[int] | None = None,
         states: bool = False,
+        elapsed: npt.ArrayLike | None = None,
         threads: int | None = None,
     ) -> Trajectory:
         """Sample what happens along one path or several independent ones.
@@ -234,6 +235,9 @@ class LinearGaussianSystem:
             continues what `runs=50` began. None gives run 0 without a leading axis.
         states
             Whether to keep the hidden states.
+        elapsed
+            How many moments begin between two rounds, (rounds,): 1 by default, and with 0 it is another round in the
+            same moment, with the same state and context and noise of its own.
         threads
             How many threads share the runs, by default all cores; the paths do not depend on it.
 
@@ -248,6 +252,8 @@ class LinearGaussianSystem:
         """
         law = (self.initial_mean, self.initial_covariance)
         given: dict[str, Any] = {"burn_in": burn_in, "rng": rng, "runs": runs, "states": states, "threads": threads}
+        if elapsed is not None:
+            return sample_in_time(self.symbols, *law, rounds, elapsed, **given)
         return sample_paths(self.symbols, *law, rounds, **given)
 
     # To and from files

@@ -1,4 +1,4 @@
-"""Columns of a log: arms that were played, moments they were played in, units of mean 0 and deviation 1."""
+"""Columns of a log: which arms were played, and the units in which a column has mean 0 and deviation 1."""
 
 import math
 
@@ -9,11 +9,10 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
-__all__ = ["centre_and_scale", "played_arms", "rows_in_time", "with_one_context"]
+__all__ = ["centre_and_scale", "played_arms"]
 
 _CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
 _TINY = 1.0 / _checks.LARGEST  # below this a square may be nothing
-_MOST_ROWS = 5_000_000
 
 
 def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.NDArray[np.int64], int]:
@@ -32,41 +31,6 @@ def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.
     if k < least:
         raise InvalidInputError(f"arm_count: expected at least {least}, as arm {least - 1} was played, got {k}")
     return result, k
-
-
-def rows_in_time(elapsed: npt.ArrayLike | None, rounds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the row of each round in a table where moments that pass have rows too, and which rounds share a moment.
-
-    `elapsed` (n,) is how many moments began since the round before, 1 for all where it is None; 0 where the round is of
-    the same moment as the one before. Where the first round stands does not matter.
-    """
-    if elapsed is None:
-        return np.arange(rounds), np.zeros(rounds, dtype=bool)
-    counts = _checks.indices("elapsed", elapsed, (rounds,), below=_checks.LONGEST_GAP + 1)
-    counts[:1] = 1
-    places = np.cumsum(np.maximum(counts, 1)) - 1
-    if rounds and places[-1] >= _MOST_ROWS:
-        raise InvalidInputError(
-            f"elapsed: expected at most {_MOST_ROWS} moments in all, got {places[-1] + 1}; count time in a larger unit"
-        )
-    return places, counts == 0
-
-
-def with_one_context(contexts: FloatArray, same: npt.NDArray[np.bool_], *, last: bool) -> FloatArray:
-    """Return contexts (n, m) in which rounds that share a moment have its context once: in the first, or the last."""
-    if not same.any() or not contexts.shape[1]:
-        return contexts
-    first = np.flatnonzero(~same)
-    found, most = (pick.reduceat(contexts, first, axis=0) for pick in (np.fmin, np.fmax))
-    if (found < most).any():
-        row = first[np.argmax((found < most).any(axis=1))]
-        raise InvalidInputError(
-            f"contexts: expected one context in a moment, got several in the one of round {row}; give the same one to "
-            f"all rounds of a moment, NaN to all but one, or count time in a smaller unit"
-        )
-    result = np.full(contexts.shape, math.nan)
-    result[np.append(first[1:], len(contexts)) - 1 if last else first] = found
-    return result
 
 
 def centre_and_scale(column: FloatArray, arms: FloatArray | None = None) -> tuple[float, float]:

@@ -130,8 +130,8 @@ def by_moment(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatAr
     shared = rows[:, -3]
     if not shared.any():
         return rows[:, :m], np.arange(len(rows)), True
-    moments = np.cumsum(~same_moment(rows))
-    moments -= moments[0]
+    begun = np.cumsum(~same_moment(rows), dtype=np.int64)
+    moments = begun - begun[0]
     holds = shared % AFTER == 0 if context_first else shared < AFTER
     contexts = np.full((int(moments[-1]) + 1, m), math.nan)
     contexts[moments[holds]] = rows[holds, :m]

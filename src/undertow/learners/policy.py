@@ -13,7 +13,6 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.identify.table import rows_in_time, with_one_context
 from undertow.learners.fits import Refit
 from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
@@ -24,6 +23,7 @@ from undertow.live import ContextPolicy, Health
 from undertow.live.arms import indices_of_names
 from undertow.live.rounds import Timeline
 from undertow.live.whole import Kept, insist
+from undertow.moments import rows_in_time, with_one_context
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:

@@ -34,7 +34,8 @@ from undertow.identify.levels.steps import (
     levels_size,
     levels_start,
 )
-from undertow.identify.table import centre_and_scale, played_arms, rows_in_time
+from undertow.identify.table import centre_and_scale, played_arms
+from undertow.moments import rows_in_time
 
 __all__ = [
     "HYPERS",

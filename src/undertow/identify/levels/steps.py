@@ -123,7 +123,8 @@ def features_of(table: FloatArray, t: int, q: int) -> FloatArray:
 @inlined
 def moves(table: FloatArray, t: int, q: int) -> bool:
     """Return whether the levels move before row t; not where a last column says that it is of the same moment."""
-    return table.shape[1] == 2 + q or table[t, 2 + q] == 0.0
+    moved: bool = table.shape[1] == 2 + q or table[t, 2 + q] == 0.0
+    return moved
 
 
 @inlined

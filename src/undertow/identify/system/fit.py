@@ -11,7 +11,8 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.identify.system.search import Attempt, Search, challenge, fit_one
 from undertow.identify.system.vector import MAX_ORDER, scales_of, standardised, to_system
-from undertow.identify.table import played_arms, rows_in_time, with_one_context
+from undertow.identify.table import played_arms
+from undertow.moments import rows_in_time, with_one_context
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["FittedSystem", "fit"]

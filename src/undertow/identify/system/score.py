@@ -147,7 +147,8 @@ def _transpose(A: FloatArray, At: FloatArray) -> None:
 @inlined
 def _moves(table: FloatArray, t: int, m: int) -> bool:
     """Return whether the state moves before row t."""
-    return table.shape[1] == m + 2 or table[t, m + 2] == 0.0
+    moved: bool = table.shape[1] == m + 2 or table[t, m + 2] == 0.0
+    return moved
 
 
 @inlined
