@@ -13,7 +13,7 @@ import pytest
 import naive_levels
 import naive_policies
 import undertow
-from helpers import Array, dims, id_of, learner_of, models_of, never_fit, unnamed, with_gaps
+from helpers import Array, dims, fit_next, id_of, learner_of, models_of, never_fit, unnamed, with_gaps
 from naive_shared import SharedTwin
 from undertow import (
     InvalidInputError,
@@ -31,7 +31,7 @@ from undertow.learners import ridge
 from undertow.learners.candidate import CandidateModel
 from undertow.learners.judge import handicap
 from undertow.learners.levels import Levels, helps, without_dull
-from undertow.learners.log import RoundLog
+from undertow.learners.log import RoundLog, by_moment, same_moment
 from undertow.learners.model import Fit, Task, note_error
 from undertow.learners.policy import LearningPolicy
 from undertow.learners.ridge import Ridge
@@ -157,6 +157,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
         [
             with_gaps(5 + 3 * rng.standard_normal((n + 2, m)), 0.2, 1),
             rng.standard_normal((n + 2, q)),
+            np.zeros(n + 2),  # every round is a moment of its own
             rng.integers(-1, k, n + 2),
             10 + rng.standard_normal(n + 2),
         ]
@@ -168,7 +169,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
     block = model.fit(Task(n, 0, rows[:n].copy(), model.block(), (0,))).block
     own, plays = model.open(block), np.array([50.0, 2.0])
     centre, scale = np.nanmean(rows[:n], axis=0), np.nanstd(rows[:n], axis=0)
-    centre[-2], scale[-2] = 0.0, 1.0
+    centre[-3:-1], scale[-3:-1] = 0.0, 1.0
     table = (rows - centre) / scale
 
     def expected(t: int) -> tuple[Array, Array]:
@@ -190,6 +191,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
     for t in (n, n + 1):
         if context_first:
             ridge.observe(block, 0, t, rows[t, :m], True)
+        ridge.begin(block, 0)
         ridge.see(block, 0, t, rows[t, m : m + q])
         ridge.forecast(block, 0, t, plays)
         mean, error = expected(t)
@@ -641,8 +643,8 @@ def test_a_warm_start_leads_to_the_model_that_the_same_rounds_lead_to() -> None:
     policy.decide()
     log = learner_of(policy).log.rows(0, 120)
     np.testing.assert_array_equal(log[:, :2], path.contexts)
-    np.testing.assert_array_equal(log[:, 2], arms)
-    np.testing.assert_array_equal(log[:, 3], np.where(arms < 0, math.nan, rewards))  # no arm, no reward
+    np.testing.assert_array_equal(log[:, -2], arms)
+    np.testing.assert_array_equal(log[:, -1], np.where(arms < 0, math.nan, rewards))  # no arm, no reward
 
 
 def test_a_warm_start_survives_a_save(tmp_path: Path) -> None:
@@ -924,12 +926,12 @@ def test_autopilot_without_most_contexts() -> None:
 
 def test_a_log_keeps_what_it_was_told() -> None:
     log = RoundLog(context_dim=2, feature_dim=1, keep=10)
-    log.row(0)[:] = [1.0, 2.0, 3.0, 0.0, 5.0]
+    log.row(0)[:] = [1.0, 2.0, 3.0, 0.0, 0.0, 5.0]
     log.row(2)[:2] = [7.0, 8.0]
     assert (log.begin, log.end) == (0, 3)
-    np.testing.assert_array_equal(log.rows(0, 1), [[1.0, 2.0, 3.0, 0.0, 5.0]])
-    np.testing.assert_array_equal(log.row(1), [math.nan, math.nan, math.nan, -1.0, math.nan])
-    np.testing.assert_array_equal(log.row(2), [7.0, 8.0, math.nan, -1.0, math.nan])
+    np.testing.assert_array_equal(log.rows(0, 1), [[1.0, 2.0, 3.0, 0.0, 0.0, 5.0]])
+    np.testing.assert_array_equal(log.row(1), [math.nan, math.nan, math.nan, 0.0, -1.0, math.nan])
+    np.testing.assert_array_equal(log.row(2), [7.0, 8.0, math.nan, 0.0, -1.0, math.nan])
     log.open(1)  # already there
     assert log.end == 3
     log.row(0)[-1] = 6.0
@@ -948,9 +950,9 @@ def test_a_log_remembers_the_last_rounds_in_bounded_memory(strides: list[int]) -
         assert min(20, t + 1) <= log.end - log.begin <= max(40, 64)
         assert log.room <= max(40, 64)
         rows = log.rows(log.begin, log.end)
-        for number, (context, arm, reward) in enumerate(rows.tolist(), start=log.begin):
+        for number, (context, shared, arm, reward) in enumerate(rows.tolist(), start=log.begin):
             assert context == number if number in rounds else math.isnan(context)
-            assert arm == -1
+            assert (shared, arm) == (0, -1)
             assert math.isnan(reward)
 
 
@@ -973,9 +975,46 @@ def test_a_log_is_restored() -> None:
             one.row(t)[:] = t
         assert (again.begin, again.end, again.room) == (log.begin, log.end, log.room)
         np.testing.assert_array_equal(again.rows(t - 4, t + 1), log.rows(t - 4, t + 1))
-    again.restore(7, np.empty((0, 4)), 64)
+    again.restore(7, np.empty((0, 5)), 64)
     again.row(9)[0] = 9.0
     assert (again.begin, again.end) == (7, 10)
+
+
+def test_a_log_knows_which_rounds_share_a_moment() -> None:
+    """Rounds 1 and 2 are of the moment of round 0, whose context comes last, or first."""
+    log = RoundLog(context_dim=1, feature_dim=0, keep=10)
+    for t in range(5):
+        log.row(t)[log.arm] = 0
+    log.share(1)
+    log.share(2)
+    log.share(2)  # a second time, it changes nothing
+    np.testing.assert_array_equal(log.rows(0, 5)[:, log.shared], [2, 3, 1, 0, 0])
+    np.testing.assert_array_equal(same_moment(log.rows(0, 5)), [False, True, True, False, False])
+    rows = log.rows(0, 5)
+    rows[:, 0] = [10.0, math.nan, 12.0, 13.0, 14.0]
+    for first, known in ((True, [10.0, 13.0, 14.0]), (False, [12.0, 13.0, 14.0])):
+        contexts, moments, over = by_moment(rows, 1, context_first=first)
+        np.testing.assert_array_equal(contexts[:, 0], known)
+        np.testing.assert_array_equal(moments, [0, 0, 0, 1, 2])
+        assert over
+        assert by_moment(rows[:2], 1, context_first=first)[2] == first
+    log = RoundLog(context_dim=1, feature_dim=0, keep=10)
+    log.open(3)
+    before = log.mark([])
+    log.share(4)
+    log.go_back(before)
+    assert (log.end, log.rows(0, 4)[:, log.shared].tolist()) == (4, [0, 0, 0, 0])
+    with pytest.raises(InvalidInputError, match="log: expected 0 to 3 where rounds share a moment"):
+        log.check(np.array([[0.0, 4.0, 0.0, 0.0]]), 1)
+
+
+@pytest.mark.parametrize("rounds", [64, 65, 66, 72, 80])
+def test_a_log_that_has_just_grown_can_be_loaded(rounds: int) -> None:
+    policy = LearnedKalman(arms=2, rng=0)
+    fit_next(policy, math.inf)
+    for _ in range(rounds):
+        policy.decide()
+    assert unnamed(undertow.from_bytes(policy.to_bytes()).decide()) == unnamed(policy.decide())
 
 
 @every_learner

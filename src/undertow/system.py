@@ -236,8 +236,7 @@ class LinearGaussianSystem:
         states
             Whether to keep the hidden states.
         elapsed
-            How many moments begin between two rounds, (rounds,): 1 by default, and with 0 it is another round in the
-            same moment, with the same state and context and noise of its own.
+            Moments that begin between two rounds, (rounds,): 1 by default, 0 for the same state with noise of its own.
         threads
             How many threads share the runs, by default all cores; the paths do not depend on it.
 
@@ -250,11 +249,9 @@ class LinearGaussianSystem:
         >>> bool((alone.rewards[0] == paths.rewards[2]).all())
         True
         """
-        law = (self.initial_mean, self.initial_covariance)
         given: dict[str, Any] = {"burn_in": burn_in, "rng": rng, "runs": runs, "states": states, "threads": threads}
-        if elapsed is not None:
-            return sample_in_time(self.symbols, *law, rounds, elapsed, **given)
-        return sample_paths(self.symbols, *law, rounds, **given)
+        law = (self.symbols, self.initial_mean, self.initial_covariance, rounds)
+        return sample_paths(*law, **given) if elapsed is None else sample_in_time(*law, elapsed, **given)
 
     # To and from files
 
