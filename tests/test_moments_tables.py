@@ -60,6 +60,7 @@ def test_a_sample_in_time_is_the_sample_at_its_moments() -> None:
     for name in ("contexts", "means", "states"):
         np.testing.assert_array_equal(getattr(found, name), getattr(dense, name)[:, moments])
     np.testing.assert_array_equal(found.rewards[:, ~same], dense.rewards[:, moments[~same]])
+    assert found.means is not None
     noise = (found.rewards - found.means) / np.sqrt(system.reward_noise)
     assert (noise[:, same] != noise[:, np.flatnonzero(same) - 1]).all()
     assert 0.6 < noise[:, same].std() < 1.4

@@ -228,8 +228,7 @@ class LinearGaussianSystem:
         rng
             A seed, a SeedSequence or a Generator. A seed gives the same paths every time; a Generator, new ones.
         burn_in
-            Rounds that pass before the first recorded one. `sample(n, burn_in=b)` is `sample(b + n)` without its first
-            b rounds.
+            Rounds that pass before the first recorded one: `sample(n, burn_in=b)` is the end of `sample(b + n)`.
         runs
             How many paths, or which: run i always draws from child i of the seed sequence, so `runs=range(50, 100)`
             continues what `runs=50` began. None gives run 0 without a leading axis.
