@@ -78,7 +78,7 @@ def forgotten(k: int, persistence: float, seed: int, rounds: int = 800) -> tuple
         h = exact.row(arm, nothing, k)
         reward = float(h @ x + np.sqrt(noise) * rng.standard_normal())
         condition(belief, hyper, nothing, arm, reward)
-        predict(belief, hyper)
+        predict(belief, hyper, 1.0)
         s = h @ P @ h + noise
         z, P = z + P @ h * (reward - h @ z) / s, P - np.outer(P @ h, P @ h) / s
         z, P, x = Φ @ z, Φ @ P @ Φ + Q, Φ @ x + np.sqrt(np.diag(Q)) * rng.standard_normal(len(x))

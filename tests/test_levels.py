@@ -20,6 +20,7 @@ from undertow.identify.levels.filter import (
 from undertow.identify.levels.fit import fit_levels, levels_optimise, levels_prior, optimise_levels, typical_levels
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
 from undertow.identify.levels.steps import GROUPS, Hyper
+from undertow.learners.levels import in_groups
 
 Array = naive.Array
 
@@ -79,6 +80,55 @@ def test_what_is_forgotten_between_arms_is_little() -> None:
 
 
 @pytest.mark.parametrize("hyper", [STILL, DRIFT])
+def test_time_that_passes_is_many_steps(hyper: Array) -> None:
+    belief, other = new_belief(3, 2), new_belief(3, 2)
+    for each in (belief, other):
+        filter_levels(make_table(30, 3, 2, seed=3), hyper, each, np.empty(0))
+    predict(belief, hyper, 5.0)
+    for _ in range(5):
+        predict(other, hyper, 1.0)
+    for one, two in zip(naive.written_out(belief), naive.written_out(other), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-12)
+
+
+def test_groups_of_arms_have_every_row_once() -> None:
+    """And each with the time since the last one of its group, also where rows tell nothing or share a moment."""
+    rng = np.random.default_rng(0)
+    table = np.column_stack([make_table(300, 20, 1, seed=2), rng.choice([0, 1, 1, 3], 300)])
+    times = np.cumsum(table[:, -1])
+    found, starts = in_groups(table, 6, 20)
+    told = np.flatnonzero(naive.seen(table))
+    assert len(starts) == 4
+    assert sorted(found[:, 1]) == sorted(table[told, 1])
+    assert found[:, 0].max() == 4
+    for part in np.split(found, starts[1:]):
+        rows = [int(np.flatnonzero(table[:, 1] == x)[0]) for x in part[:, 1]]
+        assert rows == sorted(rows)
+        np.testing.assert_array_equal(np.diff(times[rows]), part[1:, -1])
+        numbers = {(old, new) for old, new in zip(table[rows, 0], part[:, 0], strict=True)}
+        assert len(numbers) == len({old for old, _ in numbers}) == len({new for _, new in numbers})
+    whole, all_at_once = in_groups(table, 20, 20)
+    assert all_at_once == [0]
+    np.testing.assert_array_equal(whole[:, :3], table[told, :3])
+
+
+def test_a_fit_of_groups_is_about_that_of_the_whole() -> None:
+    """Twelve arms in groups of four, 3000 rounds of the model, seed 1: logs of variances and of 1 − φ within 0.7."""
+    features, hyper = np.zeros((3000, 0)), np.array([0.97, 0.99, 0.5, 1, 1, 1, 1, 1, 0.5, 1, 0.1, 0.1, 0.3])
+    arms, rewards = simulate(3000, 12, hyper, features, seed=1)
+    table = np.column_stack([arms, rewards, np.ones(3000)])
+    groups, starts = in_groups(table, 4, 12)
+    whole, _, _, _ = optimise_levels(table, 12, 0, typical_levels(), 60)
+    found, _, _, _ = optimise_levels(groups, 4, 0, typical_levels(), 60, starts)
+    for name in ("slow_variance", "fast_variance", "intercept_variance", "reward_noise"):
+        one, two = (getattr(Hyper(each, 0), name) for each in (whole, found))
+        assert abs(math.log(one / two)) < 0.7, name
+    for name in ("shared_persistence", "slow_persistence"):
+        one, two = (1 - getattr(Hyper(each, 0), name) for each in (whole, found))
+        assert abs(math.log(one / two)) < 0.7, name
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
 def test_gross_rewards_count_as_the_limit(hyper: Array) -> None:
     """The filter takes them so, and a table that was limited has no others."""
     table = make_table(80, 3, 2, seed=5)
@@ -104,7 +154,7 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
     Φ, Q, _ = naive.matrices(DRIFT, k, q)
     z, P = naive.written_out(belief)
     mean, covariance = Φ @ z, naive.forget(Φ @ P @ Φ + Q, k, q)
-    predict(belief, DRIFT)
+    predict(belief, DRIFT, 1.0)
     z, P = naive.written_out(belief)
     np.testing.assert_allclose(z, mean, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(P, covariance, rtol=1e-10, atol=1e-12)
@@ -229,7 +279,7 @@ def test_optimiser_reaches_a_stationary_point_and_never_gets_worse() -> None:
 def test_a_start_that_cannot_be_improved_is_left_alone() -> None:
     hyper, work = typical_levels(), np.empty(levels_workspace(3, 1, 0))
     table = np.array([[0.0, math.inf], [0.0, 1.0], [0.0, 2.0]])
-    levels_optimise(table, hyper, 1, 0, levels_prior(), 10, work)
+    levels_optimise(table, np.array([0.0, 3.0]), hyper, 1, 0, levels_prior(), 10, work)
     np.testing.assert_allclose(hyper, typical_levels(), rtol=1e-14)
 
 

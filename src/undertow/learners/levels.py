@@ -29,6 +29,8 @@ from undertow.identify.levels.filter import (
 from undertow.identify.levels.fit import LevelsModel, levels_model, optimise_levels, typical_levels
 from undertow.identify.levels.steps import Hyper, levels_size
 from undertow.identify.table import centre_and_scale
+from undertow.learners.catch_up import compile_catch_up
+from undertow.learners.log import by_moment, same_moment
 from undertow.learners.model import (
     HANDICAP,
     Block,
@@ -37,7 +39,6 @@ from undertow.learners.model import (
     RewardScale,
     Steps,
     Task,
-    compile_catch_up,
     no_played,
     note_error,
     watch,
@@ -50,7 +51,7 @@ _LONGEST_LAG = 10
 _WEIGHTS = 36  # how many weights the lagged contexts may bring, over all arms
 _WINDOW = 1500  # rounds that the hyper-parameters are fitted to
 _EVALUATIONS = 20  # of the likelihood in one fit
-_ALL, _SOME = 8, 4  # so many arms are all fitted to, and of more at least some
+_ALL, _SOME = 8, 3  # so many arms are looked at together, and of more at least some
 _MOST_WORK = 45_000.0  # microseconds that the hyper-parameters of more arms may take
 _DULL, _DULL_PLAYS = 0.05, 5  # of the spread, and how often an arm was played
 _TURNS = (50, 500)  # rounds after which a fast level of the other sign is tried as well
@@ -90,7 +91,7 @@ def begin(blocks: FloatArray, at: int) -> None:
     if head.over > 0.0:
         head.over = 0.0
         if head.order > 0.0:
-            predict(own.belief, own.hyper)
+            predict(own.belief, own.hyper, 1.0)
 
 
 @kernel
@@ -191,35 +192,37 @@ def evaluation_work(rows: int, k: int, Q: int) -> float:
 
 
 def arms_and_rows(n: int, k: int, Q: int) -> tuple[int, int]:
-    """Return how many arms, and how many of n rows, the hyper-parameters are fitted to.
+    """Return how many arms are looked at together, and how many of n rows, when the hyper-parameters are fitted.
 
-    All arms have the same ones, so that some arms tell enough of them, and a fit of many arms takes no longer.
+    What a row costs grows with the square of the arms looked at together.
     """
     rows = min(n, _WINDOW)
-    affordable = [arms for arms in range(_ALL, k + 1) if evaluation_work(rows, arms, Q) <= _MOST_WORK]
-    if k <= _ALL or affordable:
-        return max(affordable, default=k), rows
-    some = max((arms for arms in range(_SOME, _ALL) if evaluation_work(rows, arms, Q) <= _MOST_WORK), default=_SOME)
-    return some, min(rows, int(_MOST_WORK / evaluation_work(1, some, Q)))
+    if k <= _ALL:
+        return k, rows
+    arms = max((arms for arms in range(_SOME, _ALL + 1) if evaluation_work(rows, arms, Q) <= _MOST_WORK), default=_SOME)
+    return arms, min(rows, int(_MOST_WORK / evaluation_work(1, arms, Q)))
 
 
-def of_some_arms(table: FloatArray, count: int, k: int) -> FloatArray:
-    """Return the table of only so many of the arms, numbered anew: half of them those that were played most.
+def in_groups(table: FloatArray, size: int, k: int) -> tuple[FloatArray, list[int]]:
+    """Return the table as one of groups of at most so many arms, one behind another, and where each begins.
 
-    The others are spread evenly over the rest, since arms that are played often are better than most.
+    All arms have the same hyper-parameters, so their likelihood may be put together from groups that know nothing of
+    one another, and every row counts in one group only. Rows that tell nothing are left out; a last column says how
+    many moments after the row before each is. Groups get arms that were played often and seldom in equal parts.
     """
-    if count >= k:
-        return table.copy()
-    arms = table[:, 0]
-    plays = np.bincount(arms[(arms >= 0.0) & ~np.isnan(table[:, 1])].astype(np.int64), minlength=k)
-    order = np.argsort(-plays, kind="stable")[: max(count, np.count_nonzero(plays))]
-    most = count // 2
-    rest = np.linspace(most, len(order) - 1, count - most).astype(np.int64)
-    number = np.full(k + 1, -1.0)  # the last one for rounds without an arm
-    number[order[:most]], number[order[rest]] = np.arange(most), np.arange(most, count)
-    result = table.copy()
-    result[:, 0] = number[arms.astype(np.int64)]
-    return result
+    times = np.cumsum(table[:, -1])
+    told = np.flatnonzero((table[:, 0] >= 0.0) & ~np.isnan(table[:, 1]))
+    arms = table[told, 0].astype(np.int64)
+    plays = np.bincount(arms, minlength=k)
+    groups = -(-np.count_nonzero(plays) // size) if k > size else 1
+    place = np.empty(k, dtype=np.int64)  # in the order of plays where there are several groups
+    place[np.argsort(-plays, kind="stable") if groups > 1 else np.arange(k)] = np.arange(k)
+    order = told[np.argsort(place[arms] % groups, kind="stable")]
+    result, of = table[order], place[table[order, 0].astype(np.int64)]
+    result[:, 0] = of // groups
+    result[:, -1] = np.diff(times[order], prepend=0.0)
+    starts = np.searchsorted(of % groups, np.arange(groups)).tolist()
+    return result, starts
 
 
 @dataclass(frozen=True)
@@ -263,10 +266,11 @@ class Levels(Model):
         m, q = self.context_dim, self.feature_dim
         result = np.full((len(rows), q + self.lags * m), math.nan)
         result[:, :q] = rows[:, m : m + q]
+        contexts, moments, _ = by_moment(rows, m, context_first=self.context_first)
         for lag in range(self.lags):
-            back = lag if self.context_first else lag + 1
-            if back < len(rows):
-                result[back:, q + lag * m : q + (lag + 1) * m] = rows[: len(rows) - back, :m]
+            then = moments - (lag if self.context_first else lag + 1)
+            known = int(np.searchsorted(then, 0))
+            result[known:, q + lag * m : q + (lag + 1) * m] = contexts[then[known:]]
         return result
 
     def work(self, task: Task) -> float:
@@ -287,16 +291,16 @@ class Levels(Model):
         self._scale_contexts(own, rows)
         table = self.table(own, rows)
         k, window = arms_and_rows(len(rows), self.arms, Q)
-        recent = of_some_arms(table[len(table) - window :], k, self.arms)
+        recent, starts = in_groups(without_dull(table[len(table) - window :], self.arms), k, self.arms)
         if head.order:
-            limit_rewards(recent, own.hyper, new_belief(k, Q))
-        recent = without_dull(recent, k)
-        hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS)
+            for part in np.split(recent, starts[1:]):
+                limit_rewards(part, own.hyper, new_belief(k, Q))
+        hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS, starts)
         turn = int(head.turn)
         if turn < len(_TURNS) and len(rows) >= _TURNS[turn]:  # do the fast levels change sign every round?
             head.turn += 1
             Hyper(own.hyper, 0).fast_persistence *= -1.0
-            turned, objective, other, more = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS)
+            turned, objective, other, more = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS, starts)
             used += more
             if objective > best:
                 hyper, likelihood = turned, other
@@ -316,15 +320,16 @@ class Levels(Model):
 
     def _remember(self, own: LevelsState, rows: FloatArray) -> None:
         """File the contexts of the last rows."""
-        past = rows[::-1][: self.lags, : self.context_dim]
+        contexts, _, over = by_moment(rows, self.context_dim, context_first=self.context_first)
+        past = contexts[::-1][0 if over else 1 :][: self.lags]
         own.past[:] = math.nan
         own.past[: len(past)] = past
 
     def table(self, own: LevelsState, rows: FloatArray) -> FloatArray:
-        """Return arm, reward and features of the rows of a log, standardised."""
+        """Return arm, reward and features of the rows of a log, standardised, and how many moments after another."""
         inputs = (self.inputs(rows) - own.centre) / own.scale
         rewards = (rows[:, -1] - own.reward.mean) / own.reward.scale
-        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0)])
+        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0), ~same_moment(rows)])
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Filter through the rows of a log with the model as it is."""
@@ -333,7 +338,7 @@ class Levels(Model):
         if own.model.head.order and len(rows):
             table = self.table(own, rows)
             filter_levels(table, own.hyper, own.belief, np.empty(0))
-            own.u[:] = table[-1, 2:]  # the reward of the last round may still come
+            own.u[:] = table[-1, 2 : 2 + len(own.u)]  # the reward of the last round may still come
             own.model.head.over = 1.0
 
     def rewound(self, block: FloatArray) -> FloatArray:

@@ -21,7 +21,16 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Layout
 from undertow.compiled.views import Record
-from undertow.identify.levels.steps import GROUPS, TINY, Groups, Hyper, features_of, innovation_variance
+from undertow.identify.levels.steps import (
+    GROUPS,
+    TINY,
+    Groups,
+    Hyper,
+    elapsed_before,
+    features_of,
+    innovation_variance,
+    power,
+)
 
 __all__ = [
     "CONSTANT",
@@ -112,14 +121,18 @@ def _faded(value: float, factor: float) -> float:
 
 
 @kernel
-def predict(belief: Belief, hyper: FloatArray) -> None:
-    """From the end of a round to the beginning of the next: every entry x becomes φ x + N(0, V (1 − φ²)).
+def predict(belief: Belief, hyper: FloatArray, elapsed: float) -> None:
+    """From the end of a round to so many moments later, in each of which x becomes φ x + N(0, V (1 − φ²)).
 
     Entries that stand still come last in b and c, and their covariances with one another stay as they are.
     """
     φ, k, B, C = Groups(hyper, 0), len(belief.own), belief.own.shape[1], len(belief.shared)
     groups_of(belief.h, hyper, 0)
     own, shared = belief.h[0], belief.h[1]
+    for i in range(B):
+        own[i] = power(own[i], elapsed)
+    for i in range(C):
+        shared[i] = power(shared[i], elapsed)
     moving = B if φ.intercept < 1.0 or (B > 3 and φ.weight < 1.0) else CONSTANT
     moving_shared = C if C > 1 and φ.shared_weight < 1.0 else 1
     for i in range(B):  # products of two φ are rounded before they meet P, so P stays exactly symmetric
@@ -143,18 +156,18 @@ def predict(belief: Belief, hyper: FloatArray) -> None:
             for j in range(C if i < moving else moving_shared):
                 belief.P_cross[a, i, j] = _faded(belief.P_cross[a, i, j], belief.F_cross[i, j])
     V = Groups(hyper, GROUPS)
-    belief.P_shared[0, 0] += innovation_variance(φ.shared, V.shared)
+    belief.P_shared[0, 0] += innovation_variance(shared[0], V.shared)
     for i in range(1, moving_shared):
-        belief.P_shared[i, i] += innovation_variance(φ.shared_weight, V.shared_weight)
-    slow, fast = innovation_variance(φ.slow, V.slow), innovation_variance(φ.fast, V.fast)
-    intercept, weight = innovation_variance(φ.intercept, V.intercept), innovation_variance(φ.weight, V.weight)
+        belief.P_shared[i, i] += innovation_variance(shared[i], V.shared_weight)
+    slow, fast = innovation_variance(own[SLOW], V.slow), innovation_variance(own[FAST], V.fast)
+    constant = innovation_variance(own[CONSTANT], V.intercept)
     for a in range(k):
         P = belief.P_own[a]
         P[SLOW, SLOW] += slow
         P[FAST, FAST] += fast
-        P[CONSTANT, CONSTANT] += intercept
+        P[CONSTANT, CONSTANT] += constant
         for i in range(WEIGHTS, B):
-            P[i, i] += weight
+            P[i, i] += innovation_variance(own[i], V.weight)
 
 
 @inlined
@@ -299,15 +312,16 @@ def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovati
     """Filter from the stationary law through a table (n, 2 + Q) of arm, reward, features; return the log-likelihood.
 
     The belief ends up at the end of the last row's round: with its reward, before the step to the next round. A row
-    whose arm is below 0 or whose reward is NaN tells nothing. `innovations` receives the standardised innovations, NaN
-    where nothing was seen; pass an empty array to leave them out.
+    whose arm is below 0 or whose reward is NaN tells nothing. One more column may say how many moments after the row
+    before each is. `innovations` receives the standardised innovations, NaN where nothing was seen; pass an empty array
+    to leave them out.
     """
     start(belief, hyper)
     Q = len(belief.shared) - 1
     log_likelihood = 0.0
     for t in range(len(table)):
-        if t > 0:
-            predict(belief, hyper)
+        if t > 0 and elapsed_before(table, t, Q) > 0.0:
+            predict(belief, hyper, elapsed_before(table, t, Q))
         a, x, innovation = int(table[t, 0]), table[t, 1], np.nan
         if a >= 0 and not np.isnan(x):
             log_density, innovation, _ = condition(belief, hyper, features_of(table, t, Q), a, x)
@@ -327,8 +341,8 @@ def limit_rewards(table: FloatArray, hyper: FloatArray, belief: Belief) -> None:
     start(belief, hyper)
     Q = len(belief.shared) - 1
     for t in range(len(table)):
-        if t > 0:
-            predict(belief, hyper)
+        if t > 0 and elapsed_before(table, t, Q) > 0.0:
+            predict(belief, hyper, elapsed_before(table, t, Q))
         a, x = int(table[t, 0]), table[t, 1]
         if a >= 0 and not np.isnan(x):
             _, innovation, root = condition(belief, hyper, features_of(table, t, Q), a, x)

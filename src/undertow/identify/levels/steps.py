@@ -27,16 +27,19 @@ from undertow.compiled.views import Record, view
 
 __all__ = [
     "GROUPS",
+    "HYPERS",
     "TINY",
     "Groups",
     "Hyper",
     "add_noise",
     "dot",
+    "elapsed_before",
     "features_of",
     "innovation_variance",
     "levels_size",
     "levels_start",
     "moving_entries",
+    "power",
     "product",
     "spread",
 ]
@@ -73,7 +76,7 @@ class Groups(Record):
     shared_weight: float
 
 
-GROUPS = len(Groups.names)
+GROUPS, HYPERS = len(Groups.names), len(Hyper.names)
 
 
 @kernel
@@ -110,7 +113,14 @@ def spread(values: FloatArray, hyper: FloatArray, first: int, k: int, q: int) ->
 @inlined
 def features_of(table: FloatArray, t: int, q: int) -> FloatArray:
     """Return the features (q,) in row t of a table of arm, reward, features."""
-    return view(table, t * (2 + q) + 2, (q,))
+    return view(table, t * table.shape[1] + 2, (q,))
+
+
+@inlined
+def elapsed_before(table: FloatArray, t: int, q: int) -> float:
+    """Return how many moments after the row before row t is: 1, or what a last column says; 0 is the same moment."""
+    elapsed: float = table[t, 2 + q] if table.shape[1] > 2 + q else 1.0
+    return elapsed
 
 
 @inlined
@@ -153,6 +163,12 @@ def add_noise(P: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
             P[w, w] += weight
     for w in range(len(P) - q, len(P)):
         P[w, w] += shared
+
+
+@inlined
+def power(φ: float, elapsed: float) -> float:
+    """Return φ to a whole power."""
+    return φ if elapsed == 1.0 else φ**elapsed
 
 
 @inlined
