@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from benchmarks import ares, growth, headline, late, learners, quality, sampling, speed, study, tuner
+from benchmarks import ares, arms, growth, headline, late, learners, quality, sampling, speed, study, tuner
 from benchmarks.problems import FULL, SHORT
 
 
@@ -12,7 +12,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--full", action="store_true", help="every system, more paths, longer, and the learners' own")
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help="quality, speed, ares, sampling, growth, study, tuner, late, learners"
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help="quality, speed, ares, sampling, growth, study, tuner, late, arms, learners",
     )
     chosen = parser.parse_args()
     extent = FULL if chosen.full else SHORT
@@ -26,6 +29,7 @@ def main() -> None:
         "study": study.main,
         "tuner": tuner.main,
         "late": late.main,
+        "arms": arms.main,
         "learners": learners.main,
     }
     names = chosen.parts or [name for name in parts if name != "learners" or chosen.full]

@@ -61,9 +61,10 @@ def active(d: int, m: int, k: int) -> npt.NDArray[np.int64]:
 
 
 def seen(table: Array, m: int) -> list[tuple[int, int, float]]:
-    """Everything that was seen in its order: round, output, value."""
-    entries = []
-    for t, line in enumerate(table):
+    """Everything that was seen in its order: moment, output, value; a last column of 1 is for the moment before."""
+    entries, t = [], -1
+    for line in table:
+        t += table.shape[1] == m + 2 or t < 0 or line[m + 2] == 0
         entries += [(t, i, float(line[i])) for i in range(m) if not math.isnan(line[i])]
         if line[m] >= 0 and not math.isnan(line[m + 1]):
             entries.append((t, m + int(line[m]), float(line[m + 1])))

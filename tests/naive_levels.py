@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
-from undertow.identify.levels.steps import GROUPS, LIMIT, Hyper
+from undertow.identify.levels.filter import LIMIT, Belief
+from undertow.identify.levels.steps import GROUPS, Hyper
 
 Array = npt.NDArray[np.float64]
 
@@ -37,8 +38,43 @@ def seen(table: Array) -> npt.NDArray[np.bool_]:
     return np.asarray((table[:, 0] >= 0) & ~np.isnan(table[:, 1]))
 
 
-def run(table: Array, hyper: Array, k: int, limit: float = LIMIT) -> tuple[float, Array, Array, Array]:
-    """Log-likelihood, standardised innovations, and the belief at the end of the last round, without a step beyond."""
+def places(k: int, q: int) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
+    """Where the entries of what is shared stand in the state, and those of each arm's own."""
+    D = len(groups(k, q))
+    own = [np.r_[1 + a, 1 + k + a, 1 + 2 * k + a * (1 + q) + np.arange(1 + q)] for a in range(k)]
+    return np.r_[0, np.arange(D - q, D)], own
+
+
+def forget(P: Array, k: int, q: int) -> Array:
+    """The covariance in which arms depend on one another through what is shared now, and in no other way."""
+    shared, own = places(k, q)
+    result, through = P.copy(), np.linalg.pinv(P[np.ix_(shared, shared)])
+    for a in range(k):
+        for b in range(k):
+            if a != b:
+                result[np.ix_(own[a], own[b])] = P[np.ix_(own[a], shared)] @ through @ P[np.ix_(shared, own[b])]
+    return result
+
+
+def written_out(belief: Belief) -> tuple[Array, Array]:
+    """Mean and covariance of the whole state in a belief of parts."""
+    k, q = len(belief.own), len(belief.shared) - 1
+    shared, own = places(k, q)
+    z, P = np.zeros(len(groups(k, q))), np.zeros((len(groups(k, q)),) * 2)
+    z[shared], P[np.ix_(shared, shared)] = belief.shared, belief.P_shared
+    for a in range(k):
+        z[own[a]], P[np.ix_(own[a], own[a])] = belief.own[a], belief.P_own[a]
+        P[np.ix_(own[a], shared)], P[np.ix_(shared, own[a])] = belief.P_cross[a], belief.P_cross[a].T
+    return z, forget(P, k, q)
+
+
+def run(
+    table: Array, hyper: Array, k: int, limit: float = LIMIT, forgetful: bool = False
+) -> tuple[float, Array, Array, Array]:
+    """Log-likelihood, standardised innovations, and the belief at the end of the last round, without a step beyond.
+
+    Forgetful, it drops after each step what `forget` does.
+    """
     q = table.shape[1] - 2
     Φ, Q, P = matrices(hyper, k, q)
     z = np.zeros(len(P))
@@ -46,6 +82,7 @@ def run(table: Array, hyper: Array, k: int, limit: float = LIMIT) -> tuple[float
     for t, there in enumerate(seen(table)):
         if t > 0:
             z, P = Φ @ z, Φ @ P @ Φ + Q
+            P = forget(P, k, q) if forgetful else P
         if there:
             h = row(int(table[t, 0]), table[t, 2:], k)
             s = h @ P @ h + Hyper(hyper, 0).reward_noise
@@ -70,13 +107,17 @@ def forecast(z: Array, P: Array, hyper: Array, k: int, features: Array) -> Array
     return result
 
 
-def dense_log_likelihood(table: Array, hyper: Array, k: int) -> float:
-    """The same likelihood from the covariance of all rewards: Cov(z_j at t, z_j at t') = V φ^|t − t'|."""
+def dense_log_likelihood(table: Array, hyper: Array, k: int, moments: Array | None = None) -> float:
+    """The same likelihood from the covariance of all rewards: Cov(z_j at t, z_j at t') = V φ^|t − t'|.
+
+    t counts rounds, or is the moment of each.
+    """
     q = table.shape[1] - 2
     φ, V = hyper[groups(k, q)], hyper[GROUPS + groups(k, q)]
     rounds = np.flatnonzero(seen(table))
     H = np.array([row(int(table[t, 0]), table[t, 2:], k) for t in rounds])
-    apart = np.abs(rounds[:, None] - rounds[None, :])
+    times = rounds if moments is None else moments[rounds]
+    apart = np.abs(times[:, None] - times[None, :])
     covariance = np.diag(np.full(len(rounds), Hyper(hyper, 0).reward_noise))
     for j in range(len(φ)):
         covariance += np.outer(H[:, j], H[:, j]) * V[j] * φ[j] ** apart

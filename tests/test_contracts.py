@@ -153,9 +153,27 @@ class Hasty(UCB):
         return super().decide(features, **how)
 
 
+class Timeless(LinUCB):
+    """Takes no note of how much time has passed."""
+
+    def decide(self, features: Any = None, *, elapsed: Any = 1, **how: Any) -> Decision:
+        return super().decide(features, **how)
+
+
+class Restless(UCB):
+    """Lets the state move between two decisions of one moment, and forgets what time it is."""
+
+    def decide(self, features: Any = None, *, elapsed: Any = 1, **how: Any) -> Decision:
+        decision = super().decide(features, elapsed=elapsed, **how)
+        return decision if elapsed else decision._replace(forecast=decision.forecast + 1)
+
+
 @pytest.mark.parametrize(
     ("rule", "kind", "message"),
     [
+        ("time passes, or stands still", Timeless, "round 0 is of moment 2, and the decision says 0"),
+        ("time passes, or stands still", Restless, r"round \d+: the forecast is .* in the moment of"),
+        ("time does not run backwards", Timeless, "elapsed=0 before the first decision was taken"),
         ("an id names one decision", Numbered, "16 decisions of a policy and two copies of it have 14 ids"),
         ("an id names one decision", Credulous, "a reward of what a copy decided was taken"),
         ("an id can be given", Deaf, "the id 'event 0 of many' was given, and the decision has"),

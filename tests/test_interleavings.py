@@ -49,6 +49,7 @@ class Interleavings(RuleBasedStateMachine):
         self.delay = getattr(self.policy, "max_delay", math.inf)
         self.due = self.begin = "observe" if self.first else "decide"
         self.round, self.names, self.retired = 0, list(self.policy.names), set[str]()
+        self.moment = 0
         self.wait = math.inf if self.policy.max_wait is None else self.policy.max_wait
         self.waiting: dict[int, tuple[Decision, Decision]] = {}  # of the policy and of its twin, by number
         self.learned: list[str] = []
@@ -83,6 +84,28 @@ class Interleavings(RuleBasedStateMachine):
         self.take(self.both(lambda policy: policy.decide(features, available=available, id=id)), id)
         assert self.waiting[self.decisions - 1][0].name in (self.open if available is None else chosen)
 
+    @precondition(lambda self: self.round and (not self.m or self.due == "observe"))
+    @rule(data=st.data())
+    def decide_again(self, data: Any) -> None:
+        """Another decision in the same moment."""
+        features, id = self.features(data), data.draw(st.none() | st.just(self.event))
+        self.take(self.both(lambda policy: policy.decide(features, elapsed=0, id=id)), id, elapsed=0)
+        if self.first:
+            self.refused(InvalidInputError, lambda policy: policy.decide(features, context=None, elapsed=0))
+
+    @precondition(lambda self: self.due == self.begin)
+    @rule(data=st.data(), elapsed=st.sampled_from([2, 3, 9]))
+    def decide_later(self, data: Any, elapsed: int) -> None:
+        """In one call what the twin does in two."""
+        features = self.features(data)
+        how: dict[str, Any] = {"context": None} if self.first else {}
+        self.twin.skip(elapsed - 1)
+        decisions = self.policy.decide(features, elapsed=elapsed, **how), self.twin.decide(features, **how)
+        for _ in range(elapsed - 1):
+            self.expire()
+            self.round += 1
+        self.take(decisions, elapsed=elapsed)
+
     @property
     def event(self) -> str:
         """An id that was not given yet."""
@@ -96,12 +119,14 @@ class Interleavings(RuleBasedStateMachine):
         self.twin.observe(context)
         self.take((self.policy.decide(features, context=context), self.twin.decide(features)))
 
-    def take(self, decisions: tuple[Decision, Decision], id: str | None = None) -> None:
+    def take(self, decisions: tuple[Decision, Decision], id: str | None = None, elapsed: int = 1) -> None:
         """File a decision of this round."""
+        self.moment += elapsed
         decision, other = decisions
         assert unnamed(decision) == unnamed(other)
         assert decision.name in self.open
         assert (decision.id, decision.round) == (id or id_of(self.policy, self.decisions), self.round)
+        assert decision.moment == self.moment - 1
         assert (decision.id == other.id) == (id is not None)
         assert self.names[decision.arm] == decision.name
         assert np.isfinite(decision.forecast).all()
@@ -150,9 +175,15 @@ class Interleavings(RuleBasedStateMachine):
         for _ in range(rounds):
             self.expire()
             self.round += 1
+            self.moment += 1
 
     @rule()
     def out_of_turn(self) -> None:
+        self.refused(InvalidInputError, lambda policy: policy.decide(elapsed=-1))
+        if self.round == 0 or (self.m and self.due == "decide"):
+            self.refused(OutOfTurnError, lambda policy: policy.decide([0.0] * self.q or None, elapsed=0))
+        if self.due != self.begin:
+            self.refused(OutOfTurnError, lambda policy: policy.decide([0.0] * self.q or None, elapsed=2))
         if self.due == "observe":
             self.refused(OutOfTurnError, lambda policy: policy.decide())
         elif self.m:
@@ -281,8 +312,9 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         policy = self.policy
-        assert (policy.round, policy.parts.turns.due, policy.parts.pending.made) == (
+        assert (policy.round, policy.moment, policy.parts.turns.due, policy.parts.pending.made) == (
             self.round,
+            self.moment,
             self.due,
             self.decisions,
         )

@@ -13,7 +13,8 @@ import pytest
 import naive_levels
 import naive_policies
 import undertow
-from helpers import Array, dims, id_of, learner_of, models_of, never_fit, unnamed, with_gaps
+from helpers import Array, dims, fit_next, id_of, learner_of, models_of, never_fit, unnamed, with_gaps
+from naive_shared import SharedTwin
 from undertow import (
     InvalidInputError,
     LinearGaussianSystem,
@@ -25,12 +26,12 @@ from undertow import (
 )
 from undertow.compiled.kernel import plain
 from undertow.identify.levels.steps import Hyper
-from undertow.identify.system.vector import Prior, split_vector
+from undertow.identify.system.vector import Prior
 from undertow.learners import ridge
 from undertow.learners.candidate import CandidateModel
 from undertow.learners.judge import handicap
 from undertow.learners.levels import Levels, helps, without_dull
-from undertow.learners.log import RoundLog
+from undertow.learners.log import RoundLog, by_moment, same_moment
 from undertow.learners.model import Fit, Task, note_error
 from undertow.learners.policy import LearningPolicy
 from undertow.learners.ridge import Ridge
@@ -68,60 +69,6 @@ def play(policy: LearningPolicy, path: Trajectory, first: int, last: int) -> lis
 
 
 # Steps against plain NumPy
-
-
-class SharedTwin:
-    """A learned shared system with plain matrices, in its own units; arms have a law [C; D] ~ N(·, V) each."""
-
-    def __init__(self, own: SharedState) -> None:
-        d, self.k, self.m = int(own.model.head.order), len(own.V), len(own.mean) - 1
-        system = split_vector(own.vector, self.m, self.k)
-        self.A, self.b = system.A[:d, :d].copy(), system.b[0, :d].copy()
-        self.C, self.D, self.r = system.C[:, :d].copy(), system.D.copy(), own.noise.copy()
-        self.z, self.P = own.z[0, :d].copy(), own.P[:d, :d].copy()
-        self.V = [own.V[a, : d + 1, : d + 1].copy() for a in range(self.k)]
-        self.mean, self.scale, self.most = own.mean.copy(), own.scale.copy(), own.model.head.bonus
-
-    def begin(self) -> None:
-        self.z, self.P = self.A @ self.z + self.b, self.A @ self.P @ self.A.T + np.eye(len(self.z))
-
-    def forecast(self, t: int) -> tuple[Array, Array, Array, Array]:
-        """Forecast, width, standard error from the state, from the arm, after t rounds."""
-        factor = min(self.most, max(1.0, math.sqrt(max(0.0, math.log((t + 1) / math.sqrt(self.k))))))
-        c, known = self.C[self.m :], np.append(self.z, 1.0)
-        mean = self.mean[-1] + self.scale[-1] * (c @ self.z + self.D[self.m :])
-        state = self.scale[-1] * np.sqrt(np.einsum("ai,ij,aj->a", c, self.P, c))
-        arm = self.scale[-1] * np.sqrt([known @ V @ known for V in self.V])
-        return mean, factor * arm, state, arm
-
-    def condition(self, output: int, value: float, noise: float) -> tuple[float, float]:
-        """The Kalman step; return innovation and its variance."""
-        h = self.C[output]
-        e, F = value - self.D[output] - h @ self.z, h @ self.P @ h + noise
-        gain = self.P @ h / F
-        self.z, self.P = self.z + gain * e, self.P - np.outer(gain, h @ self.P)
-        return float(e), float(F)
-
-    def learn(self, arm: int, reward: float) -> None:
-        """Condition the state, with the arm's own law as further noise, and the arm, with the state as noise."""
-        known, V, output = np.append(self.z, 1.0), self.V[arm], self.m + arm
-        e, F = self.condition(output, (reward - self.mean[-1]) / self.scale[-1], self.r[-1] + known @ V @ known)
-        gain = V @ known / F
-        self.V[arm] = V - np.outer(gain, known @ V)
-        self.C[output] += gain[:-1] * e
-        self.D[output] += gain[-1] * e
-
-    def observe(self, context: Array) -> None:
-        for i in np.flatnonzero(~np.isnan(context)):
-            self.condition(int(i), (context[i] - self.mean[i]) / self.scale[i], self.r[i])
-
-    def agrees_with(self, own: SharedState) -> None:
-        system, d = split_vector(own.vector, self.m, self.k), len(self.z)
-        np.testing.assert_allclose(own.z[0, :d], self.z, atol=1e-9)
-        np.testing.assert_allclose(own.P[:d, :d], self.P, atol=1e-9)
-        np.testing.assert_allclose(own.V[:, : d + 1, : d + 1], self.V, atol=1e-9)
-        np.testing.assert_allclose(system.C[:, :d], self.C, atol=1e-9)
-        np.testing.assert_allclose(system.D, self.D, atol=1e-9)
 
 
 @both_orders
@@ -164,9 +111,10 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
     own = learner_of(policy).blocks[0]
     k, lags, hyper = 2, len(own.past), own.hyper.copy()
     Φ, Q, _ = naive_levels.matrices(hyper, k, 2 + lags)
-    z, P, (mean, scale) = own.z.copy(), own.P.copy(), own.reward
+    (z, P), (mean, scale) = naive_levels.written_out(own.belief), own.reward
+    places = naive_levels.places(k, 2 + lags)[1]
     for t in range(60, 110):
-        z, P = Φ @ z, Φ @ P @ Φ + Q
+        z, P = Φ @ z, naive_levels.forget(Φ @ P @ Φ + Q, k, 2 + lags)
         newest = t if context_first else t - 1
         inputs = np.concatenate([features[t], path.contexts[newest - np.arange(lags), 0]])
         u = np.nan_to_num((inputs - own.centre) / own.scale, nan=0.0)
@@ -174,7 +122,8 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
         decision = step(policy, path, t)
         assert decision.why is not None
         np.testing.assert_allclose(decision.forecast, mean + scale * expected[0], atol=1e-9)
-        then, noise = own._replace(P=P, u=u), Hyper(hyper, 0).reward_noise
+        belief = own.belief._replace(P_own=np.array([P[np.ix_(at, at)] for at in places]))
+        then, noise = own._replace(belief=belief, u=u), Hyper(hyper, 0).reward_noise
         widths = [plain(worth)(expected[2, a], noise, plain(helps)(then, a, t)) for a in range(k)]
         np.testing.assert_allclose(decision.width, scale * np.array(widths), atol=1e-9)
         np.testing.assert_allclose(decision.why.state_error, scale * np.sqrt(expected[3]), atol=1e-9)
@@ -184,8 +133,8 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
         gain = P @ h / F
         e = (path.rewards[t, decision.arm] - mean) / scale - h @ z
         z, P = z + gain * e, P - np.outer(gain, h @ P)
-    np.testing.assert_allclose(own.z, z, atol=1e-9)
-    np.testing.assert_allclose(own.P, P, atol=1e-9)
+    for found, expected in zip(naive_levels.written_out(own.belief), (z, P), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, model: Ridge) -> Array:
@@ -210,6 +159,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
         [
             with_gaps(5 + 3 * rng.standard_normal((n + 2, m)), 0.2, 1),
             rng.standard_normal((n + 2, q)),
+            np.zeros(n + 2),  # every round is a moment of its own
             rng.integers(-1, k, n + 2),
             10 + rng.standard_normal(n + 2),
         ]
@@ -221,7 +171,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
     block = model.fit(Task(n, 0, rows[:n].copy(), model.block(), (0,))).block
     own, plays = model.open(block), np.array([50.0, 2.0])
     centre, scale = np.nanmean(rows[:n], axis=0), np.nanstd(rows[:n], axis=0)
-    centre[-2], scale[-2] = 0.0, 1.0
+    centre[-3:-1], scale[-3:-1] = 0.0, 1.0
     table = (rows - centre) / scale
 
     def expected(t: int) -> tuple[Array, Array]:
@@ -243,6 +193,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
     for t in (n, n + 1):
         if context_first:
             ridge.observe(block, 0, t, rows[t, :m], True)
+        ridge.begin(block, 0)
         ridge.see(block, 0, t, rows[t, m : m + q])
         ridge.forecast(block, 0, t, plays)
         mean, error = expected(t)
@@ -256,6 +207,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
             ridge.learn(block, 0, t, 1, 12.0)
         if not context_first:
             ridge.observe(block, 0, t + 1, rows[t, :m], False)
+        own.model.head.over = 1.0  # as the judge has it where the context came first
 
 
 # What may not matter
@@ -694,8 +646,8 @@ def test_a_warm_start_leads_to_the_model_that_the_same_rounds_lead_to() -> None:
     policy.decide()
     log = learner_of(policy).log.rows(0, 120)
     np.testing.assert_array_equal(log[:, :2], path.contexts)
-    np.testing.assert_array_equal(log[:, 2], arms)
-    np.testing.assert_array_equal(log[:, 3], np.where(arms < 0, math.nan, rewards))  # no arm, no reward
+    np.testing.assert_array_equal(log[:, -2], arms)
+    np.testing.assert_array_equal(log[:, -1], np.where(arms < 0, math.nan, rewards))  # no arm, no reward
 
 
 def test_a_warm_start_survives_a_save(tmp_path: Path) -> None:
@@ -977,12 +929,12 @@ def test_autopilot_without_most_contexts() -> None:
 
 def test_a_log_keeps_what_it_was_told() -> None:
     log = RoundLog(context_dim=2, feature_dim=1, keep=10)
-    log.row(0)[:] = [1.0, 2.0, 3.0, 0.0, 5.0]
+    log.row(0)[:] = [1.0, 2.0, 3.0, 0.0, 0.0, 5.0]
     log.row(2)[:2] = [7.0, 8.0]
     assert (log.begin, log.end) == (0, 3)
-    np.testing.assert_array_equal(log.rows(0, 1), [[1.0, 2.0, 3.0, 0.0, 5.0]])
-    np.testing.assert_array_equal(log.row(1), [math.nan, math.nan, math.nan, -1.0, math.nan])
-    np.testing.assert_array_equal(log.row(2), [7.0, 8.0, math.nan, -1.0, math.nan])
+    np.testing.assert_array_equal(log.rows(0, 1), [[1.0, 2.0, 3.0, 0.0, 0.0, 5.0]])
+    np.testing.assert_array_equal(log.row(1), [math.nan, math.nan, math.nan, 0.0, -1.0, math.nan])
+    np.testing.assert_array_equal(log.row(2), [7.0, 8.0, math.nan, 0.0, -1.0, math.nan])
     log.open(1)  # already there
     assert log.end == 3
     log.row(0)[-1] = 6.0
@@ -1001,9 +953,9 @@ def test_a_log_remembers_the_last_rounds_in_bounded_memory(strides: list[int]) -
         assert min(20, t + 1) <= log.end - log.begin <= max(40, 64)
         assert log.room <= max(40, 64)
         rows = log.rows(log.begin, log.end)
-        for number, (context, arm, reward) in enumerate(rows.tolist(), start=log.begin):
+        for number, (context, shared, arm, reward) in enumerate(rows.tolist(), start=log.begin):
             assert context == number if number in rounds else math.isnan(context)
-            assert arm == -1
+            assert (shared, arm) == (0, -1)
             assert math.isnan(reward)
 
 
@@ -1026,9 +978,46 @@ def test_a_log_is_restored() -> None:
             one.row(t)[:] = t
         assert (again.begin, again.end, again.room) == (log.begin, log.end, log.room)
         np.testing.assert_array_equal(again.rows(t - 4, t + 1), log.rows(t - 4, t + 1))
-    again.restore(7, np.empty((0, 4)), 64)
+    again.restore(7, np.empty((0, 5)), 64)
     again.row(9)[0] = 9.0
     assert (again.begin, again.end) == (7, 10)
+
+
+def test_a_log_knows_which_rounds_share_a_moment() -> None:
+    """Rounds 1 and 2 are of the moment of round 0, whose context comes last, or first."""
+    log = RoundLog(context_dim=1, feature_dim=0, keep=10)
+    for t in range(5):
+        log.row(t)[log.arm] = 0
+    log.share(1)
+    log.share(2)
+    log.share(2)  # a second time, it changes nothing
+    np.testing.assert_array_equal(log.rows(0, 5)[:, log.shared], [2, 3, 1, 0, 0])
+    np.testing.assert_array_equal(same_moment(log.rows(0, 5)), [False, True, True, False, False])
+    rows = log.rows(0, 5)
+    rows[:, 0] = [10.0, math.nan, 12.0, 13.0, 14.0]
+    for first, known in ((True, [10.0, 13.0, 14.0]), (False, [12.0, 13.0, 14.0])):
+        contexts, moments, over = by_moment(rows, 1, context_first=first)
+        np.testing.assert_array_equal(contexts[:, 0], known)
+        np.testing.assert_array_equal(moments, [0, 0, 0, 1, 2])
+        assert over
+        assert by_moment(rows[:2], 1, context_first=first)[2] == first
+    log = RoundLog(context_dim=1, feature_dim=0, keep=10)
+    log.open(3)
+    before = log.mark([])
+    log.share(4)
+    log.go_back(before)
+    assert (log.end, log.rows(0, 4)[:, log.shared].tolist()) == (4, [0, 0, 0, 0])
+    with pytest.raises(InvalidInputError, match="log: expected 0 to 3 where rounds share a moment"):
+        log.check(np.array([[0.0, 4.0, 0.0, 0.0]]), 1)
+
+
+@pytest.mark.parametrize("rounds", [64, 65, 66, 72, 80])
+def test_a_log_that_has_just_grown_can_be_loaded(rounds: int) -> None:
+    policy = LearnedKalman(arms=2, rng=0)
+    fit_next(policy, math.inf)
+    for _ in range(rounds):
+        policy.decide()
+    assert unnamed(undertow.from_bytes(policy.to_bytes()).decide()) == unnamed(policy.decide())
 
 
 @every_learner

@@ -13,7 +13,8 @@ import pytest
 
 import undertow
 from helpers import Array, fit_next, id_at, learner_of, models_of, never_fit, settle, unnamed
-from test_learners import SharedTwin, both_orders, build, every_learner, play, step, three_arms, with_features
+from naive_shared import SharedTwin
+from test_learners import both_orders, build, every_learner, play, step, three_arms, with_features
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
 from undertow.identify.system.vector import Prior, split_vector
 from undertow.learners import learner as learner_module

@@ -23,6 +23,7 @@ POLICY_BRANCH, SYSTEM_BRANCH = 2**32 - 1, 2**32 - 2
 _SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
 _POSITIVITY = 1e-12
 _FEW = 32  # numbers up to which Python is faster than NumPy
+LONGEST_GAP = 10_000  # moments between two decisions: each of them is a round, and a learner's log remembers 20,000
 LARGEST = 1e152  # what is measured and larger than this was not measured; its square is still a number
 _FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the machine
 
@@ -165,6 +166,17 @@ def integer(name: str, value: Any, *, least: int) -> int:
     if number < least:
         raise InvalidInputError(f"{name}: expected at least {least}, got {number}")
     return number
+
+
+def elapsed(value: Any) -> int:
+    """Return how many moments have passed before a decision."""
+    count = integer("elapsed", value, least=0)
+    if count > LONGEST_GAP:
+        raise InvalidInputError(
+            f"elapsed: expected at most {LONGEST_GAP} moments, got {count}; count time in a larger unit, or have fewer "
+            f"moments pass: after so many, little is known of the state"
+        )
+    return count
 
 
 def number(name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf) -> float:

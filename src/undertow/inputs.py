@@ -1,9 +1,9 @@
 """What ridge policies regress on: the constant, lagged contexts, the round's features, the learner's own past rewards.
 
-    Θ_t = [1 | θ_{t−1}, …, θ_{t−s} | u_t | for each lag l = 1…L and arm: its reward l rounds ago, whether it is known]
+    Θ_t = [1 | θ_{t−1}, …, θ_{t−s} | u_t | for each lag l = 1…L and arm: its reward l moments ago, whether it is known]
 
-Newest first throughout. An arm that was not played l rounds ago, or whose reward has not come, has reward 0 and
-indicator 0.
+Newest first throughout. An arm that was not played l moments ago, or whose reward has not come, has reward 0 and
+indicator 0. Contexts and lags are of moments: t counts these. Of several rounds in a moment, the last one enters.
 
 A missing context entry is replaced by a forecast: its deviation from the mean, in standard deviations, is regressed on
 those of the last few contexts. The regression begins with the first gap, so that data without gaps cost nothing; where
@@ -62,8 +62,9 @@ class Inputs(NamedTuple):
     squares: Annotated[FloatArray, "m"]  # sum of their squared deviations
     counts: Annotated[FloatArray, "m"]
     ring: Annotated[FloatArray, "2*s m"]
-    lag_arm: Annotated[FloatArray, "lags", Index("k", -1)]
-    lag_reward: Annotated[FloatArray, "lags"]  # NaN where there is none
+    lag_arm: Annotated[FloatArray, "lags+1", Index("k", -1)]  # of the present moment, and of those before
+    lag_reward: Annotated[FloatArray, "lags+1"]  # NaN where there is none
+    lag_round: Annotated[FloatArray, "lags+1"]  # of the arm; −1 where there is none
     filled: Annotated[FloatArray, "m"]
     fill_u: Annotated[FloatArray, "m r"]  # regressions of each entry on the last contexts
     fill_W: Annotated[FloatArray, "m r r"]
@@ -81,15 +82,15 @@ def inputs_sizes(k: int, m: int, q: int, window: int, lags: int) -> dict[str, in
 
 def begin_inputs(inputs: Inputs) -> None:
     """Write a past of which nothing is known."""
-    inputs.lag_arm[:] = -1.0
+    inputs.lag_arm[:] = inputs.lag_round[:] = -1.0
     inputs.lag_reward[:] = math.nan
     inputs.fill_W[:] = np.eye(inputs.fill_W.shape[-1])
 
 
 @inlined
 def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: FloatArray) -> None:
-    """Write Θ_t for round t."""
-    s, lags, first = int(inputs.sizes.s), len(inputs.lag_arm), int(inputs.head.newest)
+    """Write Θ_t for moment t."""
+    s, lags, first = int(inputs.sizes.s), int(inputs.sizes.lags), int(inputs.head.newest)
     Θ[0] = 1.0
     at = 1
     m = len(inputs.means)
@@ -101,7 +102,7 @@ def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: Float
         Θ[at] = features[j]
         at += 1
     for lag in range(1, lags + 1):
-        slot = (t - lag) % lags
+        slot = (t - lag) % (lags + 1)
         known = lag <= t and not np.isnan(inputs.lag_reward[slot])
         for a in range(k):
             here = known and inputs.lag_arm[slot] == a
@@ -178,17 +179,17 @@ def fill_gaps(
 
 
 @inlined
-def note_round(inputs: Inputs, t: int, arm: int) -> None:
-    """Open the slot of round t for the reward of an arm; −1 where none was played."""
-    lags = len(inputs.lag_arm)
-    if lags > 0:
-        inputs.lag_arm[t % lags] = arm
-        inputs.lag_reward[t % lags] = np.nan
+def note_round(inputs: Inputs, t: int, round: int, arm: int) -> None:
+    """Open the slot of moment t for the reward of an arm in a round; −1 where none was played."""
+    slot = t % len(inputs.lag_arm)
+    inputs.lag_arm[slot] = arm
+    inputs.lag_reward[slot] = np.nan
+    inputs.lag_round[slot] = round
 
 
 @inlined
-def note_reward(inputs: Inputs, t: int, age: int, reward: float) -> None:
-    """File a reward under its own round, `age` rounds before the current round t, while that is remembered."""
-    lags = len(inputs.lag_arm)
-    if age < lags:
-        inputs.lag_reward[(t - age) % lags] = reward
+def note_reward(inputs: Inputs, round: int, reward: float) -> None:
+    """File the reward of a round, while that is remembered."""
+    for slot in range(len(inputs.lag_round)):
+        if inputs.lag_round[slot] == round:
+            inputs.lag_reward[slot] = reward

@@ -16,6 +16,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import Decision, LivePolicy, Policy
+from undertow.moments import with_one_context
 from undertow.showing import Framed, Progress, columns, html_table, progress_line, shortly
 from undertow.trajectory import Trajectory
 
@@ -107,7 +108,8 @@ def simulate(
         Run i has its own stream of the policy's seed, and run 0 does what the policy would do by hand.
     trajectory
         Contexts, rewards and, for policies that take them, features. A reward that is NaN never comes: nothing is
-        learned in a round whose arm has none.
+        learned in a round whose arm has none. One with `elapsed`, where time passes unevenly, is played through the
+        methods of one of our policies, which takes longer.
     record
         What to keep in addition to arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
     context_first
@@ -142,7 +144,7 @@ def simulate(
     n, k = trajectory.rounds, trajectory.arm_count
     arms = np.empty((count, n), dtype=np.int64)
     records = np.empty((count, n if wanted else 0, len(_TABLES), k))
-    ours = isinstance(policy, LivePolicy) and not policy.by_hand
+    ours = isinstance(policy, LivePolicy) and not policy.by_hand and trajectory.elapsed is None
     played = _Played(count * n, progress)
 
     def play(row: int) -> None:
@@ -180,19 +182,26 @@ def play_by_hand(
     pays: Callable[[int, int], float | None],
     *,
     context_first: bool | None,
+    elapsed: npt.NDArray[np.int64] | None = None,
 ) -> Iterator[Decision]:
     """Play round by round through a policy's methods, and yield its decisions.
 
     Contexts, (n, m), and features, (n, q), are shown where they have columns; `pays(t, arm)` is the reward, or None
-    where none comes.
+    where none comes. `elapsed` is as in a trajectory, for policies of ours.
     """
-    for t in range(len(contexts)):
-        if contexts.shape[1] and context_first:
+    n, m = contexts.shape
+    if elapsed is not None:
+        contexts = with_one_context(contexts, elapsed == 0, last=not context_first)
+    for t in range(n):
+        how: dict[str, Any] = {} if elapsed is None else {"elapsed": int(elapsed[t])}
+        if m and context_first and elapsed is None:
             player.observe(contexts[t])
-        decision = player.decide(features[t]) if features.shape[1] else player.decide()
+        elif m and context_first and how["elapsed"]:
+            how["context"] = contexts[t]
+        decision = player.decide(features[t], **how) if features.shape[1] else player.decide(**how)
         if (reward := pays(t, decision.arm)) is not None:
             player.learn(decision, reward)
-        if contexts.shape[1] and not context_first:
+        if m and not context_first and (elapsed is None or t + 1 == n or elapsed[t + 1]):
             player.observe(contexts[t])
         yield decision
 
@@ -214,7 +223,8 @@ def _record_by_hand(
         player = for_run(number) if for_run else copy.deepcopy(policy)
     contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
     features = path.features[:, : getattr(policy, "feature_dim", 0)]
-    decisions = play_by_hand(player, contexts, features, path.reward, context_first=context_first)
+    order: dict[str, Any] = {"context_first": context_first, "elapsed": path.elapsed}
+    decisions = play_by_hand(player, contexts, features, path.reward, **order)
     for t, decision in enumerate(decisions):
         arms[t] = decision.arm
         played(1)
@@ -251,6 +261,11 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
             "policy: expected one that was not used yet; make a new one, or load it before its first round"
         )
     sees_all = isinstance(policy, LivePolicy) and policy.claims.simulates_only
+    if trajectory.elapsed is not None and (sees_all or not isinstance(policy, LivePolicy)):
+        raise InvalidInputError(
+            f"policy: expected one whose decide takes elapsed, as the trajectory says how time passes, got "
+            f"{policy!r:.80}; play it on a trajectory without elapsed"
+        )
     if sees_all and np.isnan(trajectory.rewards).any():
         raise InvalidInputError("trajectory: this policy learns every arm's reward in each round, and some are missing")
     for name, has in (

@@ -22,7 +22,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.riccati import SteadyState
 from undertow.symbols import Symbols
-from undertow.trajectory import Trajectory, sample_paths
+from undertow.trajectory import Trajectory, sample_in_time, sample_paths
 from undertow.writing import replacing
 
 __all__ = ["LinearGaussianSystem", "paper_system", "random_system"]
@@ -216,6 +216,7 @@ class LinearGaussianSystem:
         burn_in: int = 0,
         runs: int | Sequence[int] | None = None,
         states: bool = False,
+        elapsed: npt.ArrayLike | None = None,
         threads: int | None = None,
     ) -> Trajectory:
         """Sample what happens along one path or several independent ones.
@@ -227,13 +228,14 @@ class LinearGaussianSystem:
         rng
             A seed, a SeedSequence or a Generator. A seed gives the same paths every time; a Generator, new ones.
         burn_in
-            Rounds that pass before the first recorded one. `sample(n, burn_in=b)` is `sample(b + n)` without its first
-            b rounds.
+            Rounds that pass before the first recorded one: `sample(n, burn_in=b)` is the end of `sample(b + n)`.
         runs
             How many paths, or which: run i always draws from child i of the seed sequence, so `runs=range(50, 100)`
             continues what `runs=50` began. None gives run 0 without a leading axis.
         states
             Whether to keep the hidden states.
+        elapsed
+            Moments that begin between two rounds, (rounds,): 1 by default, 0 for the same state with noise of its own.
         threads
             How many threads share the runs, by default all cores; the paths do not depend on it.
 
@@ -246,9 +248,9 @@ class LinearGaussianSystem:
         >>> bool((alone.rewards[0] == paths.rewards[2]).all())
         True
         """
-        law = (self.initial_mean, self.initial_covariance)
         given: dict[str, Any] = {"burn_in": burn_in, "rng": rng, "runs": runs, "states": states, "threads": threads}
-        return sample_paths(self.symbols, *law, rounds, **given)
+        law = (self.symbols, self.initial_mean, self.initial_covariance, rounds)
+        return sample_paths(*law, **given) if elapsed is None else sample_in_time(*law, elapsed, **given)
 
     # To and from files
 

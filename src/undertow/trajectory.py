@@ -15,6 +15,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.errors import InvalidInputError
+from undertow.moments import moments_passed, with_one_context
 from undertow.riccati import square_root
 from undertow.showing import Framed, columns, html_table
 from undertow.symbols import Symbols
@@ -40,6 +41,9 @@ class Trajectory(Framed):
         Known before each round's decision and not moved by the state, (n, q) or (runs, n, q); None for none.
     states
         The hidden states, (n, d) or (runs, n, d), if they were kept.
+    elapsed
+        How many moments began since the round before, (n,), in all runs: 0 for another round in the same moment, which
+        has the same context, or NaN. None where every round is a moment.
 
     Examples
     --------
@@ -53,6 +57,7 @@ class Trajectory(Framed):
     means: FloatArray | None
     features: FloatArray
     states: FloatArray | None
+    elapsed: npt.NDArray[np.int64] | None
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Trajectory(Framed):
         means: npt.ArrayLike | None = None,
         features: npt.ArrayLike | None = None,
         states: npt.ArrayLike | None = None,
+        elapsed: npt.ArrayLike | None = None,
     ) -> None:
         several = _checks.numbers("rewards", rewards).ndim == 3
         shape = ("runs", "n", "k") if several else ("n", "k")
@@ -70,6 +76,7 @@ class Trajectory(Framed):
         if 0 in checked.shape:
             raise InvalidInputError(f"rewards: expected at least one round and one arm, got shape {checked.shape}")
         empty = np.empty((*lead, 0))
+        passed = None if elapsed is None else moments_passed(elapsed, lead[-1])
         for name, value in {
             "rewards": checked,
             "contexts": _checks.measured(
@@ -78,14 +85,19 @@ class Trajectory(Framed):
             "means": None if means is None else _checks.array("means", means, checked.shape),
             "features": _checks.measured("features", empty if features is None else features, (*lead, "q")),
             "states": None if states is None else _checks.array("states", states, (*lead, "d")),
+            "elapsed": passed,
         }.items():
             object.__setattr__(self, name, value)
+        if passed is not None:
+            passed.setflags(write=False)
+            for contexts_of_run in self.contexts.reshape(-1, *self.contexts.shape[-2:]):
+                with_one_context(contexts_of_run, passed == 0, last=False)
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         _checks.restore_frozen(self, entries)
 
     @classmethod
-    def trusted(cls, *parts: FloatArray | None) -> "Trajectory":
+    def trusted(cls, *parts: npt.NDArray[Any] | None) -> "Trajectory":
         """Wrap arrays of our own making, in the order of the fields, without a copy or a check."""
         trajectory = object.__new__(cls)
         for field, part in zip(fields(cls), parts, strict=True):
@@ -96,7 +108,8 @@ class Trajectory(Framed):
 
     def _frame(self) -> dict[str, npt.NDArray[Any]]:
         parts = {"context": self.contexts, "feature": self.features, "reward": self.rewards, "mean": self.means}
-        return columns(self.rewards.shape[:-1], parts | {"state": self.states})
+        elapsed = None if self.elapsed is None else np.broadcast_to(self.elapsed, self.rewards.shape[:-1])
+        return columns(self.rewards.shape[:-1], parts | {"state": self.states, "elapsed": elapsed})
 
     def _repr_html_(self) -> str:
         means = self.rewards.mean(axis=tuple(range(self.rewards.ndim - 1)))
@@ -139,7 +152,7 @@ class Trajectory(Framed):
         if not 0 <= _checks.integer("run", number, least=0) < self.runs:
             raise InvalidInputError(f"run: expected a number from 0 to {self.runs - 1}, got {number}")
         parts = (self.contexts, self.rewards, self.means, self.features, self.states)
-        return Trajectory.trusted(*(None if part is None else part[number] for part in parts))
+        return Trajectory.trusted(*(None if part is None else part[number] for part in parts), self.elapsed)
 
     def reward(self, t: int, arm: int) -> float | None:
         """Return what an arm pays in round t of a single path; None where nothing comes."""
@@ -220,8 +233,38 @@ def sample_paths(
     with ThreadPoolExecutor(min(threads, len(numbers))) as pool:
         list(pool.map(sample_run, range(len(numbers))))
     features = np.empty((len(numbers), rounds, 0))
-    paths = Trajectory.trusted(contexts, rewards, means, features, kept if states else None)
+    paths = Trajectory.trusted(contexts, rewards, means, features, kept if states else None, None)
     return paths.run(0) if runs is None else paths
+
+
+def sample_in_time(
+    symbols: Symbols,
+    mean: FloatArray,
+    covariance: FloatArray,
+    rounds: int,
+    elapsed: npt.ArrayLike,
+    *,
+    rng: int | np.random.SeedSequence | np.random.Generator | None,
+    runs: int | Sequence[int] | None,
+    **given: Any,
+) -> Trajectory:
+    """Sample paths as `sample_paths` does, of which rounds are recorded with so many moments between them.
+
+    The noise of a further round in the same moment comes from child 1 of a run's child.
+    """
+    passed = moments_passed(elapsed, _checks.integer("rounds", rounds, least=1))
+    moments, same = np.cumsum(passed) - 1, passed == 0
+    seeds, numbers = _checks.seed_sequence(rng), _run_numbers(runs)
+    paths = sample_paths(symbols, mean, covariance, int(moments[-1]) + 1, rng=seeds, runs=numbers, **given)
+    parts = (paths.contexts, paths.rewards, paths.means, paths.features, paths.states)
+    contexts, rewards, means, features, states = (None if part is None else part[:, moments] for part in parts)
+    assert rewards is not None
+    assert means is not None
+    for row, number in enumerate(numbers):
+        noise = _checks.child(seeds, number, 1).standard_normal((int(same.sum()), rewards.shape[-1]))
+        rewards[row, same] = means[row, same] + np.sqrt(symbols.σ2) * noise
+    found = Trajectory.trusted(contexts, rewards, means, features, states, passed)
+    return found.run(0) if runs is None else found
 
 
 def _require_memory(numbers: int) -> None:

@@ -118,7 +118,11 @@ def next_call(policy: LivePolicy, rng: np.random.Generator) -> tuple[str, Call]:
         calls["learn late"] = lambda p: p.learn(list(p.parts.pending.waiting)[late], reward)
         many = int(rng.integers(1, 5))
         calls["learn many"] = lambda p: p.learn_many(ids := list(p.parts.pending.waiting)[-many:], [reward] * len(ids))
+    if policy.round and (not m or turns.due == "observe"):
+        calls["decide again"] = lambda p: p.decide(features, elapsed=0, id=id)
     if turns.due == turns.first and rng.random() < 0.3:
+        given = {"context": context} if turns.context_first else {}
+        calls["decide later"] = lambda p: p.decide(features, elapsed=1 + rounds, **given)
         calls["skip"] = lambda p: p.skip(rounds, contexts)
     if rng.random() < 0.1:
         calls["arms"] = _change_of_arms(policy)

@@ -59,6 +59,14 @@ def _read(
     time: Annotated[
         str | None, _option("Column of increasing timestamps.", default="time, timestamp, datetime or date")
     ] = None,
+    time_unit: Annotated[
+        str | None,
+        _option(
+            "What a moment of the hidden state is: second, minute, hour, day or week (or a number, where the time is "
+            "one). Rows of the same moment share it, and moments without a row pass.",
+            default="every row is a moment",
+        ),
+    ] = None,
     phases: Annotated[
         str, _option("Calendar features made from the time: hour, weekday, month, separated by commas.", default="none")
     ] = "",
@@ -78,7 +86,7 @@ def _read(
 
     lists = {"rewards": rewards, "contexts": contexts, "features": features, "phases": phases}
     columns: dict[str, Any] = {name: words(text) for name, text in lists.items()}
-    columns |= {"time": time, "arm": arm, "reward": reward, "propensity": propensity}
+    columns |= {"time": time, "time_unit": time_unit, "arm": arm, "reward": reward, "propensity": propensity}
     separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
     return read_table(file, **columns, minimise=minimise, separator=separator, every_arm=every_arm)
 
@@ -189,7 +197,7 @@ def replay(
 
 
 @app.command()
-@_on_a_table("arm", "reward", "propensity")
+@_on_a_table("arm", "reward", "propensity", "time_unit")
 def diagnose(
     file: Path,
     read: Callable[..., "Table"],

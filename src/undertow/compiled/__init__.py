@@ -1,7 +1,7 @@
 """What policies are compiled from: a layout of their state, and the loop around their steps."""
 
 from undertow._checks import FloatArray
-from undertow.compiled.common import Common, count_open
+from undertow.compiled.common import Common, count_open, present_moment
 from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import compile_loop
@@ -19,5 +19,6 @@ __all__ = [
     "count_open",
     "inlined",
     "kernel",
+    "present_moment",
     "spliced",
 ]

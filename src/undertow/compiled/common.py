@@ -7,7 +7,7 @@ from undertow.compiled.kernel import inlined
 from undertow.compiled.layout import Fixed, Index
 from undertow.compiled.views import Record
 
-__all__ = ["Common", "CommonSizes", "Head", "count_open"]
+__all__ = ["Common", "CommonSizes", "Head", "count_open", "present_moment"]
 
 
 class CommonSizes(Record):
@@ -20,9 +20,11 @@ class CommonSizes(Record):
 
 
 class Head(Record):
-    """How many rounds have begun before this one, which share of them explores, and the arm that was proposed last."""
+    """How many rounds and moments have begun, which share of rounds explores, and the arm that was proposed last."""
 
     rounds: Annotated[float, Index("2**53")]
+    moments: Annotated[float, Index("2**53")]
+    still: Annotated[float, Index("2")]  # whether the next round is of the same moment as the last one
     explore: Annotated[float, Fixed()]
     proposed: Annotated[float, Index("k")]
 
@@ -38,6 +40,12 @@ class Common(NamedTuple):
     window: Annotated[FloatArray, "k"]
     closed: Annotated[FloatArray, "k", Index("2")]  # 1 for an arm that cannot be played: retired, or not available
     memory: Annotated[FloatArray, "p"]  # of the last decision: what learning its reward will need
+
+
+@inlined
+def present_moment(head: Head) -> int:
+    """Return the moment that a round is of which is being decided; moments are counted from 0 on."""
+    return int(head.moments - head.still)
 
 
 @inlined

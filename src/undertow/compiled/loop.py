@@ -1,7 +1,8 @@
 """One compiled loop for every policy, live and simulated, made from the policy's few steps.
 
 A policy describes its state (`Layout`) and writes on it `decide`, which proposes an arm, `played`, which takes note of
-the arm that was played (−1 where a round passes without one), `learn` and `observe`. Live calls and whole episodes go
+the arm that was played (−1 where a round passes without one), `learn` and `observe`. Where `common.head.still` is 1,
+the round is of the same moment as the last one: the hidden state has not moved. Live calls and whole episodes go
 through one compiled loop, in which each of them stands once: both run the same instructions, so live and simulated
 decisions agree bit for bit.
 
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.common import Common, count_open
+from undertow.compiled.common import Common, Head, count_open
 from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.layout import Layout
 from undertow.compiled.views import view
@@ -60,7 +61,8 @@ class Player:
         self.loop: Loop = self.owner.loop  # type: ignore[attr-defined]
         self.own = self.loop.layout.open(self.state)
         self.common: Common = self.own.common
-        self._rounds, self._proposed = (self.common.head.cell(name) for name in ("rounds", "proposed"))
+        cells = (self.common.head.cell(name) for name in ("rounds", "moments", "still", "proposed"))
+        self._rounds, self._moments, self._still, self._proposed = cells
         k, m, q, _ = map(int, self.common.sizes)
         self._row = np.zeros(m + q + k + self._draw_count)
         self.context, self.features, self.rewards, self.draws = np.split(self._row, np.cumsum([m, q, k]))
@@ -83,6 +85,20 @@ class Player:
     def rounds(self) -> int:
         """Number of rounds begun so far."""
         return int(self._rounds.item())
+
+    @property
+    def moments(self) -> int:
+        """Number of moments begun so far."""
+        return int(self._moments.item())
+
+    @property
+    def still(self) -> bool:
+        """Whether the next round is of the same moment as the last one."""
+        return bool(self._still.item())
+
+    def stay(self, *, still: bool) -> None:
+        """Have the next round be of the same moment as the last one, or not."""
+        self._still[0] = still
 
     @property
     def proposed(self) -> int:
@@ -111,6 +127,14 @@ class Player:
     def play(self, data: FloatArray, width: int, first: int, last: int, shift: int, out: FloatArray, kept: int) -> int:
         """Take many steps on data of many rounds; see `_play`."""
         return self.loop.play(self.state, data, width, first, last, shift, self.common.memory, 0, out, kept)
+
+
+@inlined
+def count_round(head: Head) -> None:
+    """Count a round that has begun, and its moment unless it is that of the last round."""
+    head.rounds += 1.0
+    head.moments += 1.0 - head.still
+    head.still = 0.0
 
 
 @spliced
@@ -166,7 +190,7 @@ def _play(
             common.head.proposed = arm
             arm = explored(common, arm, draws)
             played(own, arm)
-            common.head.rounds += 1.0
+            count_round(common.head)
             out[t, 0] = arm
             row = t * kept
             for a in range(k):
@@ -186,7 +210,7 @@ def _play(
 def _skip(state: FloatArray) -> None:
     own = open_state(state, 0)
     played(own, -1)
-    own.common.head.rounds += 1.0
+    count_round(own.common.head)
 
 
 @inlined

@@ -66,7 +66,7 @@ def _within_state(trial: Trial) -> None:
 
 
 def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
-    """Play with rewards that come late, rounds without a decision and, where the policy takes it in, one more arm."""
+    """Play with late rewards, rounds without a decision, two in a moment and, where it can be, one more arm."""
     if trial.claims.simulates_only:
         simulate(policy, trial.start(30))
         return []
@@ -76,7 +76,7 @@ def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
             policy.skip(2)
         if t == 20 and not trial.claims.needs_system:
             policy.add_arm("one more arm")
-        decisions.append(trial.step(policy, t, learn=False))
+        decisions.append(trial.step(policy, t, learn=False, twice=t % 5 == 0))
         waiting.append((decisions[-1], trial.reward(t, decisions[-1])))
         if t % 3:
             policy.learn(*waiting.pop(0))

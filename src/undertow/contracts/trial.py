@@ -77,8 +77,10 @@ class Trial:
         """Return the first rounds of the path."""
         return Trajectory(self.path.contexts[:rounds], self.path.rewards[:rounds])
 
-    def step(self, policy: Any, t: int, *, learn: bool = True, ask: bool = False, **how: Any) -> Decision:
-        """Play one round of the path by hand."""
+    def step(
+        self, policy: Any, t: int, *, learn: bool = True, ask: bool = False, twice: bool = False, **how: Any
+    ) -> Decision:
+        """Play one round of the path by hand; with `twice`, two of which the second is in the same moment."""
         first = getattr(policy, "context_first", False)
         if self.sees_contexts and first:
             policy.observe(self.path.contexts[t])
@@ -87,6 +89,8 @@ class Trial:
         decision: Decision = policy.decide(**how)
         if learn:
             policy.learn(decision, self.reward(t, decision))
+        if twice:
+            policy.decide(elapsed=0)
         if self.sees_contexts and not first:
             policy.observe(self.path.contexts[t])
         return decision

@@ -17,6 +17,7 @@ from undertow.compiled.kernel import plain
 from undertow.compiled.layout import Layout
 from undertow.errors import InvalidInputError
 from undertow.learners.learner import Learner
+from undertow.learners.log import AFTER, BEFORE
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
 from undertow.live.rounds import Timeline, Waiting
@@ -39,9 +40,10 @@ class Candidate(Protocol):
     """What Autopilot expects of a model of yours.
 
     Its `forecast` is called before every decision, and whenever the policy's own `forecast` is; it gets every reward,
-    with its round and arm, and every context as it comes (NaN where an entry is missing). `warm_start` leads it through
-    past rounds in the same way. With `minimise`, rewards and forecasts are negative costs. It is deep-copied for each
-    run of `simulate`.
+    with its round and arm, and every context as it comes (NaN where an entry is missing). It is not told of moments: in
+    several decisions of one moment it is asked once more, and where time passes it hears of the contexts, if any, and
+    is not asked. `warm_start` leads it through past rounds in the same way. With `minimise`, rewards and forecasts are
+    negative costs. It is deep-copied for each run of `simulate`.
     """
 
     name: str
@@ -131,7 +133,7 @@ class WithCandidates(Timeline):
         self.first = len(learner.models) - len(self.candidates)  # of their blocks
         self.expected: dict[int, list[tuple[float, float]]] = {}
 
-    def decides_in_one_step(self) -> bool:
+    def decides_in_one_step(self, *, still: bool = False) -> bool:
         """Say no: candidates forecast before a decision."""
         return False
 
@@ -148,9 +150,9 @@ class WithCandidates(Timeline):
         learner, self.expected = kept
         self.learner.put_back(learner)
 
-    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
         """Prepare a round and, before a choice, have every candidate forecast."""
-        self.learner.prepare(oldest, choice=choice, one_step=one_step)
+        self.learner.prepare(oldest, choice=choice, still=still, one_step=one_step)
         if choice:
             self._ask(self.learner.blocks)
 
@@ -209,13 +211,14 @@ class WithCandidates(Timeline):
         m = log.context_dim
         for t in range(log.begin, log.end):
             row = log.row(t)
+            within, more = int(row[log.shared]) & BEFORE, int(row[log.shared]) & AFTER
             for candidate in self.candidates:
-                if first:
+                if first and not within:
                     candidate.observe(row[:m].copy())
-                candidate.forecast(row[m : log.arm].copy())
+                candidate.forecast(row[m : log.shared].copy())
                 if not math.isnan(row[log.reward]):
                     candidate.learn(t, int(row[log.arm]), float(row[log.reward]))
-                if m and not first:
+                if m and not first and not more:
                     candidate.observe(row[:m].copy())
 
     def scratch(self) -> FloatArray:

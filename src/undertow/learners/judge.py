@@ -191,7 +191,7 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
 
 
 if TYPE_CHECKING:  # the names that every copy of a template below binds to a learner's own
-    from undertow.learners.model import begin_step, learn_step, observe_step, played_step, see_step
+    from undertow.learners.catch_up import begin_step, learn_step, observe_step, played_step, see_step
 
     def forecast_step(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None: ...
     def rest(*args: Any) -> None: ...
@@ -239,11 +239,16 @@ def _nothing_more(blocks: FloatArray, at: int, t: int, given: Any, more: Any) ->
 
 
 def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
-    """Have every model forecast, and play the largest forecast + width of the leader; ask for fits that are due."""
-    blocks, t = own.blocks, int(own.common.head.rounds)
+    """Have every model forecast, and play the largest forecast + width of the leader; ask for fits that are due.
+
+    In another round of the same moment, no belief steps on.
+    """
+    blocks, t, still = own.blocks, int(own.common.head.rounds), own.common.head.still > 0.0
     at = 0
     while at < len(blocks):
         block = open_block(blocks, at)
+        if still:
+            block.head.over = 0.0
         if fit_is_due(block, t):
             return -1
         at += int(block.head.length)

@@ -21,7 +21,7 @@ from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
 from undertow.learners.judge import level_with_last, set_fineness, unfitted
 from undertow.learners.late import LateRewards
-from undertow.learners.log import RoundLog
+from undertow.learners.log import RoundLog, same_moment
 from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task
 from undertow.learners.report import read_records
 from undertow.learners.telling import Telling
@@ -90,15 +90,17 @@ class Learner(Timeline):
 
     # Fits
 
-    def decides_in_one_step(self) -> bool:
-        """Whether no fit is ready, no reward is to be taken in, and no state to be remembered."""
-        return self.player.rounds < self.late.wake and (not self.fits.under_way or self.fits.idle)
+    def decides_in_one_step(self, *, still: bool = False) -> bool:
+        """Whether no fit is ready, no reward is to be taken in, no state to be remembered, no moment to be shared."""
+        return self.player.rounds < self.late.wake and not still and (not self.fits.under_way or self.fits.idle)
 
-    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
         """Swap in the fits that are ready, and go on with late rewards."""
         if one_step:
             return
         t = self.player.rounds
+        if still:
+            self.log.share(t)
         if self.fits.under_way:
             for number, task, answer in self.fits.ready(t):
                 self.install(number, task, answer)
@@ -202,7 +204,7 @@ class Learner(Timeline):
         row, log = self.log.row(t), self.log
         row[log.arm] = arm
         if log.feature_dim:
-            row[log.context_dim : log.arm] = self.player.features
+            row[log.context_dim : log.shared] = self.player.features
 
     def observe(self) -> None:
         """Take in a context, and file it."""
@@ -268,9 +270,9 @@ class Learner(Timeline):
             log.open(base + last - 1)
             rows = log.rows(base + first, base + last)
             played = arms[first:last].astype(np.int64)
-            rows[:, : log.arm] = data[first:last, : log.arm]
+            rows[:, : log.shared] = data[first:last, : log.shared]
             rows[:, log.arm] = played
-            rows[:, log.reward] = data[np.arange(first, last), log.arm + played]
+            rows[:, log.reward] = data[np.arange(first, last), log.shared + played]
 
     def warm_start(self, rows: FloatArray, rounds: int, seed: int) -> None:
         """Begin after `rounds` rounds, whose rows are given; the first decision then begins with a fit."""
@@ -279,6 +281,7 @@ class Learner(Timeline):
         log.open(rounds - 1)
         log.rows(log.begin, rounds)[:] = rows[log.begin :]  # what is older than the log's memory is gone
         own.common.head.rounds, own.learner.seed = rounds, seed
+        own.common.head.moments = rounds - int(same_moment(rows).sum())
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
         for number in range(len(self.models)):
@@ -384,7 +387,7 @@ class Learner(Timeline):
         now, self.latest = self.player.rounds, int(arrays["latest"].item())
         if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
             raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
-        if not len(rows) <= room <= max(2 * len(rows), self.log.room):
+        if not len(rows) <= room <= 2 * len(rows) + self.log.room:
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
         if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
             raise InvalidInputError("state: expected a task for every fit that is under way")

@@ -13,16 +13,24 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.kernel import inlined, plain
-from undertow.identify.levels.fit import LevelsModel, filter_levels, levels_model, optimise_levels, typical_levels
-from undertow.identify.levels.steps import (
-    Hyper,
-    levels_condition,
-    levels_forecast,
-    levels_limit,
-    levels_predict,
-    levels_size,
+from undertow.identify.levels.filter import (
+    CONSTANT,
+    SLOW,
+    WEIGHTS,
+    Belief,
+    condition,
+    filter_levels,
+    forecast_arms,
+    limit_rewards,
+    new_belief,
+    predict,
+    start,
 )
+from undertow.identify.levels.fit import LevelsModel, levels_model, optimise_levels, typical_levels
+from undertow.identify.levels.steps import Hyper, levels_size
 from undertow.identify.table import centre_and_scale
+from undertow.learners.catch_up import compile_catch_up
+from undertow.learners.log import by_moment, same_moment
 from undertow.learners.model import (
     HANDICAP,
     Block,
@@ -31,7 +39,6 @@ from undertow.learners.model import (
     RewardScale,
     Steps,
     Task,
-    compile_catch_up,
     no_played,
     note_error,
     watch,
@@ -44,16 +51,17 @@ _LONGEST_LAG = 10
 _WEIGHTS = 36  # how many weights the lagged contexts may bring, over all arms
 _WINDOW = 1500  # rounds that the hyper-parameters are fitted to
 _EVALUATIONS = 20  # of the likelihood in one fit
+_ALL, _SOME = 8, 3  # so many arms are looked at together, and of more at least some
+_MOST_WORK = 45_000.0  # microseconds that the hyper-parameters of more arms may take
 _DULL, _DULL_PLAYS = 0.05, 5  # of the spread, and how often an arm was played
 _TURNS = (50, 500)  # rounds after which a fast level of the other sign is tried as well
 
 
 class LevelsSizes(Record):
-    """Number of lagged contexts, of features Q = q + lags · m, and of entries D of the filter's state."""
+    """Number of lagged contexts, and of features Q = q + lags · m."""
 
     lags: float
     Q: float
-    D: float
 
 
 class LevelsState(NamedTuple):
@@ -67,10 +75,8 @@ class LevelsState(NamedTuple):
     hyper: Annotated[FloatArray, "13"]
     u: Annotated[FloatArray, "Q"]  # features of the present round
     past: Annotated[FloatArray, "lags m"]  # contexts, newest first
-    forecast: Annotated[FloatArray, "6 k"]  # what `levels_forecast` writes
-    z: Annotated[FloatArray, "D"]
-    P: Annotated[FloatArray, "D D"]
-    scratch: Annotated[FloatArray, "2*D"]
+    forecast: Annotated[FloatArray, "6 k"]  # what `forecast_arms` writes
+    belief: Belief
 
 
 _LAYOUT = Layout(LevelsState)
@@ -85,7 +91,7 @@ def begin(blocks: FloatArray, at: int) -> None:
     if head.over > 0.0:
         head.over = 0.0
         if head.order > 0.0:
-            levels_predict(own.z, own.P, own.hyper, len(own.model.forecast), len(own.u), own.scratch)
+            predict(own.belief, own.hyper, 1.0)
 
 
 @kernel
@@ -105,14 +111,13 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
 @inlined
 def helps(own: LevelsState, a: int, t: int) -> float:
     """Return for how many rounds it helps to know an arm: its slow level, constant and weights, each by its share."""
-    hyper, P, k, q = Hyper(own.hyper, 0), own.P, len(own.model.forecast), len(own.u)
-    s, b = 1 + a, 1 + 2 * k + a * (1 + q)
+    hyper, P = Hyper(own.hyper, 0), own.belief.P_own[a]
     weights = 0.0
-    for i in range(q):
-        weights += own.u[i] * own.u[i] * P[b + 1 + i, b + 1 + i]
+    for i in range(len(own.u)):
+        weights += own.u[i] * own.u[i] * P[WEIGHTS + i, WEIGHTS + i]
     slow, constant = lifetime(hyper.slow_persistence, t), lifetime(hyper.intercept_persistence, t)
-    lasting = P[s, s] * slow + P[b, b] * constant + weights * lifetime(hyper.weight_persistence, t)
-    total = P[s, s] + P[b, b] + weights
+    lasting = P[SLOW, SLOW] * slow + P[CONSTANT, CONSTANT] * constant + weights * lifetime(hyper.weight_persistence, t)
+    total = P[SLOW, SLOW] + P[CONSTANT, CONSTANT] + weights
     return lasting / total if total > 0.0 else constant
 
 
@@ -121,7 +126,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
     """Write forecast, width and standard errors of every arm, in the rewards' own units."""
     own = open_levels(blocks, at)
     out, k = own.model, len(own.model.forecast)
-    levels_forecast(own.z, own.P, own.hyper, k, len(own.u), own.u, own.forecast)
+    forecast_arms(own.belief, own.hyper, own.u, own.forecast)
     mean, scale, noise = own.reward.mean, own.reward.scale, Hyper(own.hyper, 0).reward_noise
     for a in range(k):
         out.forecast[a] = mean + scale * own.forecast[0, a]
@@ -136,9 +141,9 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     own = open_levels(blocks, at)
     if own.model.head.order == 0.0:
         return
-    k, scale = len(own.model.forecast), own.reward.scale
+    scale = own.reward.scale
     x = (reward - own.reward.mean) / scale
-    _, e, deviation = levels_condition(own.z, own.P, own.hyper, k, len(own.u), own.u, arm, x, own.scratch)
+    _, e, deviation = condition(own.belief, own.hyper, own.u, arm, x)
     note_error(own.model, arm, e * deviation * scale, deviation * scale)
     watch(own.model.alarm, e * e, t + 1)
 
@@ -181,6 +186,45 @@ def without_dull(table: FloatArray, k: int) -> FloatArray:
     return result
 
 
+def evaluation_work(rows: int, k: int, Q: int) -> float:
+    """Return about how many microseconds the likelihood of so many rows and arms takes, all evaluations of a fit."""
+    return _EVALUATIONS * rows * (0.2 + 0.0009 * plain(levels_size)(k, Q) ** 2)
+
+
+def arms_and_rows(n: int, k: int, Q: int) -> tuple[int, int]:
+    """Return how many arms are looked at together, and how many of n rows, when the hyper-parameters are fitted.
+
+    What a row costs grows with the square of the arms looked at together.
+    """
+    rows = min(n, _WINDOW)
+    if k <= _ALL:
+        return k, rows
+    arms = max((arms for arms in range(_SOME, _ALL + 1) if evaluation_work(rows, arms, Q) <= _MOST_WORK), default=_SOME)
+    return arms, min(rows, int(_MOST_WORK / evaluation_work(1, arms, Q)))
+
+
+def in_groups(table: FloatArray, size: int, k: int) -> tuple[FloatArray, list[int]]:
+    """Return the table as one of groups of at most so many arms, one behind another, and where each begins.
+
+    All arms have the same hyper-parameters, so their likelihood may be put together from groups that know nothing of
+    one another, and every row counts in one group only. Rows that tell nothing are left out; a last column says how
+    many moments after the row before each is. Groups get arms that were played often and seldom in equal parts.
+    """
+    times = np.cumsum(table[:, -1])
+    told = np.flatnonzero((table[:, 0] >= 0.0) & ~np.isnan(table[:, 1]))
+    arms = table[told, 0].astype(np.int64)
+    plays = np.bincount(arms, minlength=k)
+    groups = -(-np.count_nonzero(plays) // size) if k > size else 1
+    place = np.empty(k, dtype=np.int64)  # in the order of plays where there are several groups
+    place[np.argsort(-plays, kind="stable") if groups > 1 else np.arange(k)] = np.arange(k)
+    order = told[np.argsort(place[arms] % groups, kind="stable")]
+    result, of = table[order], place[table[order, 0].astype(np.int64)]
+    result[:, 0] = of // groups
+    result[:, -1] = np.diff(times[order], prepend=0.0)
+    starts = np.searchsorted(of % groups, np.arange(groups)).tolist()
+    return result, starts
+
+
 @dataclass(frozen=True)
 class Levels(Model):
     """The model for a learner: `identify.fit_levels`, kept up to date."""
@@ -210,7 +254,7 @@ class Levels(Model):
         """Return the sizes of the block."""
         k, m, q, lags = self.arms, self.context_dim, self.feature_dim, self.lags
         Q = q + lags * m
-        return {"k": k, "m": m, "q": q, "lags": lags, "Q": Q, "D": plain(levels_size)(k, Q)}
+        return {"k": k, "m": m, "q": q, "lags": lags, "Q": Q}
 
     def fill(self, own: LevelsState) -> None:
         """Write typical levels, and a past of which nothing is known."""
@@ -222,21 +266,23 @@ class Levels(Model):
         m, q = self.context_dim, self.feature_dim
         result = np.full((len(rows), q + self.lags * m), math.nan)
         result[:, :q] = rows[:, m : m + q]
+        contexts, moments, _ = by_moment(rows, m, context_first=self.context_first)
         for lag in range(self.lags):
-            back = lag if self.context_first else lag + 1
-            if back < len(rows):
-                result[back:, q + lag * m : q + (lag + 1) * m] = rows[: len(rows) - back, :m]
+            then = moments - (lag if self.context_first else lag + 1)
+            known = int(np.searchsorted(then, 0))
+            result[known:, q + lag * m : q + (lag + 1) * m] = contexts[then[known:]]
         return result
 
     def work(self, task: Task) -> float:
         """Return about how many microseconds a fit will take."""
-        n, D, turn = len(task.rows), self.sizes()["D"], int(self.open(task.block).model.head.turn)
+        n, Q, turn = len(task.rows), self.sizes()["Q"], int(self.open(task.block).model.head.turn)
+        arms, rows = arms_and_rows(n, self.arms, Q)
         times = 2 if turn < len(_TURNS) and n >= _TURNS[turn] else 1
-        return times * _EVALUATIONS * min(n, _WINDOW) * (0.2 + 0.0009 * D * D) + n * (0.1 + 0.0004 * D * D)
+        return times * evaluation_work(rows, arms, Q) + n * self.step_work
 
     def fit(self, task: Task) -> Fit:
         """Fit the model to the rows of a task, from its block."""
-        block, rows, k = task.block.copy(), task.rows, self.arms
+        block, rows = task.block.copy(), task.rows
         own: LevelsState = self.open(block)
         head, Q, m = own.model.head, len(own.u), self.context_dim
         own.reward.mean, own.reward.scale = centre_and_scale(rows[:, -1])
@@ -244,23 +290,24 @@ class Levels(Model):
             own.centre[i], own.scale[i] = centre_and_scale(rows[:, m + i])
         self._scale_contexts(own, rows)
         table = self.table(own, rows)
-        recent = table[-_WINDOW:].copy()
+        k, window = arms_and_rows(len(rows), self.arms, Q)
+        recent, starts = in_groups(without_dull(table[len(table) - window :], self.arms), k, self.arms)
         if head.order:
-            levels_limit(recent, own.hyper, k, Q)
-        recent = without_dull(recent, k)
-        hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS)
+            for part in np.split(recent, starts[1:]):
+                limit_rewards(part, own.hyper, new_belief(k, Q))
+        hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS, starts)
         turn = int(head.turn)
         if turn < len(_TURNS) and len(rows) >= _TURNS[turn]:  # do the fast levels change sign every round?
             head.turn += 1
             Hyper(own.hyper, 0).fast_persistence *= -1.0
-            turned, objective, other, more = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS)
+            turned, objective, other, more = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS, starts)
             used += more
             if objective > best:
                 hyper, likelihood = turned, other
         if not math.isfinite(likelihood):
             raise FloatingPointError("no levels with a finite likelihood were found")
         own.hyper[:] = hyper
-        filter_levels(table, own.hyper, k, Q, own.z, own.P)
+        filter_levels(table, own.hyper, own.belief, np.empty(0))
         self._remember(own, rows)
         head.order, head.over, head.begin = 1.0, 1.0, task.begin
         own.model.alarm.level, own.model.alarm.raised = 1.0, 0.0
@@ -273,15 +320,16 @@ class Levels(Model):
 
     def _remember(self, own: LevelsState, rows: FloatArray) -> None:
         """File the contexts of the last rows."""
-        past = rows[::-1][: self.lags, : self.context_dim]
+        contexts, _, over = by_moment(rows, self.context_dim, context_first=self.context_first)
+        past = contexts[::-1][0 if over else 1 :][: self.lags]
         own.past[:] = math.nan
         own.past[: len(past)] = past
 
     def table(self, own: LevelsState, rows: FloatArray) -> FloatArray:
-        """Return arm, reward and features of the rows of a log, standardised."""
+        """Return arm, reward and features of the rows of a log, standardised, and how many moments after another."""
         inputs = (self.inputs(rows) - own.centre) / own.scale
         rewards = (rows[:, -1] - own.reward.mean) / own.reward.scale
-        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0)])
+        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0), ~same_moment(rows)])
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Filter through the rows of a log with the model as it is."""
@@ -289,8 +337,8 @@ class Levels(Model):
         self._remember(own, rows)
         if own.model.head.order and len(rows):
             table = self.table(own, rows)
-            filter_levels(table, own.hyper, self.arms, len(own.u), own.z, own.P)
-            own.u[:] = table[-1, 2:]  # the reward of the last round may still come
+            filter_levels(table, own.hyper, own.belief, np.empty(0))
+            own.u[:] = table[-1, 2 : 2 + len(own.u)]  # the reward of the last round may still come
             own.model.head.over = 1.0
 
     def rewound(self, block: FloatArray) -> FloatArray:
@@ -298,14 +346,14 @@ class Levels(Model):
         copy = block.copy()
         own: LevelsState = self.open(copy)
         own.past[:], own.model.head.over = math.nan, 0.0
-        filter_levels(np.empty((0, 2 + len(own.u))), own.hyper, self.arms, len(own.u), own.z, own.P)
+        start(own.belief, own.hyper)
         return copy
 
     def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
         """Return a copy with the belief of another block."""
         copy = block.copy()
         own, other = self.open(copy), self.open(led)
-        for mine, theirs in ((own.z, other.z), (own.P, other.P), (own.past, other.past), (own.u, other.u)):
+        for mine, theirs in zip((*own.belief, own.past, own.u), (*other.belief, other.past, other.u), strict=True):
             mine[:] = theirs
         own.model.head.over = other.model.head.over
         return copy
@@ -313,7 +361,8 @@ class Levels(Model):
     @property
     def step_work(self) -> float:
         """About how many microseconds the model takes to go through one round."""
-        return 0.4 + 0.0005 * self.sizes()["D"] ** 2
+        Q = self.sizes()["Q"]
+        return 0.4 + 0.001 * self.arms * (3 + Q) * (4 + 2 * Q)
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         """Return the block with one more arm, whose levels and weights are as unknown as the others' were."""

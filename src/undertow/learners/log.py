@@ -12,20 +12,24 @@ from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
 from undertow.live.saved import MEASURED, Saved
 
-__all__ = ["RoundLog", "arms_played"]
+__all__ = ["AFTER", "BEFORE", "RoundLog", "arms_played", "by_moment", "same_moment"]
+
+BEFORE, AFTER = 1, 2  # a round shares its moment with the one before, with the one after; added up for both
 
 
 class RoundLog:
-    """One row per round: m contexts, q features, the arm (−1 where none was played), its reward (NaN until it comes).
+    """One row per round: m contexts, q features, with which rounds it shares its moment, the arm, its reward.
 
-    At least the last `keep` rounds are remembered, at most twice as many.
+    The arm is −1 where none was played, the reward NaN until it comes. Of rounds that share a moment, the first one has
+    its context, or where contexts come after decisions the last one. At least the last `keep` rounds are remembered, at
+    most twice as many.
     """
 
     def __init__(self, context_dim: int, feature_dim: int, keep: int) -> None:
         self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
-        self.arm, self.reward = context_dim + feature_dim, context_dim + feature_dim + 1
+        self.shared, self.arm, self.reward = (context_dim + feature_dim + place for place in range(3))
         self.begin = self.end = 0  # the rounds that are remembered
-        self._rows = self._blank(64)
+        self._rows = self.blank(64)
 
     def open(self, last: int) -> None:
         """Have a row for every round up to `last`, empty where nothing is known yet."""
@@ -34,28 +38,36 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            rows = self._blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
+            rows = self.blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
             rows[: len(kept)] = kept
             self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
+
+    def share(self, number: int) -> None:
+        """Note that a round is of the same moment as the one before; a second time, it changes nothing."""
+        self.row(number)[self.shared] = BEFORE
+        last = self.row(number - 1)
+        last[self.shared] = last[self.shared] % AFTER + AFTER
 
     def mark(self, numbers: Sequence[int]) -> Any:
         """Return what `go_back` needs to undo all that comes after; of rounds so far, only rewards of these change."""
         places = np.array(numbers, dtype=np.int64) - self.begin
         places = places[places >= 0]
-        return self._rows, self.begin, self.end, places, self._rows[places, self.reward]
+        last = self.rows(self.end - 1, self.end)[:, self.shared].copy()
+        return self._rows, self.begin, self.end, places, self._rows[places, self.reward], last
 
     def go_back(self, mark: Any) -> None:
         """Be again as when `mark` was called."""
-        self._rows, self.begin, self.end, places, rewards = mark
+        self._rows, self.begin, self.end, places, rewards, last = mark
         end = self.end - self.begin
-        self._rows[end:] = self._blank(len(self._rows) - end)
+        self._rows[end:] = self.blank(len(self._rows) - end)
         self._rows[places, self.reward] = rewards
+        self.rows(self.end - 1, self.end)[:, self.shared] = last
 
-    def _blank(self, count: int) -> FloatArray:
+    def blank(self, count: int) -> FloatArray:
         """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""
         rows = np.full((count, self.reward + 1), math.nan)
-        rows[:, self.arm] = -1.0
+        rows[:, self.shared], rows[:, self.arm] = 0.0, -1.0
         return rows
 
     def row(self, number: int) -> FloatArray:
@@ -83,15 +95,17 @@ class RoundLog:
         return Saved((length, self.reward + 1), *MEASURED, missing=True)
 
     def check(self, rows: FloatArray, arms: int) -> None:
-        """Refuse rows in which a played arm is none of so many, or a feature is missing."""
-        played, features = rows[:, self.arm], rows[:, self.context_dim : self.arm]
+        """Refuse rows in which a played arm is none of so many, a feature is missing, or moments are shared oddly."""
+        played, features = rows[:, self.arm], rows[:, self.context_dim : self.shared]
+        if not Saved(("n",), 0, BEFORE + AFTER, whole=True).holds(rows[:, self.shared]):
+            raise InvalidInputError(f"log: expected 0 to {BEFORE + AFTER} where rounds share a moment")
         if not Saved(("n",), -1, arms - 1, whole=True).holds(played) or np.isnan(features[played >= 0]).any():
             raise InvalidInputError(f"log: expected arms from -1 to {arms - 1}, and their features")
 
     def restore(self, begin: int, rows: FloatArray, room: int) -> None:
         """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""
         self.begin, self.end = begin, begin + len(rows)
-        self._rows = self._blank(room)
+        self._rows = self.blank(room)
         self._rows[: len(rows)] = rows
 
 
@@ -101,3 +115,24 @@ def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
     if len(played) and played.max() >= k:
         raise InvalidInputError(f"arms: expected numbers from -1 to {k - 1}, got {played.max()}")
     return played
+
+
+def same_moment(rows: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return for every row of a log whether it is of the same moment as the one before."""
+    return np.asarray(rows[:, -3] % AFTER == BEFORE)
+
+
+def by_moment(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatArray, npt.NDArray[np.int64], bool]:
+    """Return the m contexts of every moment in rows of a log, the moment of every row, and whether the last is over.
+
+    It is not where the context comes after the decisions, and another decision came first.
+    """
+    shared = rows[:, -3]
+    if not shared.any():
+        return rows[:, :m], np.arange(len(rows)), True
+    begun = np.cumsum(~same_moment(rows), dtype=np.int64)
+    moments = begun - begun[0]
+    holds = shared % AFTER == 0 if context_first else shared < AFTER
+    contexts = np.full((int(moments[-1]) + 1, m), math.nan)
+    contexts[moments[holds]] = rows[holds, :m]
+    return contexts, moments, context_first or bool(shared[-1] < AFTER)

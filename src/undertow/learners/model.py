@@ -18,15 +18,14 @@ import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import inlined, kernel
+from undertow.compiled.kernel import inlined
 from undertow.compiled.layout import Fixed, Index, Layout, Within
-from undertow.compiled.loop import bound
-from undertow.compiled.views import Record, view
+from undertow.compiled.views import Record
 from undertow.identify.table import centre_and_scale
 from undertow.live.health import ALARM
 
@@ -40,10 +39,8 @@ __all__ = [
     "Span",
     "Steps",
     "Task",
-    "compile_catch_up",
     "fineness",
     "last_innovations",
-    "no_begin",
     "no_played",
     "no_see",
     "note_error",
@@ -196,11 +193,6 @@ class Steps(NamedTuple):
 
 
 @inlined
-def no_begin(blocks: FloatArray, at: int) -> None:
-    """Need no step to the present round."""
-
-
-@inlined
 def no_see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     """Look at no features."""
 
@@ -244,45 +236,6 @@ class Fit(NamedTuple):
     whole: bool = True  # whether the belief is that of all rows, and not the one that the task came with
     seconds: float = 0.0  # that it took
     earlier: tuple[int, FloatArray] | None = None  # an earlier round, and the block rewound to it, for late rewards
-
-
-if TYPE_CHECKING:  # the names that every copy of the template below binds to a model's steps
-
-    def begin_step(blocks: FloatArray, at: int) -> None: ...
-    def see_step(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None: ...
-    def played_step(blocks: FloatArray, at: int, t: int, arm: int) -> None: ...
-    def learn_step(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None: ...
-    def observe_step(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None: ...
-
-
-def _catch_up(
-    blocks: FloatArray, at: int, rows: FloatArray, begin: int, decided: int, fresh: int, seen: int, first: bool
-) -> None:
-    """Go through rows of a log, as in `Span`: m contexts, features, arm and reward each."""
-    block = open_block(blocks, at)
-    m, width = int(block.sizes.m), rows.shape[1]
-    arm, reward = width - 2, width - 1
-    for i in range(len(rows)):
-        t = begin + i
-        if first and fresh <= t < seen:
-            observe_step(blocks, at, t, view(rows, i * width, (m,)), first)
-        if t < decided:
-            begin_step(blocks, at)
-            if rows[i, arm] >= 0.0:
-                see_step(blocks, at, t, view(rows, i * width + m, (arm - m,)))
-            played_step(blocks, at, t, int(rows[i, arm]))
-            if rows[i, arm] >= 0.0 and not np.isnan(rows[i, reward]):
-                learn_step(blocks, at, t, int(rows[i, arm]), rows[i, reward])
-            if first or m == 0:
-                block.head.over = 1.0
-        if not first and fresh <= t < seen:
-            observe_step(blocks, at, t + 1, view(rows, i * width, (m,)), first)
-
-
-def compile_catch_up(module: str, steps: Steps) -> Callable[..., None]:
-    """Return the kernel that leads a model of the given steps through rows of a log."""
-    names = {f"{name}_step": step for name, step in steps._asdict().items()}
-    return kernel(bound(_catch_up, names, "catch_up", module))
 
 
 @dataclass(frozen=True)

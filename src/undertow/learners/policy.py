@@ -16,13 +16,14 @@ from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.learners.fits import Refit
 from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
-from undertow.learners.log import arms_played
+from undertow.learners.log import AFTER, BEFORE, arms_played
 from undertow.learners.model import Model
 from undertow.learners.report import ModelInUse, health_of, models_in_use
 from undertow.live import ContextPolicy, Health
 from undertow.live.arms import indices_of_names
 from undertow.live.rounds import Timeline
 from undertow.live.whole import Kept, insist
+from undertow.moments import rows_in_time, with_one_context
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:
@@ -156,12 +157,14 @@ class LearningPolicy(ContextPolicy):
         *,
         contexts: npt.ArrayLike | None = None,
         features: npt.ArrayLike | None = None,
+        elapsed: npt.ArrayLike | None = None,
     ) -> None:
         """Take in a table of past rounds, one row each; the first decision then begins with a fit.
 
         `arms` (n,) are names, None where none was played, or indices, −1 where none was; `rewards` (n,) are NaN where
         none came; `contexts` (n, m) are NaN where an entry is missing, and `features` (n, q) are needed where the
-        policy takes them.
+        policy takes them. `elapsed` (n,) is how many moments began since the row before, 1 by default; rows of the same
+        moment, with 0, have the same context, or NaN.
         """
         with self._lock:
             if not self.unused:
@@ -177,11 +180,15 @@ class LearningPolicy(ContextPolicy):
             if not n:
                 return
             x = x if self._columns.units is None else self._columns.units.rewards(x)
-            rows = np.column_stack([θ, u, played, np.where(played < 0, math.nan, x)])
+            places, same = rows_in_time(elapsed, n)
+            θ = with_one_context(θ, same, last=not self._turns.context_first)
+            shared = BEFORE * same + AFTER * np.append(same[1:], False)
+            rows = self._learner.log.blank(int(places[-1]) + 1)
+            rows[places] = np.column_stack([θ, u, shared, played, np.where(played < 0, math.nan, x)])
             seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
             kept = Kept.of(self.parts)
             try:
-                self._learner.warm_start(rows, n, seed)
+                self._learner.warm_start(rows, len(rows), seed)
                 self._note_past()
             except BaseException:
                 insist(kept.put_back)

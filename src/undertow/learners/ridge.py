@@ -12,9 +12,10 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled import Layout, Record, kernel
-from undertow.compiled.layout import Within
+from undertow.compiled.layout import Index, Within
 from undertow.identify.table import centre_and_scale
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
+from undertow.learners.catch_up import compile_catch_up
 from undertow.learners.model import (
     BLOCK,
     HANDICAP,
@@ -24,8 +25,6 @@ from undertow.learners.model import (
     RewardScale,
     Steps,
     Task,
-    compile_catch_up,
-    no_begin,
     note_error,
 )
 from undertow.learners.worth import worth
@@ -44,6 +43,12 @@ class RidgeSizes(Record):
     p: float
 
 
+class Now(Record):
+    """The moment that the inputs are of, counted from where the regression begins."""
+
+    moment: Annotated[float, Index("2**53")]
+
+
 class Errors(Record):
     """Sum and number of squared errors, and how far the arms' means lie apart: their variance in units of the noise."""
 
@@ -58,6 +63,7 @@ class RidgeState(NamedTuple):
     model: Block
     sizes: RidgeSizes
     reward: RewardScale
+    now: Now
     errors: Errors
     centre: Annotated[FloatArray, "m+q"]
     scale: Annotated[FloatArray, "m+q"]
@@ -74,13 +80,22 @@ open_ridge = _LAYOUT.open_in_kernels
 
 
 @kernel
+def begin(blocks: FloatArray, at: int) -> None:
+    """Step to the present moment, if that of the last round is over; lags are of moments."""
+    own = open_ridge(blocks, at)
+    if own.model.head.over > 0.0:
+        own.model.head.over = 0.0
+        own.now.moment += 1.0
+
+
+@kernel
 def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     """Build the inputs of round t."""
     own = open_ridge(blocks, at)
     m = int(own.model.sizes.m)
     for i in range(int(own.model.sizes.q)):
         own.row[m + i] = (features[i] - own.centre[m + i]) / own.scale[m + i]
-    build_inputs(own.inputs, len(own.u), t, own.row[m:], own.Θ)
+    build_inputs(own.inputs, len(own.u), int(own.now.moment), own.row[m:], own.Θ)
 
 
 @kernel
@@ -105,7 +120,8 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
 @kernel
 def played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
     """Note which arm was played in round t; −1 for none."""
-    note_round(open_ridge(blocks, at).inputs, t, arm)
+    own = open_ridge(blocks, at)
+    note_round(own.inputs, int(own.now.moment), t, arm)
 
 
 @kernel
@@ -114,7 +130,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     own = open_ridge(blocks, at)
     errors, scale, p, y = own.errors, own.reward.scale, len(own.Θ), own.scratch[0]
     x = (reward - own.reward.mean) / scale
-    note_reward(own.inputs, t, 0, x)
+    note_reward(own.inputs, t, x)
     ridge_project(own.W[arm], own.Θ, y, p)
     e = x
     variance = 1.0
@@ -131,15 +147,19 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
 
 @kernel
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
-    """File a context."""
+    """File a context, which begins the moment or ends it."""
+    if first:
+        begin(blocks, at)
     own = open_ridge(blocks, at)
     m = len(context)
     for i in range(m):
         own.row[i] = (context[i] - own.centre[i]) / own.scale[i]
     push_context(own.inputs, own.row[:m])
+    if not first:
+        own.model.head.over = 1.0
 
 
-RIDGE_STEPS = Steps(no_begin, see, forecast, played, learn, observe)
+RIDGE_STEPS = Steps(begin, see, forecast, played, learn, observe)
 
 
 @dataclass(frozen=True)
@@ -248,7 +268,10 @@ class Ridge(Model):
     def _led(self, old: FloatArray, rows: FloatArray, end: int) -> FloatArray:
         fresh = self.rewound(old)
         self._rebuild(fresh, rows, end - len(rows))
+        own = self.open(fresh).model.head
+        over = own.over
         self.inherit(fresh, old)
+        own.over = over  # of the last of these rows
         return fresh
 
     def rewound(self, block: FloatArray) -> FloatArray:
@@ -264,6 +287,7 @@ class Ridge(Model):
         copy = led.copy()
         common = BLOCK.length(k=self.arms, m=self.context_dim, q=self.feature_dim)
         copy[:common] = block[:common]
+        BLOCK.open(copy).head.over = BLOCK.open(led).head.over
         return copy
 
     @property

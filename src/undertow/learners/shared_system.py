@@ -30,6 +30,8 @@ from undertow.identify.system.vector import (
     standardised,
     to_system,
 )
+from undertow.learners.catch_up import compile_catch_up
+from undertow.learners.log import same_moment
 from undertow.learners.model import (
     HANDICAP,
     Block,
@@ -37,7 +39,6 @@ from undertow.learners.model import (
     Model,
     Steps,
     Task,
-    compile_catch_up,
     no_played,
     no_see,
     note_error,
@@ -228,9 +229,10 @@ class SharedSystem(Model):
         return expected_cost(int(head.order), self.context_dim, self.arms, len(task.rows), budget)
 
     def table(self, rows: FloatArray) -> FloatArray:
-        """Return the columns of a log that the model looks at."""
-        m = self.context_dim
-        return np.ascontiguousarray(rows[:, [*range(m), -2, -1]])
+        """Return the columns of a log that the model looks at, and which moments are shared, if any."""
+        same = same_moment(rows)
+        table = np.ascontiguousarray(rows[:, [*range(self.context_dim), -2, -1]])
+        return np.column_stack([table, same]) if same.any() else table
 
     def fit(self, task: Task) -> Fit:
         """Fit the model to the rows of a task, from its block."""

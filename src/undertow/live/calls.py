@@ -64,6 +64,7 @@ class Calls(abc.ABC):
         context: npt.ArrayLike | EllipsisType | None = ...,
         available: Iterable[str | int] | None = None,
         id: str | None = None,
+        elapsed: int = 1,
     ) -> Decision:
         """Choose an arm for this round.
 
@@ -78,14 +79,22 @@ class Calls(abc.ABC):
             Names or indices of the arms that can be played in this round, all by default.
         id
             A text of at most 64 characters that names the decision, and no other one; by default the policy makes one.
+        elapsed
+            How many moments have begun since the last round, 1 by default. With 0 it is another decision in the same
+            moment: the hidden state stands still, and no context comes in between. With n > 1, time has passed: as
+            `skip(n - 1)` and then `decide()`, in one call.
         """
         with self._lock:
             if features is not None and not self._feature_dim:
                 self._columns.checked_features(features, can_take=self.claims.takes_features)  # which says how it is
-            if context is ...:
-                self._turns.require("decide")
-            else:
+            if type(elapsed) is not int or elapsed != 1:
+                begun, with_context = self._player.rounds > 0, context is not ...
+                elapsed = self._turns.checked_elapsed(elapsed, begun=begun, with_context=with_context)
+            still, passed = elapsed == 0, elapsed - 1 if elapsed > 1 else 0
+            if context is not ...:
                 self._turns.require_context()
+            elif not still:
+                self._turns.require("decide")
             closed = self._player.common.closed
             shut = None if available is None else open_arms(available, closed > 0, self.names)
             given = None
@@ -93,31 +102,37 @@ class Calls(abc.ABC):
                 given = self._columns.checked_features(features, can_take=self.claims.takes_features)
             if self._pending.forked:
                 self._part_from_parent()
-            player, timeline, t = self._player, self._timeline, self._player.rounds
-            number, name, overdue = self._pending.made, self._pending.name(id), self._pending.overdue(t)
+            player, timeline, t = self._player, self._timeline, self._player.rounds + passed
+            number, name = self._pending.made, self._pending.name(id)
+            overdue = {} if passed else self._pending.overdue(t)
             plain = timeline.plain
-            one_step = shut is None and context is ... and not overdue and not self._columns.follows
+            one_step = shut is None and context is ... and not overdue and not self._columns.follows and not passed
             if one_step and not plain:
-                one_step = timeline.decides_in_one_step()
+                one_step = timeline.decides_in_one_step(still=still)
             kept = [] if one_step else [Kept.of(self.parts)]
             retired = closed.copy() if shut is not None else None
             try:
+                if passed:
+                    self._let_pass([None] * passed, kept, overdue)
                 if context is not ...:
                     self._take_context(context)
-                if overdue:
-                    self._take_defaults(overdue, kept)
+                if due := self._pending.overdue(t) if passed else overdue:
+                    overdue |= due
+                    self._take_defaults(due, kept)
                 if t >= self._columns.pause:
                     self._rescale()
                 if given is not None:
                     self._columns.note(features=given)
                     self._columns.put_features(given, player.features)
                 if not plain:
-                    timeline.prepare(self._pending.oldest(t), one_step=one_step)
+                    timeline.prepare(self._pending.oldest(t), still=still, one_step=one_step)
                 if self._draw_count:
                     self._streams.follow(number)
                     player.draws[:] = self._draws(1)[0]
                 if shut is not None:
                     closed[:] = shut
+                if still:
+                    player.stay(still=True)
                 while not player.decide():
                     kept = kept or [Kept.of(self.parts)]
                     timeline.attend()
@@ -127,7 +142,8 @@ class Calls(abc.ABC):
                 why, propensity = timeline.why(), self._propensity(arm)
                 if retired is not None:
                     closed[:] = retired
-                return Decision(name, t, arm, self.names[arm], *self._outlook(), why, propensity)
+                outlook = self._outlook()
+                return Decision(name, t, arm, self.names[arm], *outlook, why, propensity, player.moments - 1)
             except BaseException:
                 insist(partial(self._mend_decision, name, number, t, kept, overdue, retired))
                 raise
@@ -161,6 +177,7 @@ class Calls(abc.ABC):
         else:
             for each in reversed(kept):
                 each.put_back()
+            self._player.stay(still=False)
             if overdue:
                 self._pending.wait_again(overdue)
             if self._draw_count:
@@ -258,30 +275,35 @@ class Calls(abc.ABC):
         m = self._context_dim
         rows = None if contexts is None else _checks.measured("contexts", contexts, (rounds, m), missing=True)
         with self._lock:
-            turns, timeline = self._turns, self._timeline
+            turns = self._turns
             if turns.due != turns.first:
                 raise OutOfTurnError(
                     f"skip: this round has begun; {turns.due} first (observe(None) where there was no context)"
                 )
             kept, defaulted = [Kept.of(self.parts)], dict[str, Waiting]()
             try:
-                for row in [None] * rounds if rows is None else rows:
-                    self._columns.put_context(row, self._player.context)
-                    if turns.context_first:
-                        timeline.observe()
-                    t = self._player.rounds
-                    if overdue := self._pending.overdue(t):
-                        defaulted |= overdue
-                        self._take_defaults(overdue, kept)
-                    timeline.prepare(self._pending.oldest(t), choice=False)
-                    self._player.skip()
-                    timeline.decided(t, -1)
-                    if m and not turns.context_first:
-                        timeline.observe()
+                self._let_pass([None] * rounds if rows is None else rows, kept, defaulted)
             except BaseException:
                 insist(partial(self._mend_skip, kept, defaulted))
                 raise
-            timeline.report()
+            self._timeline.report()
+
+    def _let_pass(self, contexts: Iterable[FloatArray | None], kept: list[Kept], defaulted: dict[str, Waiting]) -> None:
+        """Let a round pass for each context; note the decisions that got the default reward, and what was before."""
+        turns, timeline = self._turns, self._timeline
+        for context in contexts:
+            self._columns.put_context(context, self._player.context)
+            if turns.context_first:
+                timeline.observe()
+            t = self._player.rounds
+            if overdue := self._pending.overdue(t):
+                defaulted |= overdue
+                self._take_defaults(overdue, kept)
+            timeline.prepare(self._pending.oldest(t), choice=False)
+            self._player.skip()
+            timeline.decided(t, -1)
+            if self._context_dim and not turns.context_first:
+                timeline.observe()
 
     def _mend_skip(self, kept: list[Kept], defaulted: dict[str, Waiting]) -> None:
         """Undo rounds that were skipped."""

@@ -89,6 +89,8 @@ class Decision(NamedTuple):
         Standard errors and the model behind the forecast; None where a policy does not learn one.
     propensity
         Probability with which the arm was chosen, given what the policy knew; 1 where nothing was drawn.
+    moment
+        The moment of the hidden state that the round is of, counted from 0 on; None where a policy does not count them.
     """
 
     id: str
@@ -100,6 +102,7 @@ class Decision(NamedTuple):
     window: npt.NDArray[np.int64] | None
     why: Why | None = None
     propensity: float = 1.0
+    moment: int | None = None
 
     def _repr_html_(self) -> str:
         errors = (
@@ -135,6 +138,7 @@ class Decision(NamedTuple):
             outlook = _read_outlook(entries)
             k = len(outlook.forecast)
             arm, why, chance = wire.read_count(entries["arm"]), entries["why"], wire.read_number(entries["propensity"])
+            moment = entries["moment"]
             if arm >= k or not 0 < chance <= 1 + _ROUNDING:
                 raise ValueError(f"expected one of {k} arms and its probability, got {arm} and {chance}")
             return cls(
@@ -145,6 +149,7 @@ class Decision(NamedTuple):
                 *outlook,
                 None if why is None else _read_why(why, k),
                 chance,
+                None if moment is None else wire.read_count(moment),
             )
         except wire.DAMAGE as error:
             raise InvalidInputError(
@@ -207,7 +212,7 @@ class Policy(Protocol):
     """What a policy has to do; anything with these methods can be simulated."""
 
     def decide(self, features: npt.ArrayLike | None = None) -> Decision:
-        """Choose an arm for this round; policies of ours also take `context`, `available` and `id`."""
+        """Choose an arm for this round; policies of ours also take `context`, `available`, `id` and `elapsed`."""
 
     def learn(self, decision: Decision | str, reward: float) -> None:
         """Take in the reward of an earlier decision."""

@@ -22,7 +22,7 @@ from undertow.writing import replacing
 __all__ = ["from_bytes", "load", "packed", "read_archive", "restored", "snapshot", "write_archive", "write_policy"]
 
 _FORMAT = "undertow.policy"
-_VERSION = 5
+_VERSION = 6
 _LONGEST_HEADER = 2**22  # bytes
 
 

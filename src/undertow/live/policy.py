@@ -193,6 +193,11 @@ class LivePolicy(Calls):
         return self._player.rounds
 
     @property
+    def moment(self) -> int:
+        """Number of moments begun so far: as many as rounds, but for decisions with `elapsed=0`."""
+        return self._player.moments
+
+    @property
     def pending(self) -> int:
         """Number of decisions that wait for their reward."""
         return len(self._pending.waiting)

@@ -32,6 +32,7 @@ class _Round:
     context: FloatArray | None = None
     arm: int = -1
     reward: float = math.nan
+    still: bool = False  # whether it is of the same moment as the round before
 
 
 class Rewinding(Timeline):
@@ -45,17 +46,18 @@ class Rewinding(Timeline):
         self.rounds: dict[int, _Round] = {}
         self.oldest = 0
         self.before = np.empty(0)  # the state at the beginning of the round that is to be remembered
+        self.still = False  # whether that is of the same moment as the one before
 
-    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
-        """Remember where the round begins."""
-        self.oldest = oldest
-        if not self.turns.context_first:
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
+        """Remember where the round begins, unless it has begun with its context."""
+        self.oldest, self.still = oldest, still
+        if still or not self.turns.context_first:
             self.before = self.player.state.copy()
 
     def decided(self, t: int, arm: int) -> None:
         """Remember the round."""
-        if not self.turns.context_first:
-            self._open_round(t, _Round(self.before))
+        if self.still or not self.turns.context_first:
+            self._open_round(t, _Round(self.before, still=self.still))
 
     def _open_round(self, t: int, entry: _Round) -> None:
         for number in list(self.rounds):
@@ -116,6 +118,7 @@ class Rewinding(Timeline):
             if first:
                 self._see_again(seen)
             if number < begun:
+                player.stay(still=seen.still)
                 player.skip()
             if seen.arm >= 0:
                 player.learn(waiting.memory, seen.arm, seen.reward, 0)
@@ -146,6 +149,7 @@ class Rewinding(Timeline):
             ),
             "round_arms": np.array([r.arm for r in rounds], dtype=np.float64),
             "round_rewards": np.array([r.reward for r in rounds]),
+            "round_still": np.array([r.still for r in rounds], dtype=np.float64),
         }
 
     def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
@@ -158,12 +162,13 @@ class Rewinding(Timeline):
             "round_contexts": Saved(("rounds", len(player.context)), *MEASURED, missing=True),
             "round_arms": Saved(("rounds",), -1, len(player.rewards) - 1, whole=True),
             "round_rewards": Saved(("rounds",), *MEASURED, missing=True),
+            "round_still": Saved(("rounds",), 0, 1, whole=True),
         }
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
-        states, observed, contexts, arms, rewards = (
-            arrays[f"round_{part}"] for part in ("states", "observed", "contexts", "arms", "rewards")
+        states, observed, contexts, arms, rewards, still = (
+            arrays[f"round_{part}"] for part in ("states", "observed", "contexts", "arms", "rewards", "still")
         )
         self.rounds = {}
         for i, number in enumerate(arrays["round_numbers"].tolist()):
@@ -171,7 +176,8 @@ class Rewinding(Timeline):
             if self.player.loop.layout.open(states[i]).common.head.rounds != number:
                 raise InvalidInputError(f"round_states: expected the state before round {number:g}")
             context = contexts[i].copy() if observed[i] else None
-            self.rounds[int(number)] = _Round(states[i].copy(), context, int(arms[i]), float(rewards[i]))
+            seen = (context, int(arms[i]), float(rewards[i]), bool(still[i]))
+            self.rounds[int(number)] = _Round(states[i].copy(), *seen)
         now, first = self.player.rounds, self.turns.context_first
         last = (self.turns.contexts_seen(now) if first else now) - 1
         if next(reversed(self.rounds), -1) != last:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError, OutOfTurnError
@@ -47,6 +48,39 @@ class Turns:
         if self.due == "decide":
             raise OutOfTurnError("decide: the context of this round was observed already; call decide() without it")
 
+    def checked_elapsed(self, elapsed: Any, *, begun: bool, with_context: bool) -> int:
+        """Return how many moments pass before a decision; refuse what cannot be before the next one."""
+        count = _checks.elapsed(elapsed)
+        if count > 1:
+            self._require_passing(count, with_context=with_context)
+        elif count == 0:
+            self._require_still(begun=begun, with_context=with_context)
+        return count
+
+    def _require_passing(self, elapsed: int, *, with_context: bool) -> None:
+        """Refuse to let time pass before a decision whose moment has begun, or begins with a context."""
+        if self.context_first and not (with_context and self.due == "observe"):
+            raise OutOfTurnError(
+                f"decide: with elapsed={elapsed} time passes before the context of this moment; give both, "
+                f"decide(context=…, elapsed={elapsed}), or call skip({elapsed - 1}) before observe(context)"
+            )
+
+    def _require_still(self, *, begun: bool, with_context: bool) -> None:
+        """Refuse another decision in the same moment where there is none, or a context has begun or ended it."""
+        if with_context:
+            raise InvalidInputError(
+                "context: with elapsed=0 no moment begins, and a moment has one context; leave it out, or have elapsed "
+                "be 1 or more"
+            )
+        over = self.context_dim and self.due == "decide"
+        if over or not begun:
+            why = "its context was observed, so it is over" if over else "there was none yet"
+            if over and self.context_first:
+                why = "a context was observed since, which began the next one"
+            raise OutOfTurnError(
+                f"decide: elapsed=0 is another decision in the moment of the last round, and {why}; call decide()"
+            )
+
     def decided(self) -> None:
         """Note that a context comes next."""
         if self.context_dim:
@@ -88,8 +122,8 @@ class Timeline:
     def __init__(self, player: Player) -> None:
         self.player = player
 
-    def decides_in_one_step(self) -> bool:
-        """Whether nothing changes before the next round is decided."""
+    def decides_in_one_step(self, *, still: bool = False) -> bool:
+        """Whether nothing changes before the next round is decided, in the moment of the last one or not."""
         return True
 
     def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
@@ -102,10 +136,11 @@ class Timeline:
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called; the state has been put back."""
 
-    def prepare(self, oldest: int, *, choice: bool = True, one_step: bool = False) -> None:
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
         """Prepare a round, in which a choice is made or not; rewards from round `oldest` on may still come.
 
-        With `one_step`, nothing may change that would have to be put back.
+        Where it is `still`, the round is of the moment of the last one. With `one_step`, nothing may change that would
+        have to be put back.
         """
 
     def attend(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, kernel
+from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, kernel, present_moment
 from undertow.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context
 from undertow.live import Claims, LaggedPolicy, register
 from undertow.live.standardise import Change, change_inputs
@@ -144,7 +144,7 @@ def replace_round(
 def played(own: ForgettingState, arm: int) -> None:
     """Take note of the arm of round t: rows age by a round, or the row of round t − h makes room for this one."""
     t, γ, h = int(own.common.head.rounds), own.settings.discount, len(own.past_arm)
-    note_round(own.inputs, t, arm)
+    note_round(own.inputs, present_moment(own.common.head), t, arm)
     if γ < 1.0:
         scale_all(own.b, own.V, own.V2, γ)
     if h > 0:
@@ -159,7 +159,7 @@ def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int
     """Play the largest forecast + width."""
     common, factor, λ = own.common, own.settings.factor, own.settings.ridge
     forecast, width, closed, Θ = common.forecast, common.width, common.closed, common.memory
-    k, p, t = len(forecast), len(Θ), int(common.head.rounds)
+    k, p, t = len(forecast), len(Θ), present_moment(common.head)
     build_inputs(own.inputs, k, t, features, Θ)
     G, x = own.scratch[0], own.scratch[1]
     arm = -1
@@ -187,7 +187,7 @@ def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int
 def learn(own: ForgettingState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Add the row of a decision that is `age` rounds old, if it is not forgotten yet."""
     t, h, reward = int(own.common.head.rounds) - 1, len(own.past_arm), rewards[arm]
-    note_reward(own.inputs, t, age, reward)
+    note_reward(own.inputs, t - age, reward)
     if h == 0:
         add_row(own.V[arm], own.V2[arm], own.b[arm], memory, reward, own.settings.discount**age)
     elif age < h:

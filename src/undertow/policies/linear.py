@@ -8,7 +8,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Fixed, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, Fixed, Layout, Record, compile_loop, inlined, present_moment
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
 from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
@@ -46,7 +46,7 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width, or the largest drawn forecast."""
     common, settings = own.common, own.settings
     forecast, width, closed, Θ = common.forecast, common.width, common.closed, common.memory
-    k, p, t = len(forecast), len(Θ), int(common.head.rounds)
+    k, p, t = len(forecast), len(Θ), present_moment(common.head)
     factor, drawn, start_up = settings.factor, settings.drawn, settings.start_up
     build_inputs(own.inputs, k, t, features, Θ)
     y = own.scratch[0]
@@ -80,7 +80,8 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
 @inlined
 def played(own: LinearState, arm: int) -> None:
     """Take note of the arm of this round."""
-    note_round(own.inputs, int(own.common.head.rounds), arm)
+    head = own.common.head
+    note_round(own.inputs, present_moment(head), int(head.rounds), arm)
     if arm >= 0:
         own.chosen[arm] += 1.0
 
@@ -89,7 +90,7 @@ def played(own: LinearState, arm: int) -> None:
 def learn(own: LinearState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Add a row to the played arm's regression."""
     reward = rewards[arm]
-    note_reward(own.inputs, int(own.common.head.rounds) - 1, age, reward)
+    note_reward(own.inputs, int(own.common.head.rounds) - 1 - age, reward)
     if own.settings.frozen > 0.0 and own.learned[arm] >= own.settings.start_up:
         return
     own.learned[arm] += 1.0

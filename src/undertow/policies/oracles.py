@@ -63,9 +63,13 @@ class KnownState(NamedTuple):
 
 @inlined
 def begin_round(own: KnownState) -> None:
-    """Step to the present round, if the belief is still in the last one; rewards of that one could come until now."""
+    """Step to the present round, if the belief is still in the last one; rewards of that one could come until now.
+
+    In another round of the same moment, the belief stays where it is.
+    """
     if own.now.over > 0.0:
-        predict_step(own.z, own.P, own.symbols)
+        if own.common.head.still == 0.0:
+            predict_step(own.z, own.P, own.symbols)
         own.now.over = 0.0
 
 

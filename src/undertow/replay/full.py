@@ -132,7 +132,8 @@ def replay_table(
     check_block(block, table.rounds)
     seed = _checks.integer("seed", seed, least=0)
     playing, notes = who_plays(table, policies)
-    path = Trajectory(table.contexts[None], table.rewards[None], features=table.features[None])
+    parts = {"features": table.features[None], "elapsed": table.elapsed}
+    path = Trajectory(table.contexts[None], table.rewards[None], **parts)
 
     def play(contender: Contender, run: int) -> tuple[npt.NDArray[np.int64], float]:
         policy = build(contender, table, seed=seed, context_first=context_first)

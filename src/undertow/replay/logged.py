@@ -223,7 +223,7 @@ def lead_through(policy: Policy, table: Table, kept: npt.NDArray[np.bool_], lear
     rewards = np.full((table.rounds, len(table.arms)), np.nan)
     rewards[np.arange(table.rounds), log.arms] = np.where(kept | (learn_from == "matched"), log.rewards, np.nan)
     contexts, features = map(_checks.readonly, (table.contexts, table.features))
-    path = Trajectory.trusted(contexts, rewards, None, features, None)
+    path = Trajectory.trusted(contexts, rewards, None, features, None, table.elapsed)
     arms = simulate(policy, path, runs=[run], threads=1).arms
     return Pass(arms, (arms == log.arms) & kept)
 

@@ -12,6 +12,8 @@ import polars as pl
 
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.moments import with_one_context
+from undertow.replay.clock import moments_between
 from undertow.replay.columns import UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
@@ -65,6 +67,8 @@ class Table(Framed):
         Logged decisions; None if every arm's reward is known.
     notes
         Remarks on the table that matter for its results.
+    elapsed
+        How many moments began since the row before, (n,); None where every row is a moment.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Table(Framed):
     rewards: FloatArray | None
     log: Log | None
     notes: tuple[str, ...] = ()
+    elapsed: npt.NDArray[np.int64] | None = None
 
     @property
     def rounds(self) -> int:
@@ -113,6 +118,7 @@ def read_table(
     contexts: Sequence[str] = (),
     features: Sequence[str] = (),
     time: str | None = None,
+    time_unit: str | None = None,
     phases: Sequence[str] = (),
     arm: str | None = None,
     reward: str | None = None,
@@ -138,6 +144,10 @@ def read_table(
     time
         Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers. It has to increase;
         rounds of a log may share a time.
+    time_unit
+        What a moment of the hidden state is: "second", "minute", "hour", "day" or "week" of the timestamps, or how many
+        units of a time in numbers. Rows of the same moment have the same contexts, or lack them, and moments without a
+        row pass. By default every row is a moment.
     phases
         Any of "hour", "weekday", "month": these phases of the time become features.
     arm, reward, propensity
@@ -179,15 +189,26 @@ def read_table(
         raise InvalidInputError(f"{source.place(-1)}: {textwrap.shorten(str(error), _LONGEST)}") from error
     if source.frame.height == 0:
         raise InvalidInputError(f"{source.label}: there are names of columns, and no row follows; add rows")
-    notes = source.notes
+    notes, elapsed = source.notes, None
+    if time_unit is not None and columns.time is None:
+        raise InvalidInputError(f"{source.label}: time_unit: there is no column of times; name it with time")
     known, feature_names = _features(source, columns.features)
     if columns.time is not None:
-        times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged)
-        notes += _gaps(times)
+        times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged or time_unit is not None)
+        if time_unit is None:
+            notes += _gaps(times)
+        else:
+            elapsed, note = moments_between(source, columns.time, times, time_unit)
+            notes.append(note)
         if columns.phases:
             calendar, names = phase_features(times, columns.phases)
             known, feature_names = np.hstack([known, calendar]), [*feature_names, *names]
     observed = _numbers(source, columns.contexts, missing=True)
+    if elapsed is not None:
+        try:
+            with_one_context(observed, elapsed == 0, last=False)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{source.label}: {error}") from error
     sign = -1 if minimise else 1
     if minimise:
         notes.append("rewards are costs: their sign is changed, here and in all tables")
@@ -199,7 +220,7 @@ def read_table(
         full = sign * _numbers(source, columns.rewards)
     notes += _offset_notes(full if log is None else log.rewards[log.paid, None])
     parts = (columns, arms, observed, known, tuple(feature_names), full, log)
-    return Table(table_name(data), *parts, tuple(notes))
+    return Table(table_name(data), *parts, tuple(notes), elapsed)
 
 
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:

@@ -11,6 +11,7 @@ and stand still where φ comes near 1. Rewards far from what the model forecasts
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,24 +23,17 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel, plain, spliced
 from undertow.compiled.views import view
 from undertow.errors import InvalidInputError
+from undertow.identify.levels.filter import Belief, filter_levels, forecast_arms, limit_rewards, new_belief, predict
+from undertow.identify.levels.prior import levels_prior, typical_levels
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
-from undertow.identify.levels.steps import (
-    GROUPS,
-    Hyper,
-    levels_forecast,
-    levels_limit,
-    levels_predict,
-    levels_run,
-    levels_size,
-    levels_start,
-)
+from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper, levels_size
 from undertow.identify.table import centre_and_scale, played_arms
+from undertow.moments import moments_passed
 
 __all__ = [
     "HYPERS",
     "FittedLevels",
     "LevelsModel",
-    "filter_levels",
     "fit_levels",
     "levels_model",
     "levels_optimise",
@@ -48,41 +42,10 @@ __all__ = [
     "typical_levels",
 ]
 
-HYPERS = len(Hyper.names)
 _COLD_EVALUATIONS, _AGAIN_EVALUATIONS = 60, 20  # at first, and once gross rewards are known
 _SECOND_START = 50  # rounds from which a fast level that changes sign every round is tried as well
 _MOST_BYTES = 4e9  # of a covariance; some are needed
 _TOLERANCE = 3e-3  # nats that the next step promises: closer hyper-parameters decide no better
-_PRIOR = {  # the centre of each, and the width around it on the scale on which it is unbounded; 0 for what is fixed
-    "shared_persistence": (0.95, 1.0),
-    "slow_persistence": (0.998, 0.7),
-    "fast_persistence": (0.73, 0.8),
-    "intercept_persistence": (1.0, 0.0),
-    "weight_persistence": (0.9995, 0.8),
-    "shared_weight_persistence": (0.9995, 0.8),
-    "shared_variance": (0.2, 1.5),
-    "slow_variance": (0.2, 1.5),
-    "fast_variance": (0.2, 1.5),
-    "intercept_variance": (0.2, 1.5),
-    "weight_variance": (0.1, 1.5),
-    "shared_weight_variance": (0.1, 1.5),
-    "reward_noise": (0.3, 1.5),
-}
-
-
-def typical_levels() -> FloatArray:
-    """Return the packed hyper-parameters (13,) at the prior's centre: where a fit of nothing would start and end."""
-    return np.array([_PRIOR[name][0] for name in Hyper.names])
-
-
-def levels_prior() -> FloatArray:
-    """Return centre and width (2, 13) of the prior of atanh φ, log V and log σ²; width 0 marks what is held fixed."""
-    typical, width = typical_levels(), np.array([_PRIOR[name][1] for name in Hyper.names])
-    bounded = np.arange(HYPERS) < GROUPS
-    centre = np.zeros(HYPERS)
-    np.arctanh(typical, out=centre, where=bounded & (width > 0))
-    np.log(typical, out=centre, where=~bounded)
-    return np.array([centre, width])
 
 
 class LevelsModel(NamedTuple):
@@ -162,7 +125,7 @@ class FittedLevels:
     arm_count: int
     innovations: FloatArray
     _hyper: FloatArray
-    _belief: tuple[FloatArray, FloatArray]
+    _belief: Belief
     _reward_scale: tuple[float, float]
     _feature_scales: tuple[FloatArray, FloatArray]
 
@@ -175,10 +138,9 @@ class FittedLevels:
         k, q = self.arm_count, len(scale)
         given = _checks.array("features", np.zeros(0) if features is None else features, (q,))
         u = (given - centre) / scale
-        z, P = (part.copy() for part in self._belief)
-        result = np.empty((6, k))
-        levels_predict(z, P, self._hyper, k, q, np.empty(2 * len(z)))
-        levels_forecast(z, P, self._hyper, k, q, u, result)
+        belief, result = Belief(*(part.copy() for part in self._belief)), np.empty((6, k))
+        predict(belief, self._hyper, 1.0)
+        forecast_arms(belief, self._hyper, u, result)
         return m + s * result[0], s * np.sqrt(np.maximum(result[5] - Hyper(self._hyper, 0).reward_noise, 0.0))
 
 
@@ -187,6 +149,7 @@ def fit_levels(
     rewards: npt.ArrayLike,
     *,
     features: npt.ArrayLike | None = None,
+    elapsed: npt.ArrayLike | None = None,
     arm_count: int | None = None,
 ) -> FittedLevels:
     """Fit the structural model to a log of plays by penalised likelihood.
@@ -199,6 +162,8 @@ def fit_levels(
         Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
     features
         What was known before each decision, (n, q); none by default.
+    elapsed
+        How many moments began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment.
     arm_count
         k; one more than the largest number in `arms` by default.
 
@@ -231,6 +196,8 @@ def fit_levels(
     m, s = centre_and_scale(x)
     centre, scale = np.array([centre_and_scale(column) for column in given.T]).reshape(q, 2).T
     table = np.column_stack([played, (x - m) / s, (given - centre) / scale])
+    if elapsed is not None:
+        table = np.column_stack([table, moments_passed(elapsed, n)])
     hyper, objective, log_likelihood, used = optimise_levels(table, k, q, typical_levels(), _COLD_EVALUATIONS)
     if n > _SECOND_START:
         turned = typical_levels()
@@ -239,15 +206,14 @@ def fit_levels(
         used += second[3]
         if second[1] > objective:
             hyper, objective, log_likelihood, _ = second
-    limited = table.copy()
-    levels_limit(limited, hyper, k, q)
+    limited, belief = table.copy(), new_belief(k, q)
+    limit_rewards(limited, hyper, belief)
     hyper, objective, log_likelihood, more = optimise_levels(limited, k, q, hyper, _AGAIN_EVALUATIONS)
     used += more
     if not math.isfinite(objective):
         raise InvalidInputError("rewards: no levels with a finite likelihood were found for this log")
-    z, P, innovations = np.empty(D), np.empty((D, D)), np.empty(n)
-    levels_start(z, P, hyper, k, q)
-    levels_run(table, hyper, k, q, z, P, np.empty(2 * D), innovations)
+    innovations = np.empty(n)
+    filter_levels(table, hyper, belief, innovations)
     density = -math.log(s) * int(np.sum(~np.isnan(x)))
     return FittedLevels(
         **levels_model(hyper, s)._asdict(),
@@ -257,32 +223,25 @@ def fit_levels(
         arm_count=k,
         innovations=_checks.readonly(innovations),
         _hyper=hyper,
-        _belief=(z, P),
+        _belief=belief,
         _reward_scale=(m, s),
         _feature_scales=(centre, scale),
     )
 
 
 def optimise_levels(
-    table: FloatArray, k: int, q: int, start_hyper: FloatArray, evaluations: int
+    table: FloatArray, k: int, q: int, start_hyper: FloatArray, evaluations: int, starts: Sequence[int] = (0,)
 ) -> tuple[FloatArray, float, float, int]:
     """Improve packed hyper-parameters on a standardised table (n, 2 + q) of arm, reward, features.
 
-    Returns the better hyper-parameters, their penalised log-likelihood, their log-likelihood, and how many evaluations
-    were used. It is `levels_optimise` with the prior of this module and scratch of its own.
+    The table may consist of several, one behind another, each of at most k arms of its own that know nothing of the
+    others; `starts` tells where each begins. Returns the better hyper-parameters, their penalised log-likelihood, their
+    log-likelihood, and how many evaluations were used. It is `levels_optimise` with the prior of this module and
+    scratch of its own.
     """
-    hyper = start_hyper.copy()
-    work = np.empty(plain(levels_workspace)(len(table), k, q))
-    return hyper, *levels_optimise(table, hyper, k, q, levels_prior(), evaluations, work)
-
-
-def filter_levels(table: FloatArray, hyper: FloatArray, k: int, q: int, z: FloatArray, P: FloatArray) -> float:
-    """Run the filter from the stationary law through a standardised table, in place, and return the log-likelihood.
-
-    ẑ, P end up at the end of the last row's round: with its reward, before the step to the next round.
-    """
-    levels_start(z, P, hyper, k, q)
-    return levels_run(table, hyper, k, q, z, P, np.empty(2 * len(z)), np.empty(0))
+    hyper, bounds = start_hyper.copy(), np.array([*starts, len(table)], dtype=np.float64)
+    work = np.empty(plain(levels_workspace)(int(np.diff(bounds).max()), k, q))
+    return hyper, *levels_optimise(table, bounds, hyper, k, q, levels_prior(), evaluations, work)
 
 
 @inlined
@@ -295,6 +254,7 @@ def _bounded(c: float, i: int) -> float:
 @spliced
 def _penalised(
     table: FloatArray,
+    bounds: FloatArray,
     hyper: FloatArray,
     k: int,
     q: int,
@@ -302,14 +262,22 @@ def _penalised(
     width: FloatArray,
     c: FloatArray,
     gradient: FloatArray,
+    score: FloatArray,
     work: FloatArray,
 ) -> tuple[float, float]:
-    """Return the penalised log-likelihood and the likelihood at c; `hyper` and `gradient` are overwritten."""
+    """Return the penalised log-likelihood and the likelihood at c; `hyper`, `gradient` and `score` are overwritten."""
     for i in range(HYPERS):
         if width[i] > 0.0:
             at = _bounded(c[i], i)
             hyper[i] = math.tanh(at) if i < GROUPS else math.exp(at)
-    log_likelihood = levels_likelihood(table, hyper, k, q, gradient, work)
+    gradient[:] = 0.0
+    log_likelihood, columns = 0.0, table.shape[1]
+    for part in range(len(bounds) - 1):
+        first, last = int(bounds[part]), int(bounds[part + 1])
+        rows = view(table, first * columns, (last - first, columns))
+        log_likelihood += levels_likelihood(rows, hyper, k, q, score, work)
+        for i in range(HYPERS):
+            gradient[i] += score[i]
     objective = log_likelihood
     for i in range(HYPERS):
         if width[i] > 0.0:
@@ -341,18 +309,25 @@ def _rank_two(B: FloatArray, s: FloatArray, y: FloatArray, By: FloatArray) -> No
 
 @kernel
 def levels_optimise(
-    table: FloatArray, hyper: FloatArray, k: int, q: int, prior: FloatArray, evaluations: int, work: FloatArray
+    table: FloatArray,
+    bounds: FloatArray,
+    hyper: FloatArray,
+    k: int,
+    q: int,
+    prior: FloatArray,
+    evaluations: int,
+    work: FloatArray,
 ) -> tuple[float, float, int]:
     """Climb the penalised likelihood from `hyper` (13,), in place, by BFGS with backtracking.
 
     Returns the penalised log-likelihood and the log-likelihood of the hyper-parameters that it leaves, and how many
     evaluations it used, at least one. A step is at most 1 long in every coordinate; one that brings no improvement is
-    shortened, and `hyper` never gets worse. `prior` is `levels_prior()`, `work` has `levels_workspace(n, k, q)`
-    numbers.
+    shortened, and `hyper` never gets worse. The rows of part i of the table are those from bounds[i] to bounds[i + 1].
+    `prior` is `levels_prior()`, `work` has `levels_workspace(n, k, q)` numbers for the longest part.
     """
     centre, width = view(prior, 0, (HYPERS,)), view(prior, HYPERS, (HYPERS,))
     c, g, s, y = np.zeros(HYPERS), np.zeros(HYPERS), np.zeros(HYPERS), np.zeros(HYPERS)
-    new_c, new_g, B = np.zeros(HYPERS), np.zeros(HYPERS), np.zeros((HYPERS, HYPERS))
+    new_c, new_g, score, B = np.zeros(HYPERS), np.zeros(HYPERS), np.zeros(HYPERS), np.zeros((HYPERS, HYPERS))
     new, information = hyper.copy(), np.full(HYPERS, 0.02)  # of a reward, roughly
     Hyper(information, 0).reward_noise = 0.2
     rewards = 0
@@ -367,7 +342,7 @@ def levels_optimise(
     while used == 0 or used < evaluations:
         for i in range(HYPERS):
             new_c[i] = c[i] + step * s[i]
-        new_f, new_log_likelihood = _penalised(table, new, k, q, centre, width, new_c, new_g, work)
+        new_f, new_log_likelihood = _penalised(table, bounds, new, k, q, centre, width, new_c, new_g, score, work)
         used += 1
         if used > 1 and not new_f >= f + 1e-4 * step * slope:
             vertex = 0.5 * slope * step * step / (f + slope * step - new_f)  # of the parabola through what is known

@@ -14,14 +14,17 @@ from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.views import view
 from undertow.identify.levels.steps import (
     GROUPS,
+    HYPERS,
     TINY,
     Hyper,
     add_noise,
     dot,
+    elapsed_before,
     features_of,
     levels_size,
     levels_start,
     moving_entries,
+    power,
     product,
     spread,
 )
@@ -54,28 +57,49 @@ def _advance(
 
 @inlined
 def _retreat_step(
-    r: FloatArray, N: FloatArray, φ: FloatArray, z: FloatArray, P: FloatArray, moving: int, sums: FloatArray
+    r: FloatArray,
+    N: FloatArray,
+    φ: FloatArray,
+    V: FloatArray,
+    steps: FloatArray,
+    z: FloatArray,
+    P: FloatArray,
+    moving: int,
+    sums: FloatArray,
 ) -> None:
-    """Go from the beginning of a round to the end of the one before, where the belief was ẑ, P: r ← Φr, N ← ΦNΦ.
+    """Go from the beginning of a row to the end of the one before, where the belief was ẑ, P: r ← Φr, N ← ΦNΦ.
 
-    Adds ½ (r_j² − N_jj) to sums[0, j] and r_j ẑ_j + Σ_i φ_i P_ij (r_i r_j − N_ij) to sums[1, j].
+    With F = ½ (r_j² − N_jj) and G = r_j ẑ_j + Σ_i Φ_i P_ij (r_i r_j − N_ij), the scores of the variance V (1 − Φ²) of
+    the step and of Φ = φ^n, it adds those of V and of φ to the sums; `steps` holds dΦ/dφ = n φ^(n − 1).
     """
     D = len(r)
     for i in range(moving):
         r_i, φ_i = r[i], φ[i]
-        sums[0, i] += 0.5 * (r_i * r_i - N[i, i])
+        by_variance = 0.5 * (r_i * r_i - N[i, i])
         total = r_i * z[i]
         for j in range(D):
             total += φ[j] * P[i, j] * (r_i * r[j] - N[i, j])
             behind = N[i, j] * (φ_i * φ[j])
             N[i, j] = behind if abs(behind) > TINY else 0.0
-        sums[1, i] += total
+        sums[0, i] += (1.0 - φ_i) * (1.0 + φ_i) * by_variance
+        sums[1, i] += steps[i] * (total - 2.0 * φ_i * V[i] * by_variance)
     for i in range(moving, D):
         for j in range(moving):
             behind = N[i, j] * φ[j]
             N[i, j] = behind if abs(behind) > TINY else 0.0
     for i in range(moving):
         r[i] *= φ[i]
+
+
+@inlined
+def _go(φ: FloatArray, steps: FloatArray, ahead: FloatArray, hyper: FloatArray, elapsed: float, k: int, q: int) -> None:
+    """Write Φ = φ^n and n φ^(n − 1) of every entry, and hyper-parameters `ahead` of a step of n moments."""
+    for i in range(len(hyper)):
+        ahead[i] = elapsed * power(hyper[i], elapsed - 1.0) if i < GROUPS else hyper[i]
+    spread(steps, ahead, 0, k, q)
+    for i in range(GROUPS):
+        ahead[i] = power(hyper[i], elapsed)
+    spread(φ, ahead, 0, k, q)
 
 
 @inlined
@@ -154,23 +178,25 @@ def levels_workspace(n: int, k: int, q: int) -> int:
         length = _segment_length(n, moving * D)
         segments = (n + length - 1) // length
         most = max(most, segments * (D + D * D) + length * (2 + 2 * D + moving * D))
-    return 6 * D + 2 * D * D + most
+    return 8 * D + 2 * D * D + HYPERS + most
 
 
 @spliced
 def levels_likelihood(
     table: FloatArray, hyper: FloatArray, k: int, q: int, score: FloatArray, work: FloatArray
 ) -> float:
-    """Return the log-likelihood of a table (n, 2 + q) of arm, reward, features; `score` (13,) receives its gradient.
+    """Return the log-likelihood of a table of arm, reward, features; `score` (13,) receives its gradient.
+
+    One more column may say how many moments after the row before each is (`elapsed_before`).
 
     The score is with respect to atanh φ of the six groups, log V of the six groups and log σ²; a group with φ = 1 has
     none in φ. It is exact and comes from the disturbance smoother. With r and N of the backward pass at the beginning
     of a round, and ẑ, P the belief at the end of the round before, the sums over rounds and over the entries j of a
     group of
 
-        ½ (r_j² − N_jj)   and   r_j ẑ_j + Σ_i φ_i P_ij (r_i r_j − N_ij)
+        ½ (r_j² − N_jj)   and   r_j ẑ_j + Σ_i Φ_i P_ij (r_i r_j − N_ij),   Φ = φ^n for a step of n moments,
 
-    are the scores of the group's innovation variance and of its φ; the first of them at the beginning of the first
+    are the scores of the group's innovation variance and of its Φ; the first of them at the beginning of the first
     round is the score of its initial variance. Where the beliefs of all rounds would take too much memory, some are
     kept and the rest computed again from them, so memory grows like √n D². `work` has `levels_workspace(n, k, q)`
     numbers.
@@ -186,6 +212,8 @@ def levels_likelihood(
     at = 2 * whole + 2 * D
     φ, y, begins = view(work, at, (D,)), view(work, at + D, (D,)), view(work, at + 2 * D, (segments, whole))
     at += 2 * D + segments * whole
+    V, steps, ahead = view(work, at, (D,)), view(work, at + D, (D,)), view(work, at + 2 * D, (len(hyper),))
+    at += 2 * D + len(hyper)
     e, root, means = (
         view(work, at, (length,)),
         view(work, at + length, (length,)),
@@ -193,10 +221,11 @@ def levels_likelihood(
     )
     at += 2 * length + length * D
     gains, ends = view(work, at, (length, D)), view(work, at + length * D, (length, moving, D))
-    spread(φ, hyper, 0, k, q)
+    spread(V, hyper, GROUPS, k, q)
     levels_start(z, P, hyper, k, q)
     for i in range(len(behind)):
         behind[i] = 0.0
+    gone = -1.0
     log_likelihood, noise_score = 0.0, 0.0
     for visit in range(2 * segments - 1):  # all segments forward; then all backward, the last one without a new start
         segment = visit if visit < segments else 2 * segments - 2 - visit
@@ -223,13 +252,21 @@ def levels_likelihood(
             for i in range(D):
                 v[i] = v[i] / root[c] if root[c] > 0.0 else 0.0
                 mean[i] = z[i] + v[i] * e[c]
+            elapsed = elapsed_before(table, min(t + 1, n - 1), q)
+            if elapsed != gone:
+                gone = elapsed
+                _go(φ, steps, ahead, hyper, elapsed, k, q)
             _advance(z, P, φ, v, e[c], view(ends, c * D * moving, (moving, D)), keep)
-            add_noise(P, hyper, k, q)
+            add_noise(P, ahead, k, q)
         for t in range(last - 1, first - 1 if keep else last - 1, -1):
             c = t - first
-            if t < n - 1:
+            elapsed = elapsed_before(table, min(t + 1, n - 1), q)
+            if t < n - 1 and elapsed > 0.0:
+                if elapsed != gone:
+                    gone = elapsed
+                    _go(φ, steps, ahead, hyper, elapsed, k, q)
                 mean, end = view(means, c * D, (D,)), view(ends, c * D * moving, (moving, D))
-                _retreat_step(r, N, φ, mean, end, moving, sums)
+                _retreat_step(r, N, φ, V, steps, mean, end, moving, sums)
             if root[c] > 0.0:
                 u, v = features_of(table, t, q), view(gains, c * D, (D,))
                 noise_score += _retreat_reward(r, N, v, e[c], root[c], u, int(table[t, 0]), k, q, y)
@@ -243,7 +280,7 @@ def levels_likelihood(
 def _gather_score(
     score: FloatArray, hyper: FloatArray, sums: FloatArray, y: FloatArray, noise_score: float, k: int, q: int
 ) -> None:
-    """Turn the sums of the backward pass into the score, by the chain rule through V (1 − φ²) and atanh φ."""
+    """Turn the sums of the backward pass into the score, by the chain rule through log V and atanh φ."""
     slopes, numbers = view(score, 0, (2, GROUPS)), view(hyper, 0, (2, GROUPS))  # of φ, then of V
     score[:] = 0.0
     for j in range(len(y)):
@@ -253,6 +290,6 @@ def _gather_score(
             group = 5
         φ, V = numbers[0, group], numbers[1, group]
         free = (1.0 - φ) * (1.0 + φ)
-        slopes[0, group] += free * (sums[1, j] - 2.0 * φ * V * sums[0, j])
-        slopes[1, group] += V * (y[j] + free * sums[0, j])
+        slopes[0, group] += free * sums[1, j]
+        slopes[1, group] += V * (y[j] + sums[0, j])
     Hyper(score, 0).reward_noise = Hyper(hyper, 0).reward_noise * noise_score

@@ -15,13 +15,11 @@ arms on features, shared weights on features. The packed `hyper` (13,) is a `Hyp
 comparison of arms, but arms are seen at different times: left out of the model, it would pass for a difference between
 them.
 
-A belief is ẑ (D,) and P (D, D), both in place, C-contiguous, possibly borrowed. The observation row h of an arm has
-4 + 2q entries that are not zero, so Ph costs D (4 + 2q) operations; P is touched once per step.
+Here are the steps of the exact filter, of which `undertow.identify.levels.score` computes the likelihood; a policy
+filters by `undertow.identify.levels.filter`. A belief is ẑ (D,) and P (D, D), both in place, C-contiguous, possibly
+borrowed. The observation row h of an arm has 4 + 2q entries that are not zero, so Ph costs D (4 + 2q) operations; P is
+touched once per step.
 """
-
-import math
-
-import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
@@ -29,24 +27,23 @@ from undertow.compiled.views import Record, view
 
 __all__ = [
     "GROUPS",
+    "HYPERS",
     "TINY",
+    "Groups",
     "Hyper",
     "add_noise",
     "dot",
+    "elapsed_before",
     "features_of",
-    "levels_condition",
-    "levels_forecast",
-    "levels_limit",
-    "levels_predict",
-    "levels_run",
+    "innovation_variance",
     "levels_size",
     "levels_start",
     "moving_entries",
+    "power",
     "product",
     "spread",
 ]
 
-LIMIT = 4.0  # standard deviations; what lies further from its forecast says no more than that
 TINY = 1e-100  # covariances with what was not seen for long are dropped before they become denormal numbers, slow ones
 
 
@@ -79,7 +76,7 @@ class Groups(Record):
     shared_weight: float
 
 
-GROUPS = len(Groups.names)
+GROUPS, HYPERS = len(Groups.names), len(Hyper.names)
 
 
 @kernel
@@ -116,7 +113,14 @@ def spread(values: FloatArray, hyper: FloatArray, first: int, k: int, q: int) ->
 @inlined
 def features_of(table: FloatArray, t: int, q: int) -> FloatArray:
     """Return the features (q,) in row t of a table of arm, reward, features."""
-    return view(table, t * (2 + q) + 2, (q,))
+    return view(table, t * table.shape[1] + 2, (q,))
+
+
+@inlined
+def elapsed_before(table: FloatArray, t: int, q: int) -> float:
+    """Return how many moments after the row before row t is: 1, or what a last column says; 0 is the same moment."""
+    elapsed: float = table[t, 2 + q] if table.shape[1] > 2 + q else 1.0
+    return elapsed
 
 
 @inlined
@@ -146,10 +150,10 @@ def product(Ph: FloatArray, P: FloatArray, u: FloatArray, a: int, k: int, q: int
 def add_noise(P: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
     """P ← P + (I − Φ²)V, the innovations of one step."""
     φ, V = Groups(hyper, 0), Groups(hyper, GROUPS)
-    P[0, 0] += _noise(φ.shared, V.shared)
-    slow, fast = _noise(φ.slow, V.slow), _noise(φ.fast, V.fast)
-    intercept, weight = _noise(φ.intercept, V.intercept), _noise(φ.weight, V.weight)
-    shared = _noise(φ.shared_weight, V.shared_weight)
+    P[0, 0] += innovation_variance(φ.shared, V.shared)
+    slow, fast = innovation_variance(φ.slow, V.slow), innovation_variance(φ.fast, V.fast)
+    intercept, weight = innovation_variance(φ.intercept, V.intercept), innovation_variance(φ.weight, V.weight)
+    shared = innovation_variance(φ.shared_weight, V.shared_weight)
     for a in range(k):
         s, f, b = 1 + a, 1 + k + a, 1 + 2 * k + a * (1 + q)
         P[s, s] += slow
@@ -162,7 +166,13 @@ def add_noise(P: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
 
 
 @inlined
-def _noise(φ: float, V: float) -> float:
+def power(φ: float, elapsed: float) -> float:
+    """Return φ to a whole power."""
+    return φ if elapsed == 1.0 else φ**elapsed
+
+
+@inlined
+def innovation_variance(φ: float, V: float) -> float:
     """Return V (1 − φ²)."""
     return V * (1.0 - φ) * (1.0 + φ)
 
@@ -178,153 +188,3 @@ def levels_start(z: FloatArray, P: FloatArray, hyper: FloatArray, k: int, q: int
         P[i, i] = z[i]
     for i in range(D):
         z[i] = 0.0
-
-
-@kernel
-def levels_predict(z: FloatArray, P: FloatArray, hyper: FloatArray, k: int, q: int, scratch: FloatArray) -> None:
-    """ẑ ← Φẑ, P ← ΦPΦ + (I − Φ²)V with diagonal Φ: from the end of a round to the beginning of the next.
-
-    `scratch` (2D,) is overwritten.
-    """
-    D = len(z)
-    φ, factor, moving = scratch, D, moving_entries(hyper, k, q)
-    spread(φ, hyper, 0, k, q)
-    before = np.nan
-    for i in range(D):
-        φ_i = φ[i]
-        z[i] *= φ_i
-        if φ_i != before:  # products of two φ are rounded before they meet P, so P stays exactly symmetric
-            before = φ_i
-            for j in range(D):
-                scratch[factor + j] = φ_i * φ[j]
-        for j in range(D if i < moving else moving):
-            ahead = P[i, j] * scratch[factor + j]
-            P[i, j] = ahead if abs(ahead) > TINY else 0.0
-    add_noise(P, hyper, k, q)
-
-
-@kernel
-def levels_forecast(
-    z: FloatArray, P: FloatArray, hyper: FloatArray, k: int, q: int, u: FloatArray, forecast: FloatArray
-) -> None:
-    """Forecast the reward of every arm under features u (q,) from the belief at the beginning of the round.
-
-    `forecast` (6, k) receives the mean h'ẑ, and variances: of the arm's own part s + f + ⟨w, [1, u]⟩; of the part of
-    it that lasts, s + ⟨w, [1, u]⟩, which is what exploring finds out; of s + f; of ⟨w, [1, u]⟩; and of the reward,
-    h'Ph + σ².
-    """
-    c = len(z) - q
-    for a in range(k):
-        s, f, b = 1 + a, 1 + k + a, 1 + 2 * k + a * (1 + q)
-        mean = z[0] + z[s] + z[f] + z[b]
-        weights = P[b, b]
-        slow, fast, common = P[s, b], P[f, b], P[0, b] + P[0, s] + P[0, f]  # covariances with weights; with the rest
-        shared = P[0, 0]
-        for i in range(q):
-            w, u_i = b + 1 + i, u[i]
-            mean += u_i * (z[w] + z[c + i])
-            slow += u_i * P[s, w]
-            fast += u_i * P[f, w]
-            common += u_i * (P[0, w] + P[c + i, s] + P[c + i, f] + P[c + i, b])
-            own, both = 2.0 * P[b, w] + u_i * P[w, w], 2.0 * P[0, c + i] + u_i * P[c + i, c + i]
-            for j in range(i):
-                own += 2.0 * u[j] * P[w, b + 1 + j]
-                both += 2.0 * u[j] * P[c + i, c + j]
-            for j in range(q):
-                common += u_i * u[j] * P[c + i, b + 1 + j]
-            weights += u_i * own
-            shared += u_i * both
-        lasting = weights + P[s, s] + 2.0 * slow
-        own = lasting + P[f, f] + 2.0 * (fast + P[s, f])
-        forecast[0, a] = mean
-        forecast[1, a] = max(own, 0.0)
-        forecast[2, a] = max(lasting, 0.0)
-        forecast[3, a] = max(P[s, s] + P[f, f] + 2.0 * P[s, f], 0.0)
-        forecast[4, a] = max(weights, 0.0)
-        forecast[5, a] = max(own + 2.0 * common + shared, 0.0) + Hyper(hyper, 0).reward_noise
-
-
-@kernel
-def levels_condition(
-    z: FloatArray,
-    P: FloatArray,
-    hyper: FloatArray,
-    k: int,
-    q: int,
-    u: FloatArray,
-    a: int,
-    x: float,
-    scratch: FloatArray,
-) -> tuple[float, float, float]:
-    """Condition on reward x of arm a under features u; return its log density, standardised innovation and deviation.
-
-    With e = x − h'ẑ, s = h'Ph + σ² and v = Ph/√s: ẑ ← ẑ + v e/√s, P ← P − vv', which is exactly symmetric. In the first
-    of them |e/√s| is at most `LIMIT`, so that a single gross reward cannot carry the levels away. `scratch` (D,) or
-    longer is overwritten with v.
-    """
-    D = len(z)
-    v = scratch
-    product(v, P, u, a, k, q)
-    s = max(dot(v, u, a, k, q), 0.0) + Hyper(hyper, 0).reward_noise
-    root = math.sqrt(s)
-    innovation = (x - dot(z, u, a, k, q)) / root
-    for i in range(D):
-        v[i] /= root
-    step = min(max(innovation, -LIMIT), LIMIT)
-    for i in range(D):
-        v_i = v[i]
-        z[i] += v_i * step
-        for j in range(D):
-            P[i, j] -= v_i * v[j]
-    return -0.5 * (math.log(2.0 * math.pi * s) + innovation * innovation), innovation, root
-
-
-@kernel
-def levels_run(
-    table: FloatArray,
-    hyper: FloatArray,
-    k: int,
-    q: int,
-    z: FloatArray,
-    P: FloatArray,
-    scratch: FloatArray,
-    innovations: FloatArray,
-) -> float:
-    """Filter through a table (n, 2 + q) of arm, reward, features, and return the log-likelihood.
-
-    The belief comes in at the beginning of the first row's round and goes out at the end of the last row's round, with
-    that round's reward and without the step to the next round. A row whose arm is below 0 or whose reward is NaN tells
-    nothing. `innovations` receives the standardised innovations, NaN where nothing was seen; pass an empty array to
-    leave them out.
-    """
-    log_likelihood = 0.0
-    for t in range(len(table)):
-        if t > 0:
-            levels_predict(z, P, hyper, k, q, scratch)
-        a, x, innovation = int(table[t, 0]), table[t, 1], np.nan
-        if a >= 0 and not np.isnan(x):
-            u = features_of(table, t, q)
-            log_density, innovation, _ = levels_condition(z, P, hyper, k, q, u, a, x, scratch)
-            log_likelihood += log_density
-        if len(innovations) > 0:
-            innovations[t] = innovation
-    return log_likelihood
-
-
-@kernel
-def levels_limit(table: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
-    """Bring rewards of a table, in place, to within `LIMIT` deviations of what the filter forecasts from those before.
-
-    A likelihood of Gaussian noise, which fits maximise, would make the noise larger for a few gross ones.
-    """
-    D = levels_size(k, q)
-    z, P, scratch = np.empty(D), np.empty((D, D)), np.empty(2 * D)
-    levels_start(z, P, hyper, k, q)
-    for t in range(len(table)):
-        if t > 0:
-            levels_predict(z, P, hyper, k, q, scratch)
-        a, x = int(table[t, 0]), table[t, 1]
-        if a >= 0 and not np.isnan(x):
-            u = features_of(table, t, q)
-            _, innovation, root = levels_condition(z, P, hyper, k, q, u, a, x, scratch)
-            table[t, 1] = x - root * (innovation - min(max(innovation, -LIMIT), LIMIT))

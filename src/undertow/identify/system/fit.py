@@ -12,6 +12,7 @@ from undertow.errors import InvalidInputError
 from undertow.identify.system.search import Attempt, Search, challenge, fit_one
 from undertow.identify.system.vector import MAX_ORDER, scales_of, standardised, to_system
 from undertow.identify.table import played_arms
+from undertow.moments import rows_in_time, with_one_context
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["FittedSystem", "fit"]
@@ -57,6 +58,7 @@ def fit(
     rewards: npt.ArrayLike,
     *,
     contexts: npt.ArrayLike | None = None,
+    elapsed: npt.ArrayLike | None = None,
     order: int | None = None,
     arm_count: int | None = None,
     rng: int | np.random.SeedSequence | np.random.Generator = 0,
@@ -71,6 +73,9 @@ def fit(
         Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
     contexts
         (n, m), NaN where an entry is missing; None for a log of rewards alone.
+    elapsed
+        How many moments began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment,
+        which have the same context, or NaN.
     order
         Dimension of the hidden state, 1 to 8; estimated when None.
     arm_count
@@ -99,7 +104,11 @@ def fit(
     x[played < 0] = math.nan
     if np.isnan(x).all() and np.isnan(θ).all():
         raise InvalidInputError("rewards: expected at least one round with a reward or a context, got none")
-    raw = np.column_stack([θ, played, x])
+    places, same = rows_in_time(elapsed, n)
+    raw = np.full((int(places[-1]) + 1, m + 2 + same.any()), math.nan)
+    raw[:, m], raw[:, m + 2 :] = -1.0, 0.0
+    raw[places, : m + 2] = np.column_stack([with_one_context(θ, same, last=False), played, x])
+    raw[places, m + 2 :] = same[:, None]
     scales = scales_of(raw, m)
     search = Search.on(standardised(raw, scales), m, k)
     draw = _checks.child(_checks.seed_sequence(rng), _checks.SYSTEM_BRANCH, 0)
@@ -116,7 +125,7 @@ def fit(
         raise InvalidInputError("rewards: no system with a finite likelihood was found for this log")
     tried.append(Attempt("final", final.order, final.log_likelihood, final.freedom, used))
     settled, _ = fit_one(search, final, em_steps=0, evaluations=1)
-    v, F = search.innovations()
+    v, F = (values[places] for values in search.innovations())
     seen = np.sum(~np.isnan(v), axis=0)
     return FittedSystem(
         system=to_system(final, scales),

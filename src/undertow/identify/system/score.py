@@ -1,7 +1,8 @@
 """The likelihood of a shared system and its exact score: a Kalman filter forward, a smoother backward.
 
 The system is that of `undertow.identify.system.vector`. A round is a row of a table: m contexts (NaN where missing),
-the arm that was played (−1 where none was) and its reward (NaN where none came). Everything seen enters one number at a
+the arm that was played (−1 where none was) and its reward (NaN where none came). A table may have one more column: 1
+for a row of the same moment as the one before, so that the state has not moved. Everything seen enters one number at a
 time, so nothing is inverted and what is missing costs nothing.
 
 By Fisher's identity the score is the expected score of the complete data. The disturbance smoother (Koopman 1993) gives
@@ -144,6 +145,13 @@ def _transpose(A: FloatArray, At: FloatArray) -> None:
 
 
 @inlined
+def _moves(table: FloatArray, t: int, m: int) -> bool:
+    """Return whether the state moves before row t."""
+    moved: bool = table.shape[1] == m + 2 or table[t, m + 2] == 0.0
+    return moved
+
+
+@inlined
 def _start(z: FloatArray, P: FloatArray, variance: float, d: int) -> None:
     z[:] = 0.0
     P[:] = 0.0
@@ -163,7 +171,7 @@ def filter_table(π: FloatArray, d: int, m: int, k: int, table: FloatArray, vari
         noise[i] = math.exp(log_r[i])
     total, product = 0.0, 1.0  # of the variances: one logarithm for many
     for t in range(len(table)):
-        if t > 0:
+        if t > 0 and _moves(table, t, m):
             move(z, P, A, At, b, X, d)
         for i in range(m + 1):
             y = table[t, i] if i < m else table[t, m + 1]
@@ -193,8 +201,8 @@ def _smooth(
 ) -> None:
     """Go back through what `filter_table` stored.
 
-    `sums` (m + k + 1, 11, 8) gets those of each output, then ΣE[zz'], ΣE[z] and n over all rounds but the
-    last. `disturbed` (17, 8) gets ΣE[w z'], ΣE[w] in row 8, and ΣE[ww' − I] from row 9 on.
+    `sums` (m + k + 1, 11, 8) gets those of each output, then ΣE[zz'], ΣE[z] and n over all rounds after which the state
+    moves. `disturbed` (17, 8) gets ΣE[w z'], ΣE[w] in row 8, and ΣE[ww' − I] from row 9 on.
     """
     A, _, C, _, _ = open_vector(π, m, k)
     N, NA, NAP, M = np.zeros((WIDTH, WIDTH)), np.zeros((WIDTH, WIDTH)), np.zeros((WIDTH, WIDTH)), np.zeros((2, WIDTH))
@@ -206,10 +214,16 @@ def _smooth(
     n = len(table)
     for t in range(n - 1, -1, -1):
         z, P = _kept_belief(store, t, m)
+        moved = t < n - 1 and _moves(table, t + 1, m)
         if t == n - 1:
             put(zs, 0, row(z, 0))
             for i in range(d):
                 put(S, i, row(P, i))
+        elif not moved:  # r and N speak of the same state
+            multiply(N, P, d, NAP)
+            put(zs, 0, plus(row(z, 0), 1.0, times_rows(r, 0, P, d)))
+            for i in range(d):
+                put(S, i, plus(row(P, i), -1.0, times_rows(P, i, NAP, d)))
         else:  # r and N speak of the state at the beginning of round t + 1
             multiply(N, A, d, NA)
             multiply(NA, P, d, NAP)
@@ -229,7 +243,7 @@ def _smooth(
             multiply(At, NA, d, N)
         mean = row(zs, 0)
         add_outer(S, 1.0, zs, 0, mean, d)
-        if t < n - 1:
+        if moved:
             whole = _sums_of(sums, m + k)
             for i in range(d):
                 put(whole, i, plus(row(whole, i), 1.0, row(S, i)))

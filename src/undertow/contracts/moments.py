@@ -1,0 +1,72 @@
+"""What a policy does with time: several decisions in one moment, and moments that pass without one."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from undertow.contracts.trial import Trial, is_fitted, require, rule
+from undertow.policies import Decision
+
+
+@rule("time passes, or stands still", "ours", "live")
+def _time(trial: Trial) -> None:
+    """Play 30 rounds, every third after two moments that pass, each with a second decision in the same moment.
+
+    The twin skips the moments. No reward comes before the second decision, so where no model is fitted its forecast is
+    that of the first.
+    """
+    policy, twin = trial.make(1), trial.make(1)
+    moments = 0
+    for t in range(30):
+        elapsed = 1 if t % 3 else 3
+        first, second = _decide(trial, policy, t, elapsed), _decide(trial, twin, t, elapsed, apart=True)
+        moments += elapsed
+        same = first.arm == second.arm and np.array_equal(first.forecast, second.forecast)
+        require(same, f"round {t}: {first} with elapsed={elapsed}, {second} after skip({elapsed - 1})")
+        require(
+            first.moment == moments - 1 == policy.moment - 1,
+            f"round {t} is of moment {moments - 1}, and the decision says {first.moment}, the policy {policy.moment}",
+        )
+        again, other = policy.decide(elapsed=0), twin.decide(elapsed=0)
+        require(
+            (again.moment, policy.moment) == (first.moment, moments),
+            f"round {again.round}: with elapsed=0 it is of moment {again.moment}, the one before of {first.moment}",
+        )
+        stays = is_fitted(policy) or np.allclose(again.forecast, first.forecast, rtol=1e-6, atol=1e-9)
+        require(stays, f"round {again.round}: the forecast is {again.forecast} in the moment of {first.forecast}")
+        for each, decisions in ((policy, (first, again)), (twin, (second, other))):
+            for decision in decisions:
+                each.learn(decision, trial.reward(t, decision))
+            if trial.sees_contexts and not _context_first(each):
+                each.observe(trial.path.contexts[t])
+
+
+@rule("time does not run backwards", "ours", "live")
+def _refused(trial: Trial) -> None:
+    fresh = trial.make()
+    trial.refuses(fresh, lambda: fresh.decide(elapsed=0), "elapsed=0 before the first decision")
+    policy, _ = trial.begun()
+    for odd in (-1, 0.5, math.nan, True, "1", None, 10**9):
+        trial.refuses(policy, lambda odd=odd: policy.decide(elapsed=odd), f"elapsed={odd!r}")  # type: ignore[misc]
+    if trial.sees_contexts:
+        context = trial.path.contexts[21]
+        trial.refuses(policy, lambda: policy.decide(context=context, elapsed=0), "a second context of a moment")
+        policy.observe(context)
+        trial.refuses(policy, lambda: policy.decide(elapsed=0), "elapsed=0 after the context of another moment")
+
+
+def _context_first(policy: Any) -> bool:
+    return bool(getattr(policy, "context_first", False))
+
+
+def _decide(trial: Trial, policy: Any, t: int, elapsed: int, *, apart: bool = False) -> Decision:
+    """Decide after some moments, which pass in a call of their own or with the decision."""
+    how: dict[str, Any] = {"elapsed": elapsed}
+    if apart and elapsed > 1:
+        policy.skip(elapsed - 1)
+        how = {}
+    if trial.sees_contexts and _context_first(policy):
+        how["context"] = trial.path.contexts[t]
+    decision: Decision = policy.decide(**how)
+    return decision

@@ -1,0 +1,60 @@
+"""How a model goes through rows of a learner's log: the rounds since a fit, or those since a reward that came late."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import kernel
+from undertow.compiled.loop import bound
+from undertow.compiled.views import view
+from undertow.learners.log import AFTER, BEFORE
+from undertow.learners.model import Steps, open_block
+
+__all__ = ["compile_catch_up"]
+
+if TYPE_CHECKING:  # the names that every copy of the template below binds to a model's steps
+
+    def begin_step(blocks: FloatArray, at: int) -> None: ...
+    def see_step(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None: ...
+    def played_step(blocks: FloatArray, at: int, t: int, arm: int) -> None: ...
+    def learn_step(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None: ...
+    def observe_step(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None: ...
+
+
+def _catch_up(
+    blocks: FloatArray, at: int, rows: FloatArray, begin: int, decided: int, fresh: int, seen: int, first: bool
+) -> None:
+    """Go through rows of a log, as in `Span`.
+
+    A moment that several rows share has one context, in the first or in the last of them, and the belief steps to it
+    once.
+    """
+    block = open_block(blocks, at)
+    m, width = int(block.sizes.m), rows.shape[1]
+    shared, arm, reward = width - 3, width - 2, width - 1
+    for i in range(len(rows)):
+        t = begin + i
+        within, more = int(rows[i, shared]) & BEFORE > 0, int(rows[i, shared]) & AFTER > 0
+        if first and fresh <= t < seen and not within:
+            observe_step(blocks, at, t, view(rows, i * width, (m,)), first)
+        if t < decided:
+            if within:
+                block.head.over = 0.0
+            begin_step(blocks, at)
+            if rows[i, arm] >= 0.0:
+                see_step(blocks, at, t, view(rows, i * width + m, (shared - m,)))
+            played_step(blocks, at, t, int(rows[i, arm]))
+            if rows[i, arm] >= 0.0 and not np.isnan(rows[i, reward]):
+                learn_step(blocks, at, t, int(rows[i, arm]), rows[i, reward])
+            if first or m == 0:
+                block.head.over = 1.0
+        if not first and fresh <= t < seen and not more:
+            observe_step(blocks, at, t + 1, view(rows, i * width, (m,)), first)
+
+
+def compile_catch_up(module: str, steps: Steps) -> Callable[..., None]:
+    """Return the kernel that leads a model of the given steps through rows of a log."""
+    names = {f"{name}_step": step for name, step in steps._asdict().items()}
+    return kernel(bound(_catch_up, names, "catch_up", module))

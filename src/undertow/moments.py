@@ -1,0 +1,58 @@
+"""Moments of the hidden state in tables: how many passed between two rounds, and which rounds share one.
+
+Where every round is a moment of its own, `elapsed` is 1 throughout, which None stands for.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+
+__all__ = ["moments_passed", "rows_in_time", "with_one_context"]
+
+_MOST_ROWS = 5_000_000
+
+
+def moments_passed(elapsed: npt.ArrayLike, rounds: int) -> npt.NDArray[np.int64]:
+    """Return checked numbers of moments that began since the round before, (n,); 1 for the first round."""
+    counts = _checks.indices("elapsed", elapsed, (rounds,), below=_checks.LONGEST_GAP + 1)
+    counts[:1] = 1
+    return counts
+
+
+def rows_in_time(elapsed: npt.ArrayLike | None, rounds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the row of each round in a table where moments that pass have rows too, and which rounds share a moment.
+
+    `elapsed` (n,) is how many moments began since the round before, 1 for all where it is None; 0 where the round is of
+    the same moment as the one before. Where the first round stands does not matter.
+    """
+    if elapsed is None:
+        return np.arange(rounds), np.zeros(rounds, dtype=bool)
+    counts = moments_passed(elapsed, rounds)
+    places = np.cumsum(np.maximum(counts, 1)) - 1
+    if rounds and places[-1] >= _MOST_ROWS:
+        raise InvalidInputError(
+            f"elapsed: expected at most {_MOST_ROWS} moments in all, got {places[-1] + 1}; count time in a larger unit"
+        )
+    return places, counts == 0
+
+
+def with_one_context(contexts: FloatArray, same: npt.NDArray[np.bool_], *, last: bool) -> FloatArray:
+    """Return contexts (n, m) in which rounds that share a moment have its context once: in the first, or the last."""
+    if not same.any() or not contexts.shape[1]:
+        return contexts
+    first = np.flatnonzero(~same)
+    found, most = (pick.reduceat(contexts, first, axis=0) for pick in (np.fmin, np.fmax))
+    if (found < most).any():
+        row = first[np.argmax((found < most).any(axis=1))]
+        raise InvalidInputError(
+            f"contexts: expected one context in a moment, got several in the one of round {row}; give the same one to "
+            f"all rounds of a moment, NaN to all but one, or count time in a smaller unit"
+        )
+    result = np.full(contexts.shape, math.nan)
+    result[np.append(first[1:], len(contexts)) - 1 if last else first] = found
+    return result

@@ -1,0 +1,56 @@
+"""Time of a table in moments: rows of the same hour, say, share one, and hours without a row pass."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from undertow import _checks
+from undertow.errors import InvalidInputError
+from undertow.replay.source import Source
+
+__all__ = ["UNITS", "moments_between"]
+
+_MICROSECONDS = {"second": 1e6, "minute": 60e6, "hour": 3600e6, "day": 86400e6, "week": 7 * 86400e6}
+UNITS = tuple(_MICROSECONDS)
+_MONDAY = 4 * 86400e6  # the first one of 1970, from which weeks are counted
+
+
+def moments_between(source: Source, column: str, times: pl.Series, unit: str) -> tuple[npt.NDArray[np.int64], str]:
+    """Return how many moments began since the row before, (n,), 1 for the first row, and a note for the reader.
+
+    A moment is a second, minute, hour, day or week of timestamps, or so many units of a time that is a number.
+    """
+    length, since = _length(unit, numbers=not times.dtype.is_temporal()), 0.0
+    if times.dtype.is_temporal():
+        stamps = times.cast(pl.Duration("us") if times.dtype == pl.Duration else pl.Datetime("us"))
+        values, since = stamps.to_physical().to_numpy().astype(np.float64), _MONDAY if unit == "week" else 0.0
+    else:
+        values = times.to_numpy()
+    passed = np.diff(np.floor((values - since) / length), prepend=-math.inf)
+    passed[0] = 1.0
+    if (long := np.flatnonzero(passed > _checks.LONGEST_GAP)).size:
+        row = int(long[0])
+        raise InvalidInputError(
+            f"{source.place(row, column)}: {passed[row]:.0f} moments have passed since the row before, at most "
+            f"{_checks.LONGEST_GAP} may; take a larger time_unit than {unit!r}, or drop the rows before"
+        )
+    within, empty = int((passed == 0).sum()), int(np.maximum(passed - 1, 0).sum())
+    note = f"a moment is {_spelled(unit)}: {within} rows are of the moment of the row before, and {empty} moments pass"
+    return passed.astype(np.int64), f"{note} without a row"
+
+
+def _spelled(unit: str) -> str:
+    return f"{'an' if unit == 'hour' else 'a'} {unit}" if unit in UNITS else f"{unit} of the time"
+
+
+def _length(unit: str, *, numbers: bool) -> float:
+    if not numbers:
+        return _MICROSECONDS[_checks.choice("time_unit", unit, UNITS)]
+    try:
+        return _checks.number("time_unit", float(unit), above=0)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"time_unit: expected a number above 0, since the time is a column of numbers, got {unit!r:.80}"
+        ) from error
