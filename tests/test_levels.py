@@ -105,7 +105,7 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
     np.testing.assert_allclose(z, mean, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(P, covariance, rtol=1e-12, atol=1e-14)
     forecast = np.empty((6, k))
-    levels_forecast(z, P, DRIFT, k, q, u, forecast)
+    levels_forecast(z, P, DRIFT, k, q, u, forecast, 0, k)
     np.testing.assert_allclose(forecast, naive.forecast(z, P, DRIFT, k, u), rtol=1e-9, atol=1e-11)
     log_density, innovation, deviation = levels_condition(z, P, DRIFT, k, q, u, k - 1, 1.5, scratch)
     s = forecast[5, k - 1]

@@ -183,13 +183,13 @@ def play_by_hand(
 ) -> Iterator[Decision]:
     """Play round by round through a policy's methods, and yield its decisions.
 
-    Contexts, (n, m), and features, (n, q), are shown where they have columns; `pays(t, arm)` is the reward, or None
-    where none comes.
+    Contexts, (n, m), and features, (n, q) or (n, k, q), are shown where they have columns; `pays(t, arm)` is the
+    reward, or None where none comes.
     """
     for t in range(len(contexts)):
         if contexts.shape[1] and context_first:
             player.observe(contexts[t])
-        decision = player.decide(features[t]) if features.shape[1] else player.decide()
+        decision = player.decide(features[t]) if features.shape[-1] else player.decide()
         if (reward := pays(t, decision.arm)) is not None:
             player.learn(decision, reward)
         if contexts.shape[1] and not context_first:
@@ -213,7 +213,7 @@ def _record_by_hand(
         for_run = getattr(policy, "for_run", None)
         player = for_run(number) if for_run else copy.deepcopy(policy)
     contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
-    features = path.features[:, : getattr(policy, "feature_dim", 0)]
+    features = path.features[..., : getattr(policy, "feature_dim", 0)]
     decisions = play_by_hand(player, contexts, features, path.reward, context_first=context_first)
     for t, decision in enumerate(decisions):
         arms[t] = decision.arm
@@ -261,3 +261,9 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
         wants = getattr(policy, name, None)
         if wants is not None and wants != has and not (wants == 0 and name != "arm_count"):
             raise InvalidInputError(f"policy: it was built with {name} = {wants}, and the trajectory has {has}")
+    takes_rows = getattr(getattr(policy, "claims", None), "takes_arm_features", True)
+    if trajectory.arm_features and getattr(policy, "feature_dim", None) and not takes_rows:
+        raise InvalidInputError(
+            "policy: it takes one row of features for all arms, and the trajectory has one for each; use a policy with "
+            "the capability takes_arm_features, such as LinUCB or Autopilot, or build it without feature_dim"
+        )

@@ -117,13 +117,13 @@ def helps(own: LevelsState, a: int, t: int) -> float:
 
 
 @kernel
-def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
-    """Write forecast, width and standard errors of every arm, in the rewards' own units."""
+def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
+    """Write forecast, width and standard errors of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_levels(blocks, at)
     out, k = own.model, len(own.model.forecast)
-    levels_forecast(own.z, own.P, own.hyper, k, len(own.u), own.u, own.forecast)
+    levels_forecast(own.z, own.P, own.hyper, k, len(own.u), own.u, own.forecast, first, last)
     mean, scale, noise = own.reward.mean, own.reward.scale, Hyper(own.hyper, 0).reward_noise
-    for a in range(k):
+    for a in range(first, last):
         out.forecast[a] = mean + scale * own.forecast[0, a]
         out.width[a] = scale * out.head.bonus * worth(own.forecast[2, a], noise, helps(own, a, t))
         out.state_error[a] = scale * math.sqrt(own.forecast[3, a])

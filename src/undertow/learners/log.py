@@ -18,6 +18,8 @@ __all__ = ["RoundLog", "arms_played"]
 class RoundLog:
     """One row per round: m contexts, q features, the arm (−1 where none was played), its reward (NaN until it comes).
 
+    Where arms have features of their own, they are those of the arm that was played: fits need no others.
+
     At least the last `keep` rounds are remembered, at most twice as many.
     """
 

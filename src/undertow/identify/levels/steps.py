@@ -205,16 +205,24 @@ def levels_predict(z: FloatArray, P: FloatArray, hyper: FloatArray, k: int, q: i
 
 @kernel
 def levels_forecast(
-    z: FloatArray, P: FloatArray, hyper: FloatArray, k: int, q: int, u: FloatArray, forecast: FloatArray
+    z: FloatArray,
+    P: FloatArray,
+    hyper: FloatArray,
+    k: int,
+    q: int,
+    u: FloatArray,
+    forecast: FloatArray,
+    first: int,
+    last: int,
 ) -> None:
-    """Forecast the reward of every arm under features u (q,) from the belief at the beginning of the round.
+    """Forecast the rewards of arms `first` to `last` − 1 under features u (q,).
 
-    `forecast` (6, k) receives the mean h'ẑ, and variances: of the arm's own part s + f + ⟨w, [1, u]⟩; of the part of
-    it that lasts, s + ⟨w, [1, u]⟩, which is what exploring finds out; of s + f; of ⟨w, [1, u]⟩; and of the reward,
-    h'Ph + σ².
+    The belief is that at the beginning of the round. `forecast` (6, k) receives the mean h'ẑ, and variances: of the
+    arm's own part s + f + ⟨w, [1, u]⟩; of the part of it that lasts, s + ⟨w, [1, u]⟩, which is what exploring finds
+    out; of s + f; of ⟨w, [1, u]⟩; and of the reward, h'Ph + σ².
     """
     c = len(z) - q
-    for a in range(k):
+    for a in range(first, last):
         s, f, b = 1 + a, 1 + k + a, 1 + 2 * k + a * (1 + q)
         mean = z[0] + z[s] + z[f] + z[b]
         weights = P[b, b]
