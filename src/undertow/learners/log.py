@@ -14,6 +14,8 @@ from undertow.live.saved import MEASURED, Saved
 
 __all__ = ["RoundLog", "arms_played"]
 
+_ROOM = 64  # rows, at least
+
 
 class RoundLog:
     """One row per round: m contexts, q features, the arm (−1 where none was played), its reward (NaN until it comes).
@@ -27,7 +29,7 @@ class RoundLog:
         self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
         self.arm, self.reward = context_dim + feature_dim, context_dim + feature_dim + 1
         self.begin = self.end = 0  # the rounds that are remembered
-        self._rows = self._blank(64)
+        self._rows = self._blank(_ROOM)
 
     def open(self, last: int) -> None:
         """Have a row for every round up to `last`, empty where nothing is known yet."""
@@ -36,7 +38,7 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            rows = self._blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
+            rows = self._blank(self.room_for(last + 1 - first))
             rows[: len(kept)] = kept
             self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
@@ -69,6 +71,10 @@ class RoundLog:
     def rows(self, first: int, last: int) -> FloatArray:
         """Return the rows of rounds `first` to `last`, the last excluded."""
         return self._rows[max(first - self.begin, 0) : max(last - self.begin, 0)]
+
+    def room_for(self, rows: int) -> int:
+        """Return for how many rows room is made where so many are needed."""
+        return min(_ROOM + 5 * rows // 4, 2 * self.keep)
 
     @property
     def room(self) -> int:

@@ -222,7 +222,9 @@ def levels_forecast(
     out; of s + f; of ⟨w, [1, u]⟩; and of the reward, h'Ph + σ².
     """
     c = len(z) - q
-    for a in range(first, last):
+    for a in range(k):  # from `first` on, the compiler would not know that no index is negative
+        if a < first or a >= last:
+            continue
         s, f, b = 1 + a, 1 + k + a, 1 + 2 * k + a * (1 + q)
         mean = z[0] + z[s] + z[f] + z[b]
         weights = P[b, b]
