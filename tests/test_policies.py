@@ -319,7 +319,7 @@ def test_features_enter_and_are_checked() -> None:
     policy = LinUCB(arms=2, context_dim=1, feature_dim=2)
     with pytest.raises(InvalidInputError, match=re.escape("features: expected shape (2,), got None")):
         policy.decide()
-    with pytest.raises(InvalidInputError, match=re.escape("features: expected shape (2,), got (1,)")):
+    with pytest.raises(InvalidInputError, match=r"features: expected shape \(2,\), .* got \(1,\)"):
         policy.decide([1.0])
     with pytest.raises(InvalidInputError, match="features: expected finite numbers, got nan"):
         policy.decide([1.0, math.nan])

@@ -47,7 +47,7 @@ def _named_numbers(trial: Trial) -> None:
 @rule("steps stay within their state", "ours")
 def _within_state(trial: Trial) -> None:
     """Play 30 rounds through the steps as Python code, where NumPy checks every index; compiled, nobody does."""
-    policy = trial.make()
+    policy = trial.make(**({"feature_dim": 1} if trial.claims.takes_arm_features else {}))
     play, skip, layout = policy.loop
     interpreted = {"loop": Loop(plain(play), plain(skip), layout)}
     twin = type(type(policy).__name__, (type(policy),), interpreted)(**policy.parameters)
@@ -66,7 +66,7 @@ def _within_state(trial: Trial) -> None:
 
 
 def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
-    """Play with rewards that come late, rounds without a decision and, where the policy takes it in, one more arm."""
+    """Play with late rewards, rounds without a decision and, where the policy takes them, features and one more arm."""
     if trial.claims.simulates_only:
         simulate(policy, trial.start(30))
         return []
@@ -76,7 +76,8 @@ def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
             policy.skip(2)
         if t == 20 and not trial.claims.needs_system:
             policy.add_arm("one more arm")
-        decisions.append(trial.step(policy, t, learn=False))
+        rows = {"features": np.arange(policy.arm_count)[:, None] - t % 5} if trial.claims.takes_arm_features else {}
+        decisions.append(trial.step(policy, t, learn=False, **rows))
         waiting.append((decisions[-1], trial.reward(t, decisions[-1])))
         if t % 3:
             policy.learn(*waiting.pop(0))

@@ -63,25 +63,30 @@ def _one_call(trial: Trial) -> None:
 
 @rule("features of all arms, or of each", "ours", "live", "takes_features")
 def _features(trial: Trial) -> None:
-    """Play 40 rounds with two features, (2,) or (k, 2), drawn with seed 0; the first of them adds to the reward."""
+    """Play 90 rounds, every arm in turn, with two features, (2,) or (k, 2), of which the first adds to the reward."""
     k, policy, spread = trial.arms, trial.make(1, feature_dim=2), float(trial.path.rewards.std())
-    rows = np.random.default_rng(0).standard_normal((40, k, 2))
+    rows = np.random.default_rng(0).standard_normal((90, k, 2))
     if not trial.claims.takes_arm_features:
-        return trial.refuses(policy, lambda: policy.decide(rows[0]), "a row of features for each arm")
-    for t in range(40):
-        features = rows[t] if t % 3 else rows[t, 0]
-        decision = trial.step(policy, t, learn=False, features=features)
-        own = features[decision.arm] if t % 3 else features
+        trial.refuses(policy, lambda: policy.forecast(rows[0]), "a row of features for each arm")
+        return
+    for t in range(90):
+        features = rows[t] if t % 4 else rows[t, 0]
+        decision = trial.step(policy, t, learn=False, features=features, available=[t % k])
+        own = features[decision.arm] if t % 4 else features
         policy.learn(decision, trial.reward(t, decision) + 5 * spread * own[0])
     shared, each = (policy.forecast(features).forecast for features in (rows[0, 0], np.tile(rows[0, 0], (k, 1))))
     same = np.allclose(each, shared, rtol=1e-9, atol=1e-9)
     require(same, f"the forecast is {shared} with a row for all arms, {each} with the same row for each")
-    other = np.concatenate([rows[1, :1], rows[0, 1:]])
-    before, after = policy.forecast(rows[0]).forecast, policy.forecast(other).forecast
-    require(before[0] != after[0], f"with other features of arm 0, its forecast is {after[0]}, as before")
-    alone = bool((before[1:] == after[1:]).all())
-    require(alone, f"with other features of arm 0, the forecast of the others went from {before[1:]} to {after[1:]}")
-    path = Trajectory(trial.path.contexts[:40], trial.path.rewards[:40], features=rows)
+    for arm in range(k):
+        low, high = rows[0].copy(), rows[0].copy()
+        low[arm, 0], high[arm, 0] = -1.0, 1.0
+        gain = policy.forecast(high).forecast - policy.forecast(low).forecast
+        others = bool((np.delete(gain, arm) == 0).all())
+        require(others, f"with other features of arm {arm} alone, the forecasts change by {gain}")
+        adds = 10 * spread
+        learned = bool(0.5 < gain[arm] / adds < 1.5)
+        require(learned, f"a feature of arm {arm} adds {adds:.3g} to its reward, and {gain[arm]:.3g} to its forecast")
+    path = Trajectory(trial.path.contexts[:40], trial.path.rewards[:40], features=rows[:40])
     run, again = simulate(trial.make(2, feature_dim=2), path), trial.make(2, feature_dim=2)
     for t, arm in enumerate(run.arms):
         decision = trial.step(again, t, features=rows[t])
@@ -90,7 +95,6 @@ def _features(trial: Trial) -> None:
         policy.observe(trial.path.contexts[40])
     for odd in (np.zeros((k + 1, 2)), np.zeros((k, 3)), np.zeros(3), np.full((k, 2), np.nan), "near"):
         trial.refuses(policy, lambda odd=odd: policy.decide(odd), f"the features {odd!r}")  # type: ignore[misc]
-    return None
 
 
 @rule("a reward that never comes gets the default", "ours", "live")
