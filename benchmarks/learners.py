@@ -249,7 +249,7 @@ def between_fits(report: Report) -> None:
     policy = LearnedKalman(arms=2, context_dim=1, rng=0)
     live(policy, path, 1_000)
     hold(policy)
-    rows = np.hstack([path.contexts, path.rewards, np.zeros((path.rounds, 2))])[1_000 : 1_000 + ROUNDS]
+    rows = np.hstack([np.zeros((path.rounds, 2)), path.contexts, path.rewards])[1_000 : 1_000 + ROUNDS]
     player, flat, out = policy.parts.player, rows.ravel(), np.empty((ROUNDS, 7))
     before = player.state.copy()
 

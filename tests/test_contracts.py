@@ -18,7 +18,7 @@ from undertow.contracts import BrokenContractError, check_policy
 from undertow.contracts.trial import RULES, Trial
 from undertow.learners.policy import LearningPolicy
 from undertow.live import Claims, LivePolicy, register
-from undertow.policies import UCB, Decision, Health, LinUCB, registry
+from undertow.policies import UCB, Decision, Health, LinUCB, Outlook, registry
 from undertow.policies.ares_as_printed import PrintedARES
 
 
@@ -168,12 +168,28 @@ class Restless(UCB):
         return decision if elapsed else decision._replace(forecast=decision.forecast + 1)
 
 
+class Crossed(LinUCB):
+    """Decides with the features of another arm than it forecasts with."""
+
+    def decide(self, features: Any = None, **how: Any) -> Decision:
+        return super().decide(features if np.ndim(features) < 2 else features[::-1], **how)
+
+
+class Averaging(LinUCB):
+    """Takes the mean of all rows for the features of every arm."""
+
+    def forecast(self, features: Any = None) -> Outlook:
+        return super().forecast(features if np.ndim(features) < 2 else np.mean(features, axis=0))
+
+
 @pytest.mark.parametrize(
     ("rule", "kind", "message"),
     [
         ("time passes, or stands still", Timeless, "round 0 is of moment 2, and the decision says 0"),
         ("time passes, or stands still", Restless, r"round \d+: the forecast is .* in the moment of"),
         ("time does not run backwards", Timeless, "elapsed=0 before the first decision was taken"),
+        ("features of all arms, or of each", Crossed, r"a feature of arm 0 adds \S+ to its reward, and"),
+        ("features of all arms, or of each", Averaging, "with other features of arm 0 alone, the forecasts change by"),
         ("an id names one decision", Numbered, "16 decisions of a policy and two copies of it have 14 ids"),
         ("an id names one decision", Credulous, "a reward of what a copy decided was taken"),
         ("an id can be given", Deaf, "the id 'event 0 of many' was given, and the decision has"),

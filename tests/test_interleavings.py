@@ -45,6 +45,7 @@ class Interleavings(RuleBasedStateMachine):
         self.policy, self.twin = make(), make()
         self.m, self.q, first = dims(self.policy)
         self.first = bool(self.m) and first
+        self.own_rows = self.policy.claims.takes_arm_features
         self.grows = not self.policy.claims.needs_system
         self.delay = getattr(self.policy, "max_delay", math.inf)
         self.due = self.begin = "observe" if self.first else "decide"
@@ -69,8 +70,13 @@ class Interleavings(RuleBasedStateMachine):
     def open(self) -> list[str]:
         return [name for name in self.names if name not in self.retired]
 
-    def features(self, data: Any) -> list[float] | None:
-        return data.draw(st.lists(numbers, min_size=self.q, max_size=self.q)) if self.q else None
+    def features(self, data: Any) -> Any:
+        """One row for all arms, or one for each."""
+        if not self.q:
+            return None
+        row = st.lists(numbers, min_size=self.q, max_size=self.q)
+        k = len(self.names)
+        return data.draw(row | st.lists(row, min_size=k, max_size=k) if self.own_rows else row)
 
     # Rounds
 
@@ -156,7 +162,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(rounds=st.integers(1, 8), value=numbers)
     def play(self, rounds: int, value: float) -> None:
         """Play whole rounds, and learn most rewards in time."""
-        features = [value] * self.q if self.q else None
+        rows = [[value - arm] * self.q for arm in range(len(self.names))]
+        features = None if not self.q else rows if self.own_rows and rounds % 2 else rows[0]
         for t in range(rounds):
             if self.first:
                 self.both(lambda policy: policy.observe([value] * self.m))
@@ -176,6 +183,16 @@ class Interleavings(RuleBasedStateMachine):
             self.expire()
             self.round += 1
             self.moment += 1
+
+    @precondition(lambda self: self.q and self.due == "decide")
+    @rule(data=st.data())
+    def features_that_are_none(self, data: Any) -> None:
+        """A row too many or too few, a column too many, no number."""
+        k, q = len(self.names), self.q
+        wrong = [np.zeros((k + 1, q)), np.zeros((k, q + 1)), np.zeros(q + 1), np.full((k, q), math.nan), ["near"] * q]
+        wrong += [] if k == 2 else [np.zeros((k - 1, q))]
+        features = data.draw(st.sampled_from(wrong))
+        self.refused(InvalidInputError, lambda policy: policy.decide(features))
 
     @rule()
     def out_of_turn(self) -> None:

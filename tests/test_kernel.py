@@ -29,7 +29,7 @@ PARTS = "from undertow.compiled import inlined\n@inlined\ndef bonus():\n    retu
 DECIDES = (
     "import numpy as np\n"
     "state, out = loop.layout.new(k=1, m=0, q=0, p=0), np.zeros((1, 4))\n"
-    "loop.play(state, np.zeros(1), 1, 0, 1, 0, np.zeros(0), 0, out, 0)\n"
+    "loop.play(state, np.zeros(1), 1, 0, 1, 0, np.zeros(0), 0, out, 0, 0)\n"
     "print(out[0, 1], sum(loop.play.stats.cache_hits.values()))\n"
 )
 PROGRAM = "from undertow.caller import outer; print(outer(1.0), sum(outer.stats.cache_hits.values()))"

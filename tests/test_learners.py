@@ -100,9 +100,10 @@ def test_learned_kalman_steps_are_a_kalman_filter_and_recursive_least_squares(co
 
 
 @both_orders
-def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> None:
+@pytest.mark.parametrize("rows", [(), (2,)], ids=["shared features", "a row for each arm"])
+def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool, rows: tuple[int, ...]) -> None:
     base = random_system(3, 1, 2, rng=4, spectral_radius=0.95).sample(110, rng=1)
-    features = np.random.default_rng(0).standard_normal((110, 2))
+    features = np.random.default_rng(0).standard_normal((110, *rows, 2))
     path = Trajectory(with_gaps(base.contexts, 0.2, 0), base.rewards, features=features)
     policy = StructuralKalman(arms=2, context_dim=1, feature_dim=2, context_first=context_first, rng=0)
     for t in range(60):
@@ -116,19 +117,21 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool) -> N
     for t in range(60, 110):
         z, P = Φ @ z, naive_levels.forget(Φ @ P @ Φ + Q, k, 2 + lags)
         newest = t if context_first else t - 1
-        inputs = np.concatenate([features[t], path.contexts[newest - np.arange(lags), 0]])
+        past = path.contexts[newest - np.arange(lags), 0]
+        inputs = np.array([[*row, *past] for row in np.broadcast_to(features[t], (k, 2))])
         u = np.nan_to_num((inputs - own.centre) / own.scale, nan=0.0)
-        expected = naive_levels.forecast(z, P, hyper, k, u)
+        expected = np.column_stack([naive_levels.forecast(z, P, hyper, k, u[a])[:, a] for a in range(k)])
         decision = step(policy, path, t)
         assert decision.why is not None
         np.testing.assert_allclose(decision.forecast, mean + scale * expected[0], atol=1e-9)
         belief = own.belief._replace(P_own=np.array([P[np.ix_(at, at)] for at in places]))
-        then, noise = own._replace(belief=belief, u=u), Hyper(hyper, 0).reward_noise
-        widths = [plain(worth)(expected[2, a], noise, plain(helps)(then, a, t)) for a in range(k)]
+        then, noise = own._replace(belief=belief), Hyper(hyper, 0).reward_noise
+        lasting = [plain(helps)(then._replace(u=u[a]), a, t) for a in range(k)]
+        widths = [plain(worth)(expected[2, a], noise, lasting[a]) for a in range(k)]
         np.testing.assert_allclose(decision.width, scale * np.array(widths), atol=1e-9)
         np.testing.assert_allclose(decision.why.state_error, scale * np.sqrt(expected[3]), atol=1e-9)
         np.testing.assert_allclose(decision.why.arm_error, scale * np.sqrt(expected[4]), atol=1e-9)
-        h = naive_levels.row(decision.arm, u, k)
+        h = naive_levels.row(decision.arm, u[decision.arm], k)
         F = h @ P @ h + Hyper(hyper, 0).reward_noise
         gain = P @ h / F
         e = (path.rewards[t, decision.arm] - mean) / scale - h @ z
@@ -195,7 +198,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
             ridge.observe(block, 0, t, rows[t, :m], True)
         ridge.begin(block, 0)
         ridge.see(block, 0, t, rows[t, m : m + q])
-        ridge.forecast(block, 0, t, plays)
+        ridge.forecast(block, 0, t, plays, 0, k)
         mean, error = expected(t)
         noise = scale[-1] ** 2 * own.errors.squares / own.errors.count
         width = [plain(worth)(own.errors.apart * variance, noise, t + 1.0) for variance in error**2]

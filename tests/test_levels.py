@@ -74,7 +74,7 @@ def test_what_is_forgotten_between_arms_is_little() -> None:
     assert abs(found - exact) < 2000 * 0.002
     assert np.sqrt(np.mean((innovations - standardised) ** 2)) < 0.1
     mine, theirs = np.empty((6, k)), naive.forecast(z, P, typical_levels(), k, np.zeros(0))
-    forecast_arms(belief, typical_levels(), np.zeros(0), mine)
+    forecast_arms(belief, typical_levels(), np.zeros(0), mine, 0, k)
     assert np.all(np.abs(mine[0] - theirs[0]) < 0.2 * np.sqrt(theirs[1]))
     np.testing.assert_allclose(mine[1:], theirs[1:], rtol=0.1)
 
@@ -159,7 +159,7 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
     np.testing.assert_allclose(z, mean, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(P, covariance, rtol=1e-10, atol=1e-12)
     forecast = np.empty((6, k))
-    forecast_arms(belief, DRIFT, u, forecast)
+    forecast_arms(belief, DRIFT, u, forecast, 0, k)
     np.testing.assert_allclose(forecast, naive.forecast(z, P, DRIFT, k, u), rtol=1e-9, atol=1e-11)
     log_density, innovation, deviation = condition(belief, DRIFT, u, k - 1, 1.5)
     s = forecast[5, k - 1]

@@ -82,7 +82,7 @@ def entries(name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def row(name: str, value: npt.ArrayLike, shape: tuple[int], *, missing: bool = False) -> FloatArray:
+def row(name: str, value: npt.ArrayLike, shape: tuple[int, ...], *, missing: bool = False) -> FloatArray:
     """Do as `array` for a few numbers, without a copy where none is needed: for reading only."""
     if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and _plain_numbers(value):
         return value

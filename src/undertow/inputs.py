@@ -31,6 +31,7 @@ __all__ = [
     "note_reward",
     "note_round",
     "push_context",
+    "put_features",
 ]
 
 _FILL = 10  # about how many numbers a missing entry is forecast from
@@ -88,6 +89,14 @@ def begin_inputs(inputs: Inputs) -> None:
 
 
 @inlined
+def put_features(inputs: Inputs, features: FloatArray, Θ: FloatArray) -> None:
+    """Write the features into Θ_t, in place of those of another arm."""
+    first = 1 + int(inputs.sizes.s) * len(inputs.means)
+    for j in range(len(features)):
+        Θ[first + j] = features[j]
+
+
+@inlined
 def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: FloatArray) -> None:
     """Write Θ_t for moment t."""
     s, lags, first = int(inputs.sizes.s), int(inputs.sizes.lags), int(inputs.head.newest)
@@ -98,9 +107,8 @@ def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: Float
         for j in range(m):
             Θ[at] = inputs.ring[first + i, j]
             at += 1
-    for j in range(len(features)):
-        Θ[at] = features[j]
-        at += 1
+    put_features(inputs, features, Θ)
+    at += len(features)
     for lag in range(1, lags + 1):
         slot = (t - lag) % (lags + 1)
         known = lag <= t and not np.isnan(inputs.lag_reward[slot])

@@ -186,8 +186,8 @@ def play_by_hand(
 ) -> Iterator[Decision]:
     """Play round by round through a policy's methods, and yield its decisions.
 
-    Contexts, (n, m), and features, (n, q), are shown where they have columns; `pays(t, arm)` is the reward, or None
-    where none comes. `elapsed` is as in a trajectory, for policies of ours.
+    Contexts, (n, m), and features, (n, q) or (n, k, q), are shown where they have columns; `pays(t, arm)` is the
+    reward, or None where none comes. `elapsed` is as in a trajectory, for policies of ours.
     """
     n, m = contexts.shape
     if elapsed is not None:
@@ -198,7 +198,7 @@ def play_by_hand(
             player.observe(contexts[t])
         elif m and context_first and how["elapsed"]:
             how["context"] = contexts[t]
-        decision = player.decide(features[t], **how) if features.shape[1] else player.decide(**how)
+        decision = player.decide(features[t], **how) if features.shape[-1] else player.decide(**how)
         if (reward := pays(t, decision.arm)) is not None:
             player.learn(decision, reward)
         if m and not context_first and (elapsed is None or t + 1 == n or elapsed[t + 1]):
@@ -222,7 +222,7 @@ def _record_by_hand(
         for_run = getattr(policy, "for_run", None)
         player = for_run(number) if for_run else copy.deepcopy(policy)
     contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
-    features = path.features[:, : getattr(policy, "feature_dim", 0)]
+    features = path.features[..., : getattr(policy, "feature_dim", 0)]
     order: dict[str, Any] = {"context_first": context_first, "elapsed": path.elapsed}
     decisions = play_by_hand(player, contexts, features, path.reward, **order)
     for t, decision in enumerate(decisions):
@@ -276,3 +276,9 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
         wants = getattr(policy, name, None)
         if wants is not None and wants != has and not (wants == 0 and name != "arm_count"):
             raise InvalidInputError(f"policy: it was built with {name} = {wants}, and the trajectory has {has}")
+    takes_rows = getattr(getattr(policy, "claims", None), "takes_arm_features", True)
+    if trajectory.arm_features and getattr(policy, "feature_dim", None) and not takes_rows:
+        raise InvalidInputError(
+            "policy: it takes one row of features for all arms, and the trajectory has one for each; use a policy with "
+            "the capability takes_arm_features, such as LinUCB or Autopilot, or build it without feature_dim"
+        )

@@ -38,7 +38,8 @@ class Trajectory(Framed):
     means
         The rewards without their noise, like `rewards`; None where they are not known, as in recorded data.
     features
-        Known before each round's decision and not moved by the state, (n, q) or (runs, n, q); None for none.
+        Known before each round's decision and not moved by the state, (n, q) or (runs, n, q); where every arm has its
+        own, (n, k, q) or (runs, n, k, q); None for none.
     states
         The hidden states, (n, d) or (runs, n, d), if they were kept.
     elapsed
@@ -83,7 +84,7 @@ class Trajectory(Framed):
                 "contexts", empty if contexts is None else contexts, (*lead, "m"), missing=True
             ),
             "means": None if means is None else _checks.array("means", means, checked.shape),
-            "features": _checks.measured("features", empty if features is None else features, (*lead, "q")),
+            "features": _features(empty if features is None else features, checked.shape),
             "states": None if states is None else _checks.array("states", states, (*lead, "d")),
             "elapsed": passed,
         }.items():
@@ -107,7 +108,11 @@ class Trajectory(Framed):
         return trajectory
 
     def _frame(self) -> dict[str, npt.NDArray[Any]]:
-        parts = {"context": self.contexts, "feature": self.features, "reward": self.rewards, "mean": self.means}
+        known = {"feature": self.features}
+        if self.arm_features:
+            k, q = self.features.shape[-2:]
+            known = {f"feature_{j}@{arm}": self.features[..., arm, j] for j in range(q) for arm in range(k)}
+        parts = {"context": self.contexts, **known, "reward": self.rewards, "mean": self.means}
         elapsed = None if self.elapsed is None else np.broadcast_to(self.elapsed, self.rewards.shape[:-1])
         return columns(self.rewards.shape[:-1], parts | {"state": self.states, "elapsed": elapsed})
 
@@ -115,7 +120,8 @@ class Trajectory(Framed):
         means = self.rewards.mean(axis=tuple(range(self.rewards.ndim - 1)))
         deviations = self.rewards.std(axis=tuple(range(self.rewards.ndim - 1)))
         rows = list(zip(range(self.arm_count), means, deviations, strict=True))
-        size = f"{self.rounds:,} rounds, {self.context_dim} contexts, {self.features.shape[-1]} features"
+        own = " of each arm" if self.arm_features else ""
+        size = f"{self.rounds:,} rounds, {self.context_dim} contexts, {self.features.shape[-1]} features{own}"
         title = f"Trajectory: {size}" if self.runs is None else f"Trajectory: {self.runs} runs of {size}"
         known = [] if self.means is not None else ["means are not known"]
         known += [f"{share:.1%} of the contexts are missing"] if (share := self._missing) else []
@@ -144,6 +150,11 @@ class Trajectory(Framed):
     def context_dim(self) -> int:
         """Number of context entries m."""
         return int(self.contexts.shape[-1])
+
+    @property
+    def arm_features(self) -> bool:
+        """Whether every arm has features of its own."""
+        return self.features.ndim > self.rewards.ndim
 
     def run(self, number: int) -> "Trajectory":
         """Return one of several runs as a single path."""
@@ -184,6 +195,13 @@ class Trajectory(Framed):
 
     def _arms(self, arms: npt.ArrayLike) -> npt.NDArray[np.int64]:
         return _checks.indices("arms", arms, self.rewards.shape[:-1], below=self.arm_count)
+
+
+def _features(features: npt.ArrayLike, rewards: tuple[int, ...]) -> FloatArray:
+    """Return checked features, of all arms or of each, where rewards have this shape."""
+    given = _checks.numbers("features", features)
+    lead = rewards if given.ndim > len(rewards) else rewards[:-1]
+    return _checks.measured("features", given, (*lead, "q"))
 
 
 def sample_paths(

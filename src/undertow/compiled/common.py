@@ -5,9 +5,9 @@ from typing import Annotated, NamedTuple
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined
 from undertow.compiled.layout import Fixed, Index
-from undertow.compiled.views import Record
+from undertow.compiled.views import Record, view
 
-__all__ = ["Common", "CommonSizes", "Head", "count_open", "present_moment"]
+__all__ = ["Common", "CommonSizes", "Head", "count_open", "features_of_arm", "present_moment"]
 
 
 class CommonSizes(Record):
@@ -56,3 +56,9 @@ def count_open(closed: FloatArray) -> int:
         if closed[a] == 0.0:
             count += 1
     return count
+
+
+@inlined
+def features_of_arm(features: FloatArray, arm: int, q: int) -> FloatArray:
+    """Return the features of an arm, (q,): its own of k rows that follow one another, or the one that all share."""
+    return view(features, arm * q if len(features) > q else 0, (q,))

@@ -1,10 +1,11 @@
 """One compiled loop for every policy, live and simulated, made from the policy's few steps.
 
 A policy describes its state (`Layout`) and writes on it `decide`, which proposes an arm, `played`, which takes note of
-the arm that was played (−1 where a round passes without one), `learn` and `observe`. Where `common.head.still` is 1,
-the round is of the same moment as the last one: the hidden state has not moved. Live calls and whole episodes go
-through one compiled loop, in which each of them stands once: both run the same instructions, so live and simulated
-decisions agree bit for bit.
+the arm that was played (−1 where a round passes without one), `learn` and `observe`; where arms may have features of
+their own, also `see`, which takes in those of the arm that is played. Where `common.head.still` is 1, the round is of
+the same moment as the last one: the hidden state has not moved. Live calls and whole episodes go through one compiled
+loop, in which each of them stands once: both run the same instructions, so live and simulated decisions agree bit for
+bit.
 
 numba's cache on disk does not accept functions as arguments, so the functions below are templates: `compile_loop`
 copies each with these names bound to a policy's own steps, and compiles the copy as if it stood in the policy's file.
@@ -18,12 +19,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.common import Common, Head, count_open
+from undertow.compiled.common import Common, Head, count_open, features_of_arm
 from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.layout import Layout
 from undertow.compiled.views import view
 
-__all__ = ["DECIDE", "LEARN", "OBSERVE", "Loop", "Player", "bound", "compile_loop", "ignore_arm", "ignore_context"]
+__all__ = [
+    "DECIDE",
+    "LEARN",
+    "OBSERVE",
+    "Loop",
+    "Player",
+    "bound",
+    "compile_loop",
+    "ignore_arm",
+    "ignore_context",
+    "ignore_row",
+]
 
 DECIDE, LEARN, OBSERVE = 0, 1, 2
 _NO_MEMORY = np.empty(0)
@@ -32,6 +44,7 @@ if TYPE_CHECKING:  # the names that every copy of a template binds to steps of i
 
     def open_state(state: FloatArray, start: int) -> Any: ...
     def decide(own: Any, features: FloatArray, draws: FloatArray) -> int: ...
+    def see(own: Any, features: FloatArray) -> None: ...
     def played(own: Any, arm: int) -> None: ...
     def learn(own: Any, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None: ...
     def observe(own: Any, context: FloatArray) -> None: ...
@@ -47,6 +60,8 @@ class Loop(NamedTuple):
 
 class Player:
     """A policy's state, and one row of everything that `play` reads and writes, for steps taken one at a time.
+
+    `rows` is how many rows of `features`, (k, q), come with a round: one for all arms, or one for each.
 
     `taken` is a list of the rewards and contexts that the state has taken in since it was emptied. The list runs the
     kernel and files its answer in one instruction of the interpreter, so that no signal can come between the two:
@@ -64,14 +79,19 @@ class Player:
         cells = (self.common.head.cell(name) for name in ("rounds", "moments", "still", "proposed"))
         self._rounds, self._moments, self._still, self._proposed = cells
         k, m, q, _ = map(int, self.common.sizes)
-        self._row = np.zeros(m + q + k + self._draw_count)
-        self.context, self.features, self.rewards, self.draws = np.split(self._row, np.cumsum([m, q, k]))
+        fixed = self._draw_count + m + k
+        self._row = np.zeros(fixed + k * q)
+        self.draws, self.context, self.rewards, features = np.split(self._row, np.cumsum([self._draw_count, m, k]))
+        self.features, self.rows = features.reshape(k, q), 1
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
         self.taken: list[int] = []
-        row = (self.state, self._row, len(self._row))
-        self._deciding = (*row, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0)
-        self._observing = ((*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0),)
+        row = (self.state, self._row, fixed)
+        self._deciding = {
+            rows: (*row[:2], fixed + rows * q, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0, rows * q)
+            for rows in (1, k)
+        }
+        self._observing = ((*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0, 0),)
         self._learning = (*row, LEARN, LEARN + 1, 0)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,15 +125,32 @@ class Player:
         """The arm that the policy itself chose last."""
         return int(self._proposed.item())
 
+    @property
+    def given(self) -> FloatArray:
+        """The features as they were given: (q,) for all arms, or (k, q)."""
+        return self.features if self.rows > 1 else self.features[0]
+
+    def features_of(self, arm: int) -> FloatArray:
+        """Return the features of an arm, its own or those that all share."""
+        row: FloatArray = self.features[arm if self.rows > 1 else 0]
+        return row
+
+    def give(self, features: FloatArray) -> None:
+        """Put the features of a round in place, (q,) for all arms or (k, q)."""
+        self.rows = len(features) if features.ndim > 1 else 1
+        self.features[: self.rows] = features
+
     def decide(self, state: FloatArray | None = None) -> bool:
         """Decide with features and draws as they stand; False where the policy has to be attended to first."""
-        step = self._deciding if state is None else (state, *self._deciding[1:])
+        step = self._deciding[self.rows]
+        if state is not None:
+            step = (state, *step[1:])
         return self.loop.play(*step) > DECIDE
 
     def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         """Learn a reward of a decision that is `age` rounds old."""
         self.arm[0], self.rewards[arm] = arm, reward
-        step = (*self._learning, memory, age, self._out, 0)
+        step = (*self._learning, memory, age, self._out, 0, 0)
         self.taken.extend(starmap(self.loop.play, (step,)))
 
     def observe(self) -> None:
@@ -126,7 +163,8 @@ class Player:
 
     def play(self, data: FloatArray, width: int, first: int, last: int, shift: int, out: FloatArray, kept: int) -> int:
         """Take many steps on data of many rounds; see `_play`."""
-        return self.loop.play(self.state, data, width, first, last, shift, self.common.memory, 0, out, kept)
+        given = self.rows * self.features.shape[1]
+        return self.loop.play(self.state, data, width, first, last, shift, self.common.memory, 0, out, kept, given)
 
 
 @inlined
@@ -162,14 +200,15 @@ def _play(
     age: int,
     out: FloatArray,
     kept: int,
+    given: int,
 ) -> int:
     """Take steps `first` to `last`, three per round: decide, learn, observe; a shift of 2 has observe come first.
 
-    Round t reads from `data` the `width` numbers from t · width on: context, features, every arm's reward, draws. It
-    writes the chosen arm to column 0 of row t of `out` and the forecast, width and window of every arm behind it (with
-    `kept` = 0, these always in row 0). A reward is learned with `memory`, `age` rounds after its decision; one that is
-    NaN never comes. There is no branch on these settings: the compiler would make a second copy of the loop for it,
-    with other roundings.
+    Round t reads from `data` the `width` numbers from t · width on: draws, context, every arm's reward and the `given`
+    features, q for all arms or a row of q for each. It writes the chosen arm to column 0 of row t of `out` and the
+    forecast, width and window of every arm behind it (with `kept` = 0, these always in row 0). A reward is learned with
+    `memory`, `age` rounds after its decision; one that is NaN never comes. There is no branch on what differs between
+    live and simulated rounds: the compiler would make a second copy of the loop for it, with other roundings.
 
     Returns how many steps were taken: fewer than asked for where `decide` answers −1, which is how a policy asks to be
     attended to before it decides.
@@ -180,15 +219,17 @@ def _play(
     for step in range(first, last):
         t = step // 3
         call = (step + shift) % 3
-        at = t * width
+        seen = (t + 1) * width - given - k - m  # where the context begins
         if call == DECIDE:
-            features = view(data, at + m, (q,))
-            draws = view(data, at + m + q + k, (width - m - q - k,))
+            features = view(data, seen + m + k, (given,))
+            draws = view(data, t * width, (width - given - k - m,))
             arm = decide(own, features, draws)
             if arm < 0:
                 return step
             common.head.proposed = arm
             arm = explored(common, arm, draws)
+            if given > q:  # what all arms share, `decide` has seen
+                see(own, features_of_arm(features, arm, q))
             played(own, arm)
             count_round(common.head)
             out[t, 0] = arm
@@ -199,11 +240,11 @@ def _play(
                 out[row, 1 + 2 * k + a] = common.window[a]
         elif call == LEARN:
             arm = int(out[t, 0])
-            rewards = view(data, at + m + q, (k,))
+            rewards = view(data, seen + m, (k,))
             if not np.isnan(rewards[arm]):
                 learn(own, memory, arm, rewards, age)
         else:
-            observe(own, view(data, at, (m,)))
+            observe(own, view(data, seen, (m,)))
     return last
 
 
@@ -211,6 +252,11 @@ def _skip(state: FloatArray) -> None:
     own = open_state(state, 0)
     played(own, -1)
     count_round(own.common.head)
+
+
+@inlined
+def ignore_row(own: Any, features: FloatArray) -> None:
+    """Take no note of the features of the arm that is played."""
 
 
 @inlined
@@ -229,11 +275,12 @@ def compile_loop(
     *,
     decide: Callable[..., Any],
     learn: Callable[..., Any],
+    see: Callable[..., Any] = ignore_row,
     played: Callable[..., Any] = ignore_arm,
     observe: Callable[..., Any] = ignore_context,
 ) -> Loop:
     """Return the loop of a policy; `module` is the file that it lives in."""
-    steps = {"decide": decide, "learn": learn, "played": played, "observe": observe}
+    steps = {"decide": decide, "learn": learn, "see": see, "played": played, "observe": observe}
     steps["open_state"] = layout.open_in_kernels
     name = f"{decide.__name__}_{learn.__name__}"
     play, skip = (kernel(bound(template, steps, f"{name}{template.__name__}", module)) for template in (_play, _skip))

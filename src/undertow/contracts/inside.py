@@ -47,7 +47,8 @@ def _named_numbers(trial: Trial) -> None:
 @rule("steps stay within their state", "ours")
 def _within_state(trial: Trial) -> None:
     """Play 30 rounds through the steps as Python code, where NumPy checks every index; compiled, nobody does."""
-    policy = trial.make()
+    sizes: dict[str, Any] = {"feature_dim": 1} if trial.claims.takes_arm_features else {}
+    policy = trial.make(**sizes)
     play, skip, layout = policy.loop
     interpreted = {"loop": Loop(plain(play), plain(skip), layout)}
     twin = type(type(policy).__name__, (type(policy),), interpreted)(**policy.parameters)
@@ -66,7 +67,7 @@ def _within_state(trial: Trial) -> None:
 
 
 def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
-    """Play with late rewards, rounds without a decision, two in a moment and, where it can be, one more arm."""
+    """Play with late rewards, rounds without a decision, two in a moment and, where it can be, features and an arm."""
     if trial.claims.simulates_only:
         simulate(policy, trial.start(30))
         return []
@@ -76,7 +77,10 @@ def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
             policy.skip(2)
         if t == 20 and not trial.claims.needs_system:
             policy.add_arm("one more arm")
-        decisions.append(trial.step(policy, t, learn=False, twice=t % 5 == 0))
+        rows: dict[str, Any] = {}
+        if trial.claims.takes_arm_features:
+            rows = {"features": np.arange(policy.arm_count)[:, None] - t % 5}
+        decisions.append(trial.step(policy, t, learn=False, twice=t % 5 == 0, **rows))
         waiting.append((decisions[-1], trial.reward(t, decisions[-1])))
         if t % 3:
             policy.learn(*waiting.pop(0))

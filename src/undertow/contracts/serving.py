@@ -1,4 +1,4 @@
-"""What a policy promises to those who serve with it: ids, calls in one, default rewards, what is written down."""
+"""What a policy promises to those who serve with it: ids, features, default rewards, what is written down."""
 
 import copy
 from typing import Any
@@ -8,6 +8,8 @@ import numpy as np
 from undertow.contracts.trial import BrokenContractError, Trial, require, rule
 from undertow.errors import InvalidInputError
 from undertow.policies import Decision, Health, Outlook, from_bytes
+from undertow.simulation import simulate
+from undertow.trajectory import Trajectory
 
 
 @rule("an id names one decision", "ours", "live")
@@ -57,6 +59,42 @@ def _one_call(trial: Trial) -> None:
     trial.refuses(one, lambda: one.decide(context=None), "a second context")
     late = trial.make(1, context_first=False)
     trial.refuses(late, lambda: late.decide(context=trial.path.contexts[0]), "a context that comes after the decision")
+
+
+@rule("features of all arms, or of each", "ours", "live", "takes_features")
+def _features(trial: Trial) -> None:
+    """Play 90 rounds, every arm in turn, with two features, (2,) or (k, 2), of which the first adds to the reward."""
+    k, policy, spread = trial.arms, trial.make(1, feature_dim=2), float(trial.path.rewards.std())
+    rows = np.random.default_rng(0).standard_normal((90, k, 2))
+    if not trial.claims.takes_arm_features:
+        trial.refuses(policy, lambda: policy.forecast(rows[0]), "a row of features for each arm")
+        return
+    for t in range(90):
+        features = rows[t] if t % 4 else rows[t, 0]
+        decision = trial.step(policy, t, learn=False, features=features, available=[t % k])
+        own = features[decision.arm] if t % 4 else features
+        policy.learn(decision, trial.reward(t, decision) + 5 * spread * own[0])
+    shared, each = (policy.forecast(features).forecast for features in (rows[0, 0], np.tile(rows[0, 0], (k, 1))))
+    same = np.allclose(each, shared, rtol=1e-9, atol=1e-9)
+    require(same, f"the forecast is {shared} with a row for all arms, {each} with the same row for each")
+    for arm in range(k):
+        low, high = rows[0].copy(), rows[0].copy()
+        low[arm, 0], high[arm, 0] = -1.0, 1.0
+        gain = policy.forecast(high).forecast - policy.forecast(low).forecast
+        others = bool((np.delete(gain, arm) == 0).all())
+        require(others, f"with other features of arm {arm} alone, the forecasts change by {gain}")
+        adds = 10 * spread
+        learned = bool(0.5 < gain[arm] / adds < 1.5)
+        require(learned, f"a feature of arm {arm} adds {adds:.3g} to its reward, and {gain[arm]:.3g} to its forecast")
+    path = Trajectory(trial.path.contexts[:40], trial.path.rewards[:40], features=rows[:40])
+    run, again = simulate(trial.make(2, feature_dim=2), path), trial.make(2, feature_dim=2)
+    for t, arm in enumerate(run.arms):
+        decision = trial.step(again, t, features=rows[t])
+        require(decision.arm == arm, f"round {t} with a row for each arm: {decision.arm} by hand, {arm} simulated")
+    if trial.sees_contexts and getattr(policy, "context_first", False):
+        policy.observe(trial.path.contexts[40])
+    for odd in (np.zeros((k + 1, 2)), np.zeros((k, 3)), np.zeros(3), np.full((k, 2), np.nan), "near"):
+        trial.refuses(policy, lambda odd=odd: policy.decide(odd), f"the features {odd!r}")  # type: ignore[misc]
 
 
 @rule("a reward that never comes gets the default", "ours", "live")

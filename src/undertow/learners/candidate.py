@@ -49,7 +49,11 @@ class Candidate(Protocol):
     name: str
 
     def forecast(self, features: FloatArray) -> CandidateForecast:
-        """Return what is expected of every arm in the present round, whose features are given, (q,)."""
+        """Return what is expected of every arm in the present round.
+
+        `features` are (q,) for all arms, or (k, q), a row for each. Of past rounds that a warm start leads it through,
+        they are those of the arm that was played, (q,).
+        """
 
     def learn(self, round: int, arm: int, reward: float) -> None:
         """Take in the reward of an arm that was played in a round, the present one or an earlier one."""
@@ -161,7 +165,7 @@ class WithCandidates(Timeline):
         for number, candidate in enumerate(self.candidates, self.first):
             model = models[number]
             assert isinstance(model, CandidateModel)
-            model.ask(candidate, self.player.features.copy(), blocks[number])
+            model.ask(candidate, self.player.given.copy(), blocks[number])
 
     def attend(self) -> None:
         """Make the fits that are due."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, spliced
+from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, features_of_arm, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
 from undertow.learners.model import Block, ModelHead, Steps, fineness, open_block
@@ -193,22 +193,35 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
 if TYPE_CHECKING:  # the names that every copy of a template below binds to a learner's own
     from undertow.learners.catch_up import begin_step, learn_step, observe_step, played_step, see_step
 
-    def forecast_step(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None: ...
+    def forecast_step(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None: ...
     def rest(*args: Any) -> None: ...
     def forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, plays: FloatArray) -> None: ...
+    def see_all(blocks: FloatArray, at: int, t: int, features: FloatArray, more: int) -> None: ...
     def played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> None: ...
     def learn_all(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None: ...
     def observe_all(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None: ...
 
 
 def _forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, plays: FloatArray) -> None:
-    """Bring one model into the present round and have it forecast; then the others."""
+    """Bring one model into the present round and have it forecast: all arms together, or each with its own features.
+
+    Then the others.
+    """
     block = open_block(blocks, at)
     begin_step(blocks, at)
-    see_step(blocks, at, t, features)
-    if block.head.order > 0.0:
-        forecast_step(blocks, at, t, plays)
+    k, q = len(block.forecast), int(block.sizes.q)
+    together = 1 if len(features) > q else k
+    for a in range(0, k, together):
+        see_step(blocks, at, t, features_of_arm(features, a, q))
+        if block.head.order > 0.0:
+            forecast_step(blocks, at, t, plays, a, a + together)
     rest(blocks, at + int(block.head.length), t, features, plays)
+
+
+def _see_all(blocks: FloatArray, at: int, t: int, features: FloatArray, more: int) -> None:
+    """Show one model the features of the arm that is played in round t; then the others."""
+    see_step(blocks, at, t, features)
+    rest(blocks, at + int(open_block(blocks, at).head.length), t, features, more)
 
 
 def _played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> None:
@@ -268,6 +281,11 @@ def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
     return choose(own, leader, top - second if leader >= 0 else 0.0, draws)
 
 
+def _see(own: LearnerState, features: FloatArray) -> None:
+    """Show every model the features of the arm that is played: what it learns is of that arm."""
+    see_all(own.blocks, 0, int(own.common.head.rounds), features, 0)
+
+
 def _played(own: LearnerState, arm: int) -> None:
     """Tell every model which arm was played; the round is over unless its context is still to come."""
     over = own.learner.context_first > 0.0 or own.common.sizes.m == 0.0
@@ -291,14 +309,14 @@ def _observe(own: LearnerState, context: FloatArray) -> None:
 def compile_learner(module: str, name: str, models: Sequence[Steps]) -> Loop:
     """Return the loop of a learner with these models, in their order."""
     every: dict[str, Any] = {}
-    for template in (_forecast_all, _played_all, _learn_all, _observe_all):
+    for template in (_forecast_all, _see_all, _played_all, _learn_all, _observe_all):
         link: Any = _nothing_more
         for steps in reversed(models):
             names = {f"{step}_step": function for step, function in steps._asdict().items()} | {"rest": link}
             link = spliced(bound(template, names, f"{name}{template.__name__}", module))
         every[template.__name__.removeprefix("_")] = link
-    decide, played, learn, observe = (
+    decide, see, played, learn, observe = (
         spliced(bound(template, every, f"{name}{template.__name__}", module))
-        for template in (_decide, _played, _learn, _observe)
+        for template in (_decide, _see, _played, _learn, _observe)
     )
-    return compile_loop(module, LEARNER, decide=decide, learn=learn, played=played, observe=observe)
+    return compile_loop(module, LEARNER, decide=decide, learn=learn, see=see, played=played, observe=observe)

@@ -56,7 +56,7 @@ class Learner(Timeline):
         self.names = [model.name for model in self.models]
         self.lengths = [model.length for model in self.models]
         self.places = [sum(self.lengths[:number]) for number in range(len(self.lengths))]
-        self.log = RoundLog(len(player.context), len(player.features), LONGEST + max_delay)
+        self.log = RoundLog(len(player.context), player.features.shape[1], LONGEST + max_delay)
         self.late = LateRewards(player, turns, self.models, self.places, self.log, max_delay)
         self.records: deque[FitRecord] = deque(maxlen=50)
         self.telling = Telling()
@@ -204,7 +204,7 @@ class Learner(Timeline):
         row, log = self.log.row(t), self.log
         row[log.arm] = arm
         if log.feature_dim:
-            row[log.context_dim : log.shared] = self.player.features
+            row[log.context_dim : log.shared] = self.player.features_of(arm)
 
     def observe(self) -> None:
         """Take in a context, and file it."""
@@ -262,17 +262,21 @@ class Learner(Timeline):
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
         """File steps that were played in one go."""
         self.telling.write()
-        log, first, last = self.log, begun // 3, step // 3
+        log, player, first, last = self.log, self.player, begun // 3, step // 3
+        m, k = log.context_dim, len(player.rewards)
         base = self.player.rounds - last
         if step % 3:  # the context of the next round has been seen
-            log.row(base + last)[: log.context_dim] = data[last, : log.context_dim]
+            log.row(base + last)[:m] = data[last, :m]
         if last > first:
             log.open(base + last - 1)
             rows = log.rows(base + first, base + last)
             played = arms[first:last].astype(np.int64)
-            rows[:, : log.shared] = data[first:last, : log.shared]
+            numbers = np.arange(last - first)
+            features = data[first:last, m + k :].reshape(len(rows), player.rows, log.feature_dim)
+            rows[:, :m] = data[first:last, :m]
+            rows[:, m : log.shared] = features[numbers, played if player.rows > 1 else 0]
             rows[:, log.arm] = played
-            rows[:, log.reward] = data[np.arange(first, last), log.shared + played]
+            rows[:, log.reward] = data[first + numbers, m + played]
 
     def warm_start(self, rows: FloatArray, rounds: int, seed: int) -> None:
         """Begin after `rounds` rounds, whose rows are given; the first decision then begins with a fit."""
@@ -387,7 +391,7 @@ class Learner(Timeline):
         now, self.latest = self.player.rounds, int(arrays["latest"].item())
         if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
             raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
-        if not len(rows) <= room <= 2 * len(rows) + self.log.room:
+        if not len(rows) <= room <= self.log.room_for(len(rows)):
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
         if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
             raise InvalidInputError("state: expected a task for every fit that is under way")

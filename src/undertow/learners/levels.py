@@ -122,13 +122,13 @@ def helps(own: LevelsState, a: int, t: int) -> float:
 
 
 @kernel
-def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
-    """Write forecast, width and standard errors of every arm, in the rewards' own units."""
+def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
+    """Write forecast, width and standard errors of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_levels(blocks, at)
-    out, k = own.model, len(own.model.forecast)
-    forecast_arms(own.belief, own.hyper, own.u, own.forecast)
+    out = own.model
+    forecast_arms(own.belief, own.hyper, own.u, own.forecast, first, last)
     mean, scale, noise = own.reward.mean, own.reward.scale, Hyper(own.hyper, 0).reward_noise
-    for a in range(k):
+    for a in range(first, last):
         out.forecast[a] = mean + scale * own.forecast[0, a]
         out.width[a] = scale * out.head.bonus * worth(own.forecast[2, a], noise, helps(own, a, t))
         out.state_error[a] = scale * math.sqrt(own.forecast[3, a])
@@ -188,7 +188,8 @@ def without_dull(table: FloatArray, k: int) -> FloatArray:
 
 def evaluation_work(rows: int, k: int, Q: int) -> float:
     """Return about how many microseconds the likelihood of so many rows and arms takes, all evaluations of a fit."""
-    return _EVALUATIONS * rows * (0.2 + 0.0009 * plain(levels_size)(k, Q) ** 2)
+    D: int = plain(levels_size)(k, Q)
+    return _EVALUATIONS * rows * (0.2 + 0.0009 * D**2)
 
 
 def arms_and_rows(n: int, k: int, Q: int) -> tuple[int, int]:

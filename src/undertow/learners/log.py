@@ -16,20 +16,23 @@ __all__ = ["AFTER", "BEFORE", "RoundLog", "arms_played", "by_moment", "same_mome
 
 BEFORE, AFTER = 1, 2  # a round shares its moment with the one before, with the one after; added up for both
 
+_ROOM = 64  # rows, at least
+
 
 class RoundLog:
     """One row per round: m contexts, q features, with which rounds it shares its moment, the arm, its reward.
 
-    The arm is −1 where none was played, the reward NaN until it comes. Of rounds that share a moment, the first one has
-    its context, or where contexts come after decisions the last one. At least the last `keep` rounds are remembered, at
-    most twice as many.
+    The arm is −1 where none was played, the reward NaN until it comes. Where arms have features of their own, they are
+    those of the arm that was played: fits need no others. Of rounds that share a moment, the first one has its context,
+    or where contexts come after decisions the last one. At least the last `keep` rounds are remembered, at most twice
+    as many.
     """
 
     def __init__(self, context_dim: int, feature_dim: int, keep: int) -> None:
         self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
         self.shared, self.arm, self.reward = (context_dim + feature_dim + place for place in range(3))
         self.begin = self.end = 0  # the rounds that are remembered
-        self._rows = self.blank(64)
+        self._rows = self.blank(_ROOM)
 
     def open(self, last: int) -> None:
         """Have a row for every round up to `last`, empty where nothing is known yet."""
@@ -38,7 +41,7 @@ class RoundLog:
         if last - self.begin >= len(self._rows):
             first = max(self.begin, last + 1 - self.keep)
             kept = self.rows(first, self.end)
-            rows = self.blank(min(64 + 5 * (last + 1 - first) // 4, 2 * self.keep))
+            rows = self.blank(self.room_for(last + 1 - first))
             rows[: len(kept)] = kept
             self._rows, self.begin = rows, first
         self.end = last + 1  # rows beyond the end have been blank from the start
@@ -79,6 +82,10 @@ class RoundLog:
     def rows(self, first: int, last: int) -> FloatArray:
         """Return the rows of rounds `first` to `last`, the last excluded."""
         return self._rows[max(first - self.begin, 0) : max(last - self.begin, 0)]
+
+    def room_for(self, rows: int) -> int:
+        """Return for how many rows room is made where so many are needed."""
+        return min(_ROOM + 5 * rows // 4, 2 * self.keep)
 
     @property
     def room(self) -> int:

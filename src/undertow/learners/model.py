@@ -4,8 +4,8 @@ A model keeps all that changes in a block of the learner's packed state. Round b
 with the same names in every family:
 
     begin       step to the present round
-    see         take in the round's features
-    forecast    write forecast, width and standard errors of every arm
+    see         take in the round's features, of all arms or of one of them
+    forecast    write forecast, width and standard errors of the arms that have these features
     played      take note of the arm that was played, −1 for none
     learn       predict the reward of the played arm, be scored, and take it in
     observe     take in the round's context
@@ -186,7 +186,7 @@ class Steps(NamedTuple):
 
     begin: Callable[[FloatArray, int], None]
     see: Callable[[FloatArray, int, int, FloatArray], None]
-    forecast: Callable[[FloatArray, int, int, FloatArray], None]
+    forecast: Callable[[FloatArray, int, int, FloatArray, int, int], None]
     played: Callable[[FloatArray, int, int, int], None]
     learn: Callable[[FloatArray, int, int, int, float], None]
     observe: Callable[[FloatArray, int, int, FloatArray, bool], None]

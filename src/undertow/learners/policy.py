@@ -162,9 +162,10 @@ class LearningPolicy(ContextPolicy):
         """Take in a table of past rounds, one row each; the first decision then begins with a fit.
 
         `arms` (n,) are names, None where none was played, or indices, −1 where none was; `rewards` (n,) are NaN where
-        none came; `contexts` (n, m) are NaN where an entry is missing, and `features` (n, q) are needed where the
-        policy takes them. `elapsed` (n,) is how many moments began since the row before, 1 by default; rows of the same
-        moment, with 0, have the same context, or NaN.
+        none came; `contexts` (n, m) are NaN where an entry is missing. `features` are needed where the policy takes
+        them: (n, q), those of the arm that was played, or (n, k, q), those of every arm. `elapsed` (n,) is how many
+        moments began since the row before, 1 by default; rows of the same moment, with 0, have the same context, or
+        NaN.
         """
         with self._lock:
             if not self.unused:
@@ -176,7 +177,7 @@ class LearningPolicy(ContextPolicy):
             θ = _checks.measured("contexts", given, (n, m), missing=True)
             if features is None and q:
                 raise InvalidInputError(f"features: expected shape ({n}, {q}), got None")
-            u = _checks.measured("features", np.empty((n, 0)) if features is None else features, (n, q))
+            u = self._past_features(np.empty((n, 0)) if features is None else features, played)
             if not n:
                 return
             x = x if self._columns.units is None else self._columns.units.rewards(x)
@@ -193,6 +194,14 @@ class LearningPolicy(ContextPolicy):
             except BaseException:
                 insist(kept.put_back)
                 raise
+
+    def _past_features(self, features: npt.ArrayLike, played: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the features of the arms that were played, (n, q)."""
+        n, k, q = len(played), self.arm_count, self._feature_dim
+        given = _checks.numbers("features", features)
+        if given.ndim != 3 or not self.claims.takes_arm_features:
+            return _checks.measured("features", given, (n, q))
+        return _checks.measured("features", given, (n, k, q))[np.arange(n), played]
 
     def _note_past(self) -> None:
         """Take note of the rounds of a warm start, which are in the log."""

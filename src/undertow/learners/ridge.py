@@ -99,13 +99,13 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
 
 
 @kernel
-def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
-    """Write forecast, width and standard error of every arm, in the rewards' own units."""
+def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
+    """Write forecast, width and standard error of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_ridge(blocks, at)
-    out, k, p, y = own.model, len(own.u), len(own.Θ), own.scratch[0]
+    out, p, y = own.model, len(own.Θ), own.scratch[0]
     mean, scale = own.reward.mean, own.reward.scale
     noise = scale * scale * own.errors.squares / own.errors.count
-    for a in range(k):
+    for a in range(first, last):
         ridge_project(own.W[a], own.Θ, y, p)
         expected = 0.0
         uncertainty = 0.0

@@ -113,8 +113,8 @@ def widening(t: int, k: int, plays: float, unseen: float) -> float:
 
 
 @straight_kernel
-def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
-    """Write forecast, width and standard errors of every arm after t rounds, in the rewards' own units."""
+def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
+    """Write forecast, width and standard errors of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_shared(blocks, at)
     out, k, m = own.model, len(own.V), len(own.mean) - 1
     system, prior = open_vector(own.vector, m, k), Prior(own.prior, 0)
@@ -123,7 +123,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray) -> None:
     mean, scale = own.mean[m], own.scale[m]
     z = row(own.z, 0)
     full = scale * math.sqrt(dot(z, z) / prior.arm_loading_precision + 1.0 / prior.offset_precision)
-    for a in range(k):
+    for a in range(first, last):
         V = own.V[a]
         unknown = V[d, d]
         for i in range(d):

@@ -71,7 +71,8 @@ class Calls(abc.ABC):
         Parameters
         ----------
         features
-            What is known before the choice and not moved by the state, for policies with a `feature_dim`.
+            What is known before the choice and not moved by the state, for policies with a `feature_dim`: (q,) for all
+            arms or, where the policy has the capability `takes_arm_features`, (k, q), a row for each arm.
         context
             The round's context, for policies with `context_first=True`: as `observe(context)` and then `decide()`, in
             one call that happens whole or not at all. None where it is missing.
@@ -86,7 +87,7 @@ class Calls(abc.ABC):
         """
         with self._lock:
             if features is not None and not self._feature_dim:
-                self._columns.checked_features(features, can_take=self.claims.takes_features)  # which says how it is
+                self._checked_features(features)  # which says how it is
             if type(elapsed) is not int or elapsed != 1:
                 begun, with_context = self._player.rounds > 0, context is not ...
                 elapsed = self._turns.checked_elapsed(elapsed, begun=begun, with_context=with_context)
@@ -99,7 +100,7 @@ class Calls(abc.ABC):
             shut = None if available is None else open_arms(available, closed > 0, self.names)
             given = None
             if self._feature_dim:
-                given = self._columns.checked_features(features, can_take=self.claims.takes_features)
+                given = self._checked_features(features)
             if self._pending.forked:
                 self._part_from_parent()
             player, timeline, t = self._player, self._timeline, self._player.rounds + passed
@@ -123,7 +124,7 @@ class Calls(abc.ABC):
                     self._rescale()
                 if given is not None:
                     self._columns.note(features=given)
-                    self._columns.put_features(given, player.features)
+                    self._columns.put_features(given, player)
                 if not plain:
                     timeline.prepare(self._pending.oldest(t), still=still, one_step=one_step)
                 if self._draw_count:
@@ -315,7 +316,7 @@ class Calls(abc.ABC):
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
         with self._lock:
-            given = self._columns.checked_features(features, can_take=self.claims.takes_features)
+            given = self._checked_features(features)
             begins = self._columns.follows and self._pending.made == 0
             if begins or self._player.rounds >= self._columns.pause:
                 return copy.deepcopy(self).forecast_in_new_units(given)
@@ -329,12 +330,15 @@ class Calls(abc.ABC):
         return self._forecast(features)
 
     def _forecast(self, features: FloatArray | None) -> Outlook:
-        self._columns.put_features(features, self._player.features)
+        self._columns.put_features(features, self._player)
         self._player.draws[:] = 0.0
         self._player.decide(self._timeline.scratch())
         return Outlook(*self._outlook())
 
     # How the parts work together
+
+    def _checked_features(self, features: npt.ArrayLike | None) -> FloatArray | None:
+        return self._columns.checked_features(features, len(self.names), self.claims)
 
     @property
     def parts(self) -> Parts:

@@ -82,7 +82,7 @@ class LaggedPolicy(RidgePolicy):
     window
         How many past contexts enter; without effect when context_dim is 0.
     feature_dim
-        Number q of features given to `decide`.
+        Number q of features given to `decide`, (q,) for all arms or (k, q), a row for each.
     reward_lags
         Over how many past rounds the learner's own rewards enter: k inputs per lag, 0 where an arm was not played or
         its reward has not come, each with an indicator.

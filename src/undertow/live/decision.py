@@ -25,6 +25,8 @@ class Claims(NamedTuple):
         It knows the system, and takes in no arm that the system does not have.
     uses_contexts, takes_features, uses_own_rewards
         What its choices depend on.
+    takes_arm_features
+        Features may be a row for each arm, (k, q), in place of one for all, (q,).
     deterministic
         It draws nothing: data decide alone. One that draws reports the probability of every arm that it plays.
     handles_missing_contexts
@@ -43,6 +45,7 @@ class Claims(NamedTuple):
     handles_missing_contexts: bool = False
     simulates_only: bool = False
     late_rewards_count_alike: bool = False
+    takes_arm_features: bool = False
 
 
 class Why(NamedTuple):

@@ -30,8 +30,11 @@ def play_episode(
     `played` is told after each block how many rounds it had.
     """
     player, columns, timeline = parts.player, parts.columns, parts.timeline
-    m, q = columns.context_dim, columns.feature_dim
-    seen = (path.contexts[:, :m], path.features[:, :q], path.rewards)
+    sizes = (columns.context_dim, path.arm_count, player.features.shape[1])
+    m, k, q = sizes
+    player.rows = k if path.arm_features else 1
+    features = path.features[..., :q].reshape(path.rounds, player.rows * q)
+    seen = (path.contexts[:, :m], path.rewards, features)
     shift = OBSERVE if parts.turns.context_first else DECIDE
     first = (LEARN - shift) % 3  # the step in which the first reward is learned
     kept = int(len(records) > 0)
@@ -39,26 +42,27 @@ def play_episode(
         block = slice(start, min(start + _BLOCK, path.rounds))
         length = block.stop - block.start
         raw = np.hstack([column[block] for column in seen])
-        data = np.hstack([raw, draws(length)])
-        out = np.zeros((length, 1 + 3 * path.arm_count))
+        data = np.hstack([draws(length), raw])
+        rows = data[:, data.shape[1] - raw.shape[1] :]
+        out = np.zeros((length, 1 + 3 * k))
         flat, step = data.ravel(), 0
-        columns.begin(context=raw[:, :m], features=raw[:, m : m + q])
-        data[:, : raw.shape[1]] = _inward(columns.units, raw, m + q)
+        columns.begin(context=raw[:, :m], features=_by_row(raw[:, m + k :], q))
+        rows[:] = _inward(columns.units, raw, *sizes)
         while step < 3 * length:
             begun = step
             pause = 3 * (columns.pause - start) + (DECIDE - shift) % 3  # the units change before that decision
-            stop = _first_reward(raw[:, m + q :], step, first) if columns.awaits_reward else 3 * length
+            stop = _first_reward(raw[:, m : m + k], step, first) if columns.awaits_reward else 3 * length
             last = int(min(pause, stop))
             step = player.play(flat, data.shape[1], step, last, shift, out, kept)
-            timeline.recorded(data, out[:, 0], begun, step)
+            timeline.recorded(rows, out[:, 0], begun, step)
             _take_note(columns, raw, out, kept, begun, step, shift)
             if step == pause:
                 rescale()
-                data[step // 3 :, : raw.shape[1]] = _inward(columns.units, raw[step // 3 :], m + q)
+                rows[step // 3 :] = _inward(columns.units, raw[step // 3 :], *sizes)
             elif step == stop < 3 * length:
                 t = step // 3
-                columns.begin(reward=raw[t : t + 1, m + q + int(out[t, 0]), None])
-                data[t:, : raw.shape[1]] = _inward(columns.units, raw[t:], m + q)
+                columns.begin(reward=raw[t : t + 1, m + int(out[t, 0]), None])
+                rows[t:] = _inward(columns.units, raw[t:], *sizes)
             elif step < 3 * length:
                 timeline.attend()
         arms[block] = out[:, 0]
@@ -79,11 +83,18 @@ def _calls(call: int, step: int, shift: int) -> int:
     return (step + 2 - (call - shift) % 3) // 3
 
 
-def _inward(units: Units | None, raw: FloatArray, rewards: int) -> FloatArray:
-    """Return contexts, features and, from column `rewards` on, rewards in the units of a policy."""
+def _by_row(features: FloatArray, q: int) -> FloatArray:
+    """Return the features of rounds, one row or k of them for each, one row after another, (…, q)."""
+    return features.reshape(-1, q) if q else features
+
+
+def _inward(units: Units | None, raw: FloatArray, m: int, k: int, q: int) -> FloatArray:
+    """Return contexts, rewards and features in the units of a policy."""
     if units is None:
         return raw
-    return np.hstack([units.inward(raw[:, :rewards], 0), units.rewards(raw[:, rewards:])])
+    contexts, rewards, features = np.split(raw, [m, m + k], axis=1)
+    known = units.inward(_by_row(features, q), m).reshape(features.shape)
+    return np.hstack([units.inward(contexts, 0), units.rewards(rewards), known])
 
 
 def _take_note(
@@ -97,8 +108,8 @@ def _take_note(
     decided, learned, observed = (
         range(_calls(call, begun, shift), _calls(call, step, shift)) for call in (DECIDE, LEARN, OBSERVE)
     )
-    paid = raw[learned, m + q + out[learned, 0].astype(np.int64)]
-    columns.note(context=raw[observed, :m], features=raw[decided, m : m + q], reward=paid[:, None])
+    paid = raw[learned, m + out[learned, 0].astype(np.int64)]
+    columns.note(context=raw[observed, :m], features=_by_row(raw[decided, m + k :], q), reward=paid[:, None])
     rows, forecasts, widths = slice(decided.start, decided.stop), slice(1, 1 + k), slice(1 + k, 1 + 2 * k)
     if kept:
         out[rows, forecasts], out[rows, widths] = units.outward(out[rows, forecasts], out[rows, widths])

@@ -168,7 +168,7 @@ class Timeline:
         """Take note of the context that the player holds."""
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
-        """Take note of steps that were played in one go: rows of a block, and the arms chosen."""
+        """Take note of steps played in one go: context, rewards and features of each round, and the arms chosen."""
 
     def scratch(self) -> FloatArray:
         """Return a copy of the state for a forecast that is to change nothing."""

@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
+from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
+from undertow.live.decision import Claims
 from undertow.live.saved import Saved
 
 __all__ = ["Columns", "Units"]
@@ -68,23 +70,28 @@ class Columns:
         """Whether the units will change with the first reward."""
         return False
 
-    def checked_features(self, features: npt.ArrayLike | None, *, can_take: bool) -> FloatArray | None:
-        """Return the round's features, checked."""
+    def checked_features(self, features: npt.ArrayLike | None, arms: int, claims: Claims) -> FloatArray | None:
+        """Return the round's features, checked: (q,) for all arms, or a row for each where the policy takes it."""
         q = self.feature_dim
         if features is None:
             if q:
                 raise InvalidInputError(f"features: expected shape ({q},), got None; call decide(features)")
             return None
         if not q:
-            remedy = "give feature_dim at construction" if can_take else "this policy takes no features"
+            remedy = "give feature_dim at construction" if claims.takes_features else "this policy takes no features"
             context = ". A context goes to decide(context=…) or observe(context)" if self.context_dim else ""
             raise InvalidInputError(f"features: expected None, got {features!r:.60}; {remedy}{context}")
-        return _checks.row("features", features, (q,))
+        given = features if isinstance(features, np.ndarray) else _checks.numbers("features", features)
+        if given.shape == (q,):
+            return _checks.row("features", given, (q,))
+        if given.shape == (arms, q) and claims.takes_arm_features:
+            return _checks.row("features", given, (arms, q))
+        raise InvalidInputError(f"features: {_expected(given.shape, arms, q, claims)}")
 
-    def put_features(self, given: FloatArray | None, row: FloatArray) -> None:
-        """Write checked features into a row, in the policy's units."""
+    def put_features(self, given: FloatArray | None, player: Player) -> None:
+        """Give checked features to the player, in the policy's units."""
         if given is not None:
-            row[:] = given if self.units is None else self.units.inward(given, self.context_dim)
+            player.give(given if self.units is None else self.units.inward(given, self.context_dim))
 
     def put_context(self, context: npt.ArrayLike | None, row: FloatArray) -> None:
         """Check a context and write it into a row, in the policy's units."""
@@ -123,3 +130,13 @@ class Columns:
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
+
+
+def _expected(shape: tuple[int, ...], arms: int, q: int, claims: Claims) -> str:
+    """Say which shapes features may have, and what to do about another one."""
+    if claims.takes_arm_features:
+        hint = "; a number for each arm is a column, [[…], […]]" if shape == (arms,) and q == 1 else ""
+        return f"expected shape ({q},), the same for all arms, or ({arms}, {q}), a row for each arm, got {shape}{hint}"
+    remedy = "; this policy takes one row for all arms, and those with the capability takes_arm_features, such as"
+    remedy += " LinUCB, StructuralKalman and Autopilot, one for each"
+    return f"expected shape ({q},), got {shape}{remedy if shape == (arms, q) else ''}"

@@ -34,7 +34,7 @@ class Autopilot(LearningPolicy):
     Parameters
     ----------
     feature_dim
-        Number q of features given to `decide`.
+        Number q of features given to `decide`, (q,) for all arms or (k, q), a row for each.
     candidates
         Models of your own that compete with the others; see `undertow.policies.Candidate`.
 
@@ -46,7 +46,11 @@ class Autopilot(LearningPolicy):
     """
 
     claims: ClassVar[Claims] = Claims(
-        uses_contexts=True, takes_features=True, deterministic=False, handles_missing_contexts=True
+        uses_contexts=True,
+        takes_features=True,
+        deterministic=False,
+        handles_missing_contexts=True,
+        takes_arm_features=True,
     )
     loop = compile_learner(__name__, "autopilot", [SHARED_STEPS, LEVELS_STEPS, RIDGE_STEPS, RIDGE_STEPS])
 

@@ -13,8 +13,18 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, kernel, present_moment
-from undertow.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context
+from undertow.compiled import (
+    Common,
+    Index,
+    Layout,
+    Record,
+    compile_loop,
+    features_of_arm,
+    inlined,
+    kernel,
+    present_moment,
+)
+from undertow.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context, put_features
 from undertow.live import Claims, LaggedPolicy, register
 from undertow.live.standardise import Change, change_inputs
 
@@ -141,6 +151,12 @@ def replace_round(
 
 
 @inlined
+def see(own: ForgettingState, features: FloatArray) -> None:
+    """Remember the inputs of the arm that is played."""
+    put_features(own.inputs, features, own.common.memory)
+
+
+@inlined
 def played(own: ForgettingState, arm: int) -> None:
     """Take note of the arm of round t: rows age by a round, or the row of round t − h makes room for this one."""
     t, γ, h = int(own.common.head.rounds), own.settings.discount, len(own.past_arm)
@@ -160,11 +176,13 @@ def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int
     common, factor, λ = own.common, own.settings.factor, own.settings.ridge
     forecast, width, closed, Θ = common.forecast, common.width, common.closed, common.memory
     k, p, t = len(forecast), len(Θ), present_moment(common.head)
-    build_inputs(own.inputs, k, t, features, Θ)
+    q = int(common.sizes.q)
+    build_inputs(own.inputs, k, t, features_of_arm(features, 0, q), Θ)
     G, x = own.scratch[0], own.scratch[1]
     arm = -1
     for r in range(k):
         a = int(common.order[r])
+        put_features(own.inputs, features_of_arm(features, a, q), Θ)
         factorise(own.V[a], λ, own.L)
         solve(own.L, own.b[a], G)
         solve(own.L, Θ, x)  # x = V⁻¹Θ
@@ -204,9 +222,15 @@ def observe(own: ForgettingState, context: FloatArray) -> None:
 @dataclass(kw_only=True, eq=False, repr=False)
 class _ForgettingPolicy(LaggedPolicy):
     claims: ClassVar[Claims] = Claims(
-        uses_contexts=True, handles_missing_contexts=True, takes_features=True, late_rewards_count_alike=True
+        uses_contexts=True,
+        handles_missing_contexts=True,
+        takes_features=True,
+        late_rewards_count_alike=True,
+        takes_arm_features=True,
     )
-    loop = compile_loop(__name__, Layout(ForgettingState), decide=decide, learn=learn, played=played, observe=observe)
+    loop = compile_loop(
+        __name__, Layout(ForgettingState), decide=decide, learn=learn, see=see, played=played, observe=observe
+    )
 
     def _sizes(self) -> dict[str, int]:
         return self._input_sizes() | {"h": self._forgets()[1]}

@@ -8,9 +8,18 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Fixed, Layout, Record, compile_loop, inlined, present_moment
+from undertow.compiled import Common, Fixed, Layout, Record, compile_loop, features_of_arm, inlined, present_moment
 from undertow.errors import InvalidInputError
-from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
+from undertow.inputs import (
+    Inputs,
+    begin_inputs,
+    build_inputs,
+    inputs_sizes,
+    note_reward,
+    note_round,
+    push_context,
+    put_features,
+)
 from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
 from undertow.live.propensity import chance_of_largest
 from undertow.live.standardise import Change, change_inputs, change_regression
@@ -48,13 +57,15 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
     forecast, width, closed, Θ = common.forecast, common.width, common.closed, common.memory
     k, p, t = len(forecast), len(Θ), present_moment(common.head)
     factor, drawn, start_up = settings.factor, settings.drawn, settings.start_up
-    build_inputs(own.inputs, k, t, features, Θ)
+    q = int(common.sizes.q)
+    build_inputs(own.inputs, k, t, features_of_arm(features, 0, q), Θ)
     y = own.scratch[0]
     arm = -1
     untried = -1
     largest = 0.0
     for r in range(k):
         a = int(common.order[r])
+        put_features(own.inputs, features_of_arm(features, a, q), Θ)
         ridge_project(own.W[a], Θ, y, p)
         mean = 0.0
         uncertainty = 0.0
@@ -75,6 +86,12 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
             if untried < 0 and own.chosen[a] < start_up:
                 untried = a
     return untried if untried >= 0 else arm
+
+
+@inlined
+def see(own: LinearState, features: FloatArray) -> None:
+    """Remember the inputs of the arm that is played."""
+    put_features(own.inputs, features, own.common.memory)
 
 
 @inlined
@@ -105,7 +122,7 @@ def observe(own: LinearState, context: FloatArray) -> None:
     push_context(own.inputs, context)
 
 
-LOOP = compile_loop(__name__, Layout(LinearState), decide=decide, learn=learn, played=played, observe=observe)
+LOOP = compile_loop(__name__, Layout(LinearState), decide=decide, learn=learn, see=see, played=played, observe=observe)
 
 
 def _begin(own: LinearState, ridge: float) -> None:
@@ -132,7 +149,11 @@ class LinUCB(LaggedPolicy):
     """
 
     claims: ClassVar[Claims] = Claims(
-        uses_contexts=True, handles_missing_contexts=True, takes_features=True, late_rewards_count_alike=True
+        uses_contexts=True,
+        handles_missing_contexts=True,
+        takes_features=True,
+        late_rewards_count_alike=True,
+        takes_arm_features=True,
     )
     loop = LOOP
 
@@ -209,7 +230,7 @@ class PIES(RidgePolicy):
     0
     """
 
-    claims: ClassVar[Claims] = LinUCB.claims._replace(takes_features=False)
+    claims: ClassVar[Claims] = LinUCB.claims._replace(takes_features=False, takes_arm_features=False)
     loop = LOOP
 
     window: int = 10

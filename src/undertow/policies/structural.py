@@ -26,7 +26,7 @@ class StructuralKalman(LearningPolicy):
     Parameters
     ----------
     feature_dim
-        Number q of features given to `decide`.
+        Number q of features given to `decide`, (q,) for all arms or (k, q), a row for each.
     exploration
         Factor of the width, which is what exploring an arm is worth (`learners.worth`).
 
@@ -37,7 +37,11 @@ class StructuralKalman(LearningPolicy):
     """
 
     claims: ClassVar[Claims] = Claims(
-        uses_contexts=True, takes_features=True, deterministic=False, handles_missing_contexts=True
+        uses_contexts=True,
+        takes_features=True,
+        deterministic=False,
+        handles_missing_contexts=True,
+        takes_arm_features=True,
     )
     loop = compile_learner(__name__, "structural", [LEVELS_STEPS])
 

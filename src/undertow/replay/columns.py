@@ -7,10 +7,11 @@ from fnmatch import fnmatchcase
 from undertow import _checks
 from undertow.errors import InvalidInputError
 
-__all__ = ["PHASES", "UNIFORM", "Columns", "find_columns", "separator_hint"]
+__all__ = ["AT", "PHASES", "UNIFORM", "Columns", "find_columns", "separator_hint"]
 
 PHASES = ("hour", "weekday", "month")
 UNIFORM = "uniform"  # in place of a propensity column: every arm was equally likely
+AT = "@"  # price@a is the price of arm a
 _TIMES = ("time", "timestamp", "datetime", "date")
 
 
@@ -23,7 +24,7 @@ class Columns:
     rewards
         One column per arm where every arm's reward is known; empty for a log.
     contexts, features
-        Measurements of a round, and columns known before its decision.
+        Measurements of a round, and columns known before its decision; `price@a` is the price of arm a.
     time, phases
         The column of timestamps, and which phases of it become features.
     arm, reward, propensity

@@ -98,10 +98,11 @@ def build(contender: Contender, table: Table, *, seed: int, context_first: bool 
     """Make a policy for a table; inputs are standardised if it can do that, unless its parameters say otherwise."""
     if contender.claims.needs_system or contender.claims.simulates_only:
         raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not say it")
+    blind = table.features.ndim == 3 and not contender.claims.takes_arm_features
     return contender.build(
         arms=list(table.arms),
         context_dim=table.contexts.shape[1],
-        feature_dim=table.features.shape[1],
+        feature_dim=0 if blind else table.features.shape[-1],
         context_first=context_first,
         standardise=True,
         max_pending=1,  # rewards come at once or never
@@ -122,7 +123,8 @@ def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:
             )
     if table.contexts.shape[1] and (blind := [label for label, claim in claims.items() if not claim.uses_contexts]):
         notes.append(f"policies that do not use contexts: {', '.join(blind)}")
-    if table.features.shape[1] and (blind := [label for label, claim in claims.items() if not claim.takes_features]):
+    takes = "takes_features" if table.features.ndim == 2 else "takes_arm_features"
+    if table.features.shape[-1] and (blind := [label for label, claim in claims.items() if not getattr(claim, takes)]):
         notes.append(f"policies that do not use features: {', '.join(blind)}")
     return notes
 

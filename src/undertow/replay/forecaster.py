@@ -36,7 +36,7 @@ def forecast_log(table: Table, *, context_first: bool = False) -> FloatArray:
 def _forecast(
     inputs: FloatArray, arms: npt.NDArray[np.int64], rewards: FloatArray, discounts: FloatArray, forecasts: FloatArray
 ) -> None:
-    n, p = inputs.shape
+    n, rows, p = inputs.shape
     d, k = len(discounts), forecasts.shape[1]
     V, b, G = np.zeros((d, k, p, p)), np.zeros((d, k, p)), np.zeros((d, k, p))
     for r in range(d):
@@ -45,12 +45,13 @@ def _forecast(
                 V[r, a, i, i] = _RIDGE
     errors, level, count = np.zeros(d), 0.0, 0.0
     for t in range(n):
-        x, arm, reward = inputs[t], arms[t], rewards[t]
+        arm, reward = arms[t], rewards[t]
         best = errors.argmin()
         for a in range(k):
-            forecasts[t, a] = level + (G[best, a] * x).sum()
+            forecasts[t, a] = level + (G[best, a] * inputs[t, a % rows]).sum()
         if np.isnan(reward):
             continue
+        x = inputs[t, arm % rows]
         count += 1.0
         for r in range(d):
             errors[r] = _MEMORY * errors[r] + (reward - level - (G[r, arm] * x).sum()) ** 2
@@ -66,14 +67,19 @@ def _forecast(
 
 
 def _inputs(table: Table, context_first: bool) -> FloatArray:
-    """Return the constant, the features and the last context known, each scaled to unit variance, (n, p)."""
+    """Return the constant, the features and the last context known, each scaled to unit variance.
+
+    They are (n, 1, p), or (n, k, p) where arms have features of their own.
+    """
     contexts = table.contexts
     if contexts.shape[1]:
         last = np.maximum.accumulate(np.where(np.isnan(contexts), -1, np.arange(len(contexts))[:, None]), axis=0)
         contexts = np.where(last >= 0, np.take_along_axis(contexts, np.maximum(last, 0), axis=0), 0.0)
         if not context_first:
             contexts = np.vstack([np.zeros((1, contexts.shape[1])), contexts[:-1]])
-    columns = np.hstack([table.features, contexts])
+    features = table.features if table.features.ndim == 3 else table.features[:, None]
+    n, rows, _ = features.shape
+    columns = np.concatenate([features, np.repeat(contexts[:, None], rows, axis=1)], axis=2).reshape(n * rows, -1)
     spread = columns.std(axis=0)
     scaled = (columns - columns.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    return np.hstack([np.ones((len(columns), 1)), scaled])
+    return np.hstack([np.ones((len(columns), 1)), scaled]).reshape(n, rows, -1)

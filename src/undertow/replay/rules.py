@@ -140,7 +140,7 @@ Inputs = Callable[[int, int], FloatArray]  # what a regression knows before each
 
 def _inputs(table: Table, relative: FloatArray, context_first: bool) -> Iterator[tuple[Rule, Inputs]]:
     """Yield what each regression knows."""
-    features, contexts = table.features, _filled(table.contexts)
+    features, contexts = table.known, _filled(table.contexts)
     q, m, k = features.shape[1], contexts.shape[1], relative.shape[1]
     most = min(_MOST_INPUTS, len(relative) // _BLOCKS)  # of inputs, so that the first fit has two rounds for each
     if q:

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.moments import with_one_context
 from undertow.replay.clock import moments_between
-from undertow.replay.columns import UNIFORM, Columns, find_columns
+from undertow.replay.columns import AT, UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
 from undertow.replay.source import Source
@@ -24,6 +25,7 @@ __all__ = ["Log", "Table", "read_table"]
 
 _LEAST_CHANCE = 1e-12  # of an arm that was played
 _FAR = 1e13  # standard deviations from zero
+_EACH = f"{AT}*"  # ends the name of a feature that every arm has for itself
 _LONGEST = 800  # letters of a message; a table may have thousands of columns
 
 
@@ -60,7 +62,8 @@ class Table(Framed):
     contexts
         (n, m); NaN where an entry is missing.
     features, feature_names
-        (n, q), phases of the time and categories included.
+        (n, q), phases of the time and categories included; (n, k, q) where arms have features of their own, whose
+        names end with `@*`.
     rewards
         Every arm's reward, (n, k); None for a log.
     log
@@ -89,7 +92,9 @@ class Table(Framed):
 
     def _frame(self) -> dict[str, Any]:
         names = dict(zip(self.columns.contexts, self.contexts.T, strict=True))
-        names |= zip(self.feature_names, self.features.T, strict=True)
+        shared, own = self._feature_names
+        own = [f"{name}{AT}{arm}" for arm in self.arms for name in own]
+        names |= zip([*shared, *own], self.known.T, strict=True)
         if self.rewards is not None:
             return names | {f"reward_{arm}": column for arm, column in zip(self.arms, self.rewards.T, strict=True)}
         assert self.log is not None
@@ -104,6 +109,20 @@ class Table(Framed):
         rows += [("time", self.columns.time)] if self.columns.time else []
         rows += [("missing context entries", f"{self.missing:,}")] if self.missing else []
         return html_table(f"{self.name}: a {kind} of {self.rounds:,} rounds", rows, note=" ".join(self.notes))
+
+    @property
+    def known(self) -> FloatArray:
+        """What is known before each decision, (n, …): the features that all arms share, then those of each arm."""
+        if self.features.ndim == 2:
+            return self.features
+        shared = len(self._feature_names[0])
+        return np.hstack([self.features[:, 0, :shared], self.features[:, :, shared:].reshape(self.rounds, -1)])
+
+    @property
+    def _feature_names(self) -> tuple[list[str], list[str]]:
+        """Names of the features that all arms share, which come first, and of those that each has for itself."""
+        own = [name.removesuffix(_EACH) for name in self.feature_names if name.endswith(_EACH)]
+        return list(self.feature_names[: len(self.feature_names) - len(own)]), own
 
     @property
     def missing(self) -> int:
@@ -140,7 +159,8 @@ def read_table(
     contexts
         Columns of measurements; empty cells and NaN are missing values.
     features
-        Columns known before a round's decision. A column of words is one feature per category, 1 or 0.
+        Columns known before a round's decision. A column of words is one feature per category, 1 or 0. Columns of
+        numbers `price@a`, `price@b`, …, one for every arm, are a feature that each arm has for itself.
     time
         Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers. It has to increase;
         rounds of a log may share a time.
@@ -192,7 +212,7 @@ def read_table(
     notes, elapsed = source.notes, None
     if time_unit is not None and columns.time is None:
         raise InvalidInputError(f"{source.label}: time_unit: there is no column of times; name it with time")
-    known, feature_names = _features(source, columns.features)
+    known, feature_names = _features(source, [name for name in columns.features if AT not in name])
     if columns.time is not None:
         times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged or time_unit is not None)
         if time_unit is None:
@@ -219,6 +239,10 @@ def read_table(
     else:
         full = sign * _numbers(source, columns.rewards)
     notes += _offset_notes(full if log is None else log.rewards[log.paid, None])
+    if of_arms := [name for name in columns.features if AT in name]:
+        own, names = _arm_features(source, of_arms, arms)
+        shared = np.broadcast_to(known[:, None], (len(known), len(arms), known.shape[1]))
+        known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
     parts = (columns, arms, observed, known, tuple(feature_names), full, log)
     return Table(table_name(data), *parts, tuple(notes), elapsed)
 
@@ -232,6 +256,27 @@ def _features(source: Source, names: Sequence[str]) -> tuple[FloatArray, list[st
     parts = [source.features(name) for name in names]
     values = [np.empty((source.frame.height, 0)), *(values for values, _ in parts)]
     return np.hstack(values), [name for _, expanded in parts for name in expanded]
+
+
+def _arm_features(source: Source, names: Sequence[str], arms: Sequence[str]) -> tuple[FloatArray, list[str]]:
+    """Return the features that arms have for themselves, (n, k, q), and their names."""
+    for name in names:
+        arm = name.partition(AT)[2]
+        if arm not in arms:
+            near = _checks.did_you_mean(arm, arms)
+            raise InvalidInputError(
+                f"{source.place(-1, name)}: expected the name of an arm behind {AT}, got {arm!r:.80}{near}; rename the "
+                f"column, or leave it out; arms are {', '.join(arms)}"
+            )
+    features = list(dict.fromkeys(name.partition(AT)[0] for name in names))
+    columns = [[f"{feature}{AT}{arm}" for arm in arms] for feature in features]
+    if lacking := next((name for group in columns for name in group if name not in names), None):
+        feature = lacking.partition(AT)[0]
+        raise InvalidInputError(
+            f"{source.place(-1)}: expected {feature}{AT}… for every arm, and there is no {lacking!r:.80}; add it"
+        )
+    values = np.stack([_numbers(source, group) for group in columns], axis=2)
+    return values, [f"{feature}{_EACH}" for feature in features]
 
 
 def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, ...]]:

@@ -269,8 +269,10 @@ def condition(belief: Belief, hyper: FloatArray, u: FloatArray, a: int, x: float
 
 
 @kernel
-def forecast_arms(belief: Belief, hyper: FloatArray, u: FloatArray, forecast: FloatArray) -> None:
-    """Forecast the reward of every arm under features u (Q,) from the belief at the beginning of the round.
+def forecast_arms(
+    belief: Belief, hyper: FloatArray, u: FloatArray, forecast: FloatArray, first: int, last: int
+) -> None:
+    """Forecast the rewards of arms `first` to `last` − 1 under features u (Q,); the round is beginning.
 
     `forecast` (6, k) receives the mean, and variances: of the arm's own part s + f + ⟨w, [1, u]⟩; of the part of it
     that lasts, s + ⟨w, [1, u]⟩, which is what exploring finds out; of s + f; of ⟨w, [1, u]⟩; and of the reward.
@@ -286,7 +288,9 @@ def forecast_arms(belief: Belief, hyper: FloatArray, u: FloatArray, forecast: Fl
         mean_shared += h_shared[i] * belief.shared[i]
         for j in range(C):
             shared += h_shared[i] * h_shared[j] * belief.P_shared[i, j]
-    for a in range(k):
+    for a in range(k):  # from `first` on, the compiler would not know that no index is negative
+        if a < first or a >= last:
+            continue
         P = belief.P_own[a]
         mean, weights, slow, fast, common = mean_shared, 0.0, P[SLOW, SLOW], P[FAST, FAST], 0.0
         for i in range(B):

@@ -132,15 +132,18 @@ class FittedLevels:
     def forecast(self, features: npt.ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
         """Return every arm's expected reward in the round after the last, and its standard error, each (k,).
 
-        The error is that of g + s_a + f_a + ⟨w_a, [1, u]⟩; a reward varies by `reward_noise` more.
+        `features` are (q,) for all arms, or (k, q), a row for each. The error is that of g + ⟨w_0, u⟩ + s_a + f_a +
+        ⟨w_a, [1, u]⟩; a reward varies by `reward_noise` more.
         """
         (m, s), (centre, scale) = self._reward_scale, self._feature_scales
         k, q = self.arm_count, len(scale)
-        given = _checks.array("features", np.zeros(0) if features is None else features, (q,))
-        u = (given - centre) / scale
+        numbers = _checks.numbers("features", np.zeros(0) if features is None else features)
+        given = _checks.array("features", numbers, (k, q) if numbers.ndim == 2 else (q,))
+        u = np.broadcast_to((given - centre) / scale, (k, q))
         belief, result = Belief(*(part.copy() for part in self._belief)), np.empty((6, k))
         predict(belief, self._hyper, 1.0)
-        forecast_arms(belief, self._hyper, u, result)
+        for a in range(k):
+            forecast_arms(belief, self._hyper, u[a].copy(), result, a, a + 1)
         return m + s * result[0], s * np.sqrt(np.maximum(result[5] - Hyper(self._hyper, 0).reward_noise, 0.0))
 
 
@@ -161,7 +164,7 @@ def fit_levels(
     rewards
         Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
     features
-        What was known before each decision, (n, q); none by default.
+        What was known before each decision of the arm that was played, (n, q); none by default.
     elapsed
         How many moments began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment.
     arm_count
