@@ -18,7 +18,7 @@ from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
+from undertow.learners.fits import BackgroundFits, Install, Refit, attempt, begun, fit_with_past
 from undertow.learners.judge import level_with_last, set_fineness, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog
@@ -100,8 +100,9 @@ class Learner(Timeline):
             return
         t = self.player.rounds
         if self.fits.under_way:
-            for number, task, answer in self.fits.ready(t):
+            for number, task, answer, taken in self.fits.ready(t):
                 self.install(number, task, answer)
+                self.telling.installed(Install(self.names[number], task.round, taken, t))
         if not t:  # the first decision
             ahead.begin(self.models[0].fitted_by)
         for number, block in self.late.attend(due=True).items():
@@ -131,7 +132,8 @@ class Learner(Timeline):
             running.fits += 1
             set_fineness([BLOCK.open(task.block), *(own.model for own in self.blocks)], task.rows)
             spent += model.work(task)
-            if self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1)):
+            inline = self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1))
+            if inline and not self.fits.scheduled(number, t):
                 self.install(number, task, attempt(partial(fit_with_past, model, task)))
             else:
                 running.busy = 1.0
@@ -314,6 +316,7 @@ class Learner(Timeline):
         own, player, first = self.player.own, self.player, self.turns.context_first
         self.log, self.records, self.latest = old.log, old.records, old.latest
         self.fits = BackgroundFits(self.models, self.log)
+        self.fits.schedule, self.telling.listener = old.fits.schedule, old.telling.listener
         self.late.log, self.late.savings, self.late.counted = old.log, old.late.savings, old.late.counted
         if own.learner.leader >= 0:  # with one more arm, blocks are longer
             own.learner.leader = self.places[old.places.index(int(own.learner.leader))]
