@@ -8,8 +8,9 @@ from undertow.compiled.cache import alone, cache_folder, is_incomplete, mark_com
 from undertow.contenders import build
 from undertow.errors import InvalidInputError
 from undertow.live.rehearsal import rehearse
-from undertow.policies import LivePolicy, registry
+from undertow.policies import registry
 from undertow.showing import Progress
+from undertow.simulation import simulate
 from undertow.system import random_system
 
 __all__ = ["warm_up", "warm_up_alone"]
@@ -46,7 +47,7 @@ def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
     for done, name in enumerate(chosen):
         if progress is not None:
             progress(done, len(chosen))
-        rehearse(_smallest(name))
+        _use(name)
         mark_complete(known[name].policy.__module__)
     if progress is not None:
         progress(len(chosen), len(chosen))
@@ -62,10 +63,14 @@ def warm_up_alone(name: str) -> None:
             warm_up(name)
 
 
-def _smallest(name: str) -> LivePolicy:
-    """Return a small policy of a kind; nothing is compiled per size."""
+def _use(name: str) -> None:
+    """Use everything of a small policy that has a kernel; nothing is compiled per size."""
     known = registry()[name].parameters
     settings = {key: value for key, value in _SETTINGS.items() if key in known}
-    policy = build(name, arms=["a", "b"], context_dim=1, system=random_system(2, 1, 2, rng=0), rng=0, **settings)
+    system = random_system(2, 1, 2, rng=0)
+    policy = build(name, arms=["a", "b"], context_dim=1, system=system, rng=0, **settings)
+    if policy.claims.simulates_only:
+        simulate(policy, system.sample(2, rng=0))
+        return
     policy.compile_here()
-    return policy
+    rehearse(policy)

@@ -387,7 +387,7 @@ class Learner(Timeline):
         now, self.latest = self.player.rounds, int(arrays["latest"].item())
         if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
             raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
-        if not len(rows) <= room <= max(2 * len(rows), self.log.room):
+        if not len(rows) <= room <= 2 * len(rows) + self.log.room:
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
         if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
             raise InvalidInputError("state: expected a task for every fit that is under way")

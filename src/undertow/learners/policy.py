@@ -13,6 +13,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
+from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.learners.fits import Install, Refit, schedule_of
 from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
@@ -36,6 +37,11 @@ __all__ = ["LearningPolicy"]
 _PLOTTED = 300  # rounds whose rewards are drawn
 _MOST_KEPT = 10_000  # rounds that may pass without kernels
 _LOG = logging.getLogger("undertow.kernels")
+
+
+def are_loaded(loop: Loop) -> bool:
+    """Return whether this process has the kernels of a loop, or needs none."""
+    return bool(getattr(loop.play, "overloads", True))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -104,9 +110,8 @@ class LearningPolicy(ContextPolicy):
     def _begin_without_kernels(self) -> bool:
         """Return whether another process compiles the kernels, and start-up goes on without."""
         kind = type(self)
-        loaded = getattr(kind.loop.play, "overloads", True)
         ours = kind.__module__.startswith("undertow.policies.")  # what another process can find
-        if loaded or not ours or not self.unused or self._timeline is not self._learner:
+        if are_loaded(kind.loop) or not ours or not self.unused or self._timeline is not self._learner:
             return False
 
         def load() -> None:
