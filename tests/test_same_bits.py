@@ -1,4 +1,4 @@
-"""The same calls give the same bits in every process: whatever it compiled or loaded before, on any number of threads."""
+"""The same calls give the same bits in every process, whatever it has compiled or loaded, on any number of threads."""
 
 import json
 import os

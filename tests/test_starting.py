@@ -1,10 +1,11 @@
-"""The first rounds of a learner without its kernels: decided at once, and the same policy when the kernels are there."""
+"""The first rounds of a learner without its kernels: decided at once, and the same policy when kernels are there."""
 
 import copy
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +152,14 @@ def test_a_log_of_installs_is_followed_with_kernels(missing: Kernels) -> None:
 def test_refused_calls_change_nothing(missing: Kernels) -> None:
     policy = build(Autopilot, feature_dim=1, max_delay=5)
     decision = policy.decide([0.0])
-    for wrong, error in (
+    refused: list[tuple[Callable[[], object], type[Exception]]] = [
         (lambda: policy.decide([0.0]), OutOfTurnError),
         (lambda: policy.learn(decision, "x"), InvalidInputError),
         (lambda: policy.learn("no id", 1.0), UnknownDecisionError),
         (lambda: policy.observe([1.0]), InvalidInputError),
         (lambda: policy.skip(), OutOfTurnError),
-    ):
+    ]
+    for wrong, error in refused:
         before = everything(policy), len(policy.parts.timeline.calls)
         with pytest.raises(error):
             wrong()
