@@ -54,29 +54,36 @@ def test_the_process_that_compiles_agrees_with_those_that_load(tmp_path: Path) -
     assert elsewhere(500, LEARNERS[::-1], NUMBA_CACHE_DIR=str(tmp_path)).items() <= cold.items()
 
 
-@kernel
 def inner(x: FloatArray, y: FloatArray) -> float:
     total = 0.0
     for i in range(len(x)):
         for j in range(len(y)):
             total += np.exp(x[i] * y[j]) / (1.0 + np.sin(x[j]) ** 2) + np.log(1.0 + y[i] ** 2)
+            total -= np.cos(x[i] + y[j]) * np.tanh(y[j]) + np.sqrt(1.0 + x[i] ** 2)
+            if total > 1e9:
+                x[i] = np.floor(total) % 7.0
+    for i in range(1, len(x)):  # it has to be too long to be inlined
+        for j in range(i):
+            if x[j] > y[i]:
+                y[j], x[i] = x[i], y[j] * total
     return total
-
-
-@kernel
-def outer(x: FloatArray, y: FloatArray) -> float:
-    return inner(x, y) - inner(y, x) + inner(x, x) * inner(y, y)
 
 
 def test_a_kernel_keeps_the_copies_that_it_was_compiled_with() -> None:
     """A copy that other kernels could see would be run by them, or theirs by it, whichever was loaded first."""
-    x, y = np.ones(3), np.full(3, 2.0)
-    assert outer(x, y) == pytest.approx(inner(x, y) - inner(y, x) + inner(x, x) * inner(y, y))
-    (compiled,) = outer.overloads.values()  # type: ignore[attr-defined]
+    inner.__module__ = "__main__"  # so that it is compiled here, and not kept
+    called = kernel(inner)
+
+    def outer(x: FloatArray, y: FloatArray) -> float:
+        return called(x, y) - called(y, x) + called(x, x) * called(y, y)
+
+    outer.__module__ = "__main__"
+    caller = kernel(outer)
+    assert np.isfinite(caller(np.ones(3), np.ones(3)))
+    (compiled,) = caller.overloads.values()  # type: ignore[attr-defined]
     parts = list(compiled.library.get_defined_functions())
-    linkage = {part.linkage.name for part in parts}
     assert any("inner" in part.name and part.linkage.name == "internal" for part in parts)
-    assert linkage == {"internal", "external"}
+    assert {part.linkage.name for part in parts} == {"internal", "external"}
 
 
 def test_a_fingerprint_names_what_bits_depend_on() -> None:
