@@ -24,3 +24,12 @@ def same_registry() -> Iterator[None]:
     yield
     entries.clear()
     entries.update(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_here() -> Iterator[None]:
+    """Have the processes of the tests compile by themselves: what a test sees is not to depend on what is on disk."""
+    ahead = importlib.import_module("undertow.compiled.ahead")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "compilation_of", lambda *given: None)
+        yield

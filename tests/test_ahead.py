@@ -111,7 +111,8 @@ def test_no_thread_to_be_had_is_no_obstacle(cold: list[list[str]], monkeypatch: 
 def test_the_child_ignores_what_this_process_was_told_to_ignore(given: list[str], passed: list[str]) -> None:
     source = str(Path(ahead.__file__).parents[2])
     program = (
-        f"import sys; sys.path.insert(0, {source!r})\nfrom undertow.compiled import ahead; print(ahead._command('fit'))"
+        f"import sys; sys.path.insert(0, {source!r})\n"
+        "from undertow.compiled import ahead; print(ahead._command(ahead._PROGRAM, 'fit'))"
     )
     done = subprocess.run([sys.executable, *given, "-c", program], capture_output=True, text=True, check=True)
     command = ast.literal_eval(done.stdout)

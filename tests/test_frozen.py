@@ -33,5 +33,5 @@ def test_policies_do_what_they_did(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_learners_do_what_they_did(name: str) -> None:
-    """To 1e-6: a process that compiles rounds differently from one that loads, see decision 1."""
+    """To 1e-6: a fit is a search, which a sum in another order leads elsewhere in its last digits."""
     compare(name, rtol=1e-6, atol=1e-9)

@@ -20,6 +20,7 @@ from undertow.trajectory import Trajectory
 if TYPE_CHECKING:
     from undertow import contracts, identify, kalman, policies, theory, window
     from undertow.kalman import KalmanFilter
+    from undertow.machine import fingerprint
     from undertow.policies import (
         ARES,
         IDEA,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     )
     from undertow.simulation import Run, simulate
     from undertow.tuner import Tuner
+    from undertow.warm import warm_up
 
 __all__ = [
     "ARES",
@@ -83,6 +85,7 @@ __all__ = [
     "UndertowError",
     "UnknownDecisionError",
     "contracts",
+    "fingerprint",
     "from_bytes",
     "identify",
     "kalman",
@@ -93,13 +96,21 @@ __all__ = [
     "random_system",
     "simulate",
     "theory",
+    "warm_up",
     "window",
 ]
 __version__ = "0.2.0"
 
 # Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
 _MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
-_HOMES = {"KalmanFilter": "kalman", "Run": "simulation", "simulate": "simulation", "Tuner": "tuner"}  # or policies
+_HOMES = {  # or policies
+    "KalmanFilter": "kalman",
+    "Run": "simulation",
+    "Tuner": "tuner",
+    "fingerprint": "machine",
+    "simulate": "simulation",
+    "warm_up": "warm",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,14 @@
-"""`undertow policies`: every registered policy, or one of them with its parameters explained."""
+"""`undertow policies`: every registered policy, or one of them explained; `undertow warm` compiles them."""
 
 import json
 import textwrap
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from undertow import _checks
-from undertow.cli.common import AsJson, Module, app, console, load_module
+from undertow.cli.common import AsJson, Module, app, console, load_module, watching
 from undertow.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -38,6 +39,34 @@ def policies(
                 _show(entry)
             else:
                 _explain(entry)
+
+
+@app.command()
+def warm(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[POLICY]...", help="Policies to compile.", show_default="all")
+    ] = None,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile policies and say where their machine code is kept, for container images and installers."""
+    from undertow.compiled.cache import cache_roots
+    from undertow.warm import warm_up
+
+    load_module(module)
+    start = time.monotonic()
+    with watching(as_json, "policies", "what was compiled is kept") as (progress, _):
+        folder = warm_up(*(names or ()), progress=progress)
+    if folder is None:
+        raise InvalidInputError(
+            "no folder to keep kernels in: set NUMBA_CACHE_DIR to one that can be written "
+            f"(tried: {', '.join(map(str, cache_roots()))})"
+        )
+    seconds = time.monotonic() - start
+    if as_json:
+        print(json.dumps({"event": "done", "folder": str(folder), "seconds": seconds}))
+    else:
+        print(f"kernels: {folder}  ({seconds:.0f} s)")
 
 
 def _row(entry: "Entry", *, explained: bool) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Compiling on two cores: a child process compiles what fits need, while this one compiles what decisions need.
+"""Compiling in child processes: what a policy needs, while its start-up needs no kernels, and what fits need.
 
-numba compiles on one core, and a learner's kernels take half a minute and more, once. Many of them are those of fits,
-which nothing needs before the start-up is over. A child process compiles these meanwhile and leaves them on disk, where
-this one finds them. If anything goes wrong there, this one compiles them itself.
+numba compiles on one core, and a learner's kernels take half a minute and more, once. A child process compiles them and
+leaves them on disk, where this one finds them (`Compilation`). It has a child in turn that compiles what fits need
+(`begin`), as has a process that compiles by itself, for an episode say. If anything goes wrong there, this process
+compiles what it does not find.
 """
 
 import contextlib
@@ -10,11 +11,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from undertow.compiled.cache import to_be_compiled
+from undertow.compiled.cache import is_incomplete, to_be_compiled
 
-__all__ = ["begin", "finish"]
+__all__ = ["Compilation", "begin", "compilation_of", "finish"]
 
 _KERNELS = {
     "fit": "undertow.identify.system.descent",
@@ -24,8 +26,10 @@ _PROGRAM = (
     "import sys; sys.path[:] = {paths!r}; from undertow import identify; "
     "identify.{name}([0, 1, 0, 1], [0.0, 1.0, 2.0, 4.0])"
 )
+_POLICY = "import sys; sys.path[:] = {paths!r}; from undertow.warm import warm_up_alone; warm_up_alone({name!r})"
 _FLAGS = {"isolated": "-I", "ignore_environment": "-E", "no_user_site": "-s"}  # what this process was told to ignore
 _PATIENCE = 300  # seconds
+_LONG_PATIENCE = 1800  # for all kernels of a policy, on a machine that has other things to do
 
 _lock = threading.Lock()
 _under_way: threading.Thread | None = None
@@ -40,17 +44,57 @@ def begin(name: str) -> None:
     with _lock:
         idle = _under_way is None or not _under_way.is_alive()
         if name and idle and to_be_compiled(_KERNELS[name]) and _core_to_spare():
-            thread = threading.Thread(target=_run, args=(_command(name),), name="undertow-compiles", daemon=True)
+            thread = threading.Thread(
+                target=_run, args=(_command(_PROGRAM, name),), name="undertow-compiles", daemon=True
+            )
             with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had: this process compiles
                 thread.start()
                 _under_way = thread
 
 
-def _command(name: str) -> list[str]:
-    """Return a command that compiles a function of `identify`, with the modules that this process would find."""
+class Compilation:
+    """A child process that compiles all kernels of a policy, and a thread that then loads them."""
+
+    def __init__(self, name: str, load: Callable[[], object]) -> None:
+        self._name, self._load = name, load
+        self._thread = threading.Thread(target=self._go_through, name="undertow-compiles", daemon=True)
+        self._thread.start()
+
+    def _go_through(self) -> None:
+        _run(_command(_POLICY, self._name), _LONG_PATIENCE)
+        with contextlib.suppress(Exception):  # whoever needs the kernels will see why
+            self._load()
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+
+_compilations: dict[str, Compilation] = {}
+
+
+def compilation_of(name: str, module: str, load: Callable[[], object]) -> Compilation | None:
+    """Return the compilation of a policy that lives in a module, begun if need be.
+
+    None where all of it is on disk, or where this process has to compile it.
+    """
+    with _lock:
+        if name not in _compilations and is_incomplete(module) and _core_to_spare():
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had
+                _compilations[name] = Compilation(name, load)
+        return _compilations.get(name)
+
+
+def _command(program: str, name: str) -> list[str]:
+    """Return a command that compiles something, with the modules that this process would find."""
     flags = [flag for attribute, flag in _FLAGS.items() if getattr(sys.flags, attribute)]
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
-    return [sys.executable, *flags, "-P", "-c", _PROGRAM.format(name=name, paths=paths)]  # -P: not the present folder
+    return [sys.executable, *flags, "-P", "-c", program.format(name=name, paths=paths)]  # -P: not the present folder
 
 
 def _core_to_spare() -> bool:
@@ -67,7 +111,7 @@ def finish() -> None:
         _under_way.join()
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], patience: float = _PATIENCE) -> None:
     quiet = subprocess.DEVNULL
     with contextlib.suppress(OSError, subprocess.SubprocessError):  # then this process compiles
-        subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_PATIENCE)
+        subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=patience)

@@ -6,17 +6,34 @@ directly or not. That of somebody else's module carries a stamp of all files of 
 module that could be imported again (a notebook, a script, a doctest) is compiled anew in every process.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import llvmlite
 import numba
+from numba.core.registry import cpu_target
 
-__all__ = ["cache_folder", "cache_roots", "source_stamp", "to_be_compiled"]
+try:
+    import fcntl
+except ImportError:  # then processes that start together may compile the same
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "alone",
+    "cache_folder",
+    "cache_roots",
+    "is_incomplete",
+    "mark_complete",
+    "source_stamp",
+    "to_be_compiled",
+]
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^\s*(?:from\s+(undertow[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|import\s+(undertow[\w.]*))", re.M)
@@ -26,6 +43,40 @@ def to_be_compiled(module: str) -> bool:
     """Return whether a module's kernels are not compiled yet, and can be kept."""
     folder = None if numba.config.DISABLE_JIT else cache_folder(module)
     return folder is not None and not any(folder.rglob("*.nbi"))
+
+
+def is_incomplete(module: str) -> bool:
+    """Return whether kernels that a policy of a module needs may be missing on disk, and can be kept there."""
+    mark = None if numba.config.DISABLE_JIT else _mark(module)
+    return mark is not None and not mark.exists()
+
+
+def _mark(module: str) -> Path | None:
+    """Return the file that says that all kernels of a policy are on disk, for this processor and these versions."""
+    folder = cache_folder(module)
+    if folder is None:
+        return None
+    made_for = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
+    return folder / f"complete-{_digest(made_for, cpu_target.target_context.codegen().magic_tuple())}"
+
+
+def mark_complete(module: str) -> None:
+    """Note that all kernels that a policy of a module needs are on disk."""
+    if (mark := _mark(module)) is not None and not numba.config.DISABLE_JIT:
+        with contextlib.suppress(OSError):  # then the next process will look for itself
+            mark.touch()
+
+
+@contextlib.contextmanager
+def alone(module: str) -> Iterator[None]:
+    """Wait until no other process is in here for the same module."""
+    folder = cache_folder(module)
+    if folder is None or fcntl is None:
+        yield
+        return
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # given up when the file is closed, also by a process that dies
+        yield
 
 
 @functools.cache

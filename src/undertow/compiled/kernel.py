@@ -21,12 +21,14 @@ from numba.core import event
 
 from undertow.compiled.cache import cache_folder, cache_roots
 from undertow.compiled.keeping import KernelCache, tell_once
+from undertow.compiled.library import SelfContained
 
 __all__ = ["inlined", "kernel", "plain", "spliced", "straight_kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 REVOCABLE = (20,)  # LLVM from which on an option may be set again
+_KERNELS: set[Callable[..., Any]] = set()
 _STRAIGHT: set[Callable[..., Any]] = set()
 
 # Sums may be reordered and fused, but NaN keeps its meaning: it marks what is missing.
@@ -100,6 +102,7 @@ def straight_kernel(function: F) -> F:
 
 
 def _compiled(function: F) -> F:
+    _KERNELS.add(function)
     compiled: F = numba.njit(**_OPTIONS)(function)
     folder = cache_folder(function.__module__ or "")  # code from exec has no module
     if folder is not None and hasattr(compiled, "enable_caching"):  # not where compiling is switched off
@@ -127,12 +130,15 @@ class _Compiling(event.Listener):  # type: ignore[misc]
     told = False
 
     def __init__(self) -> None:
-        self.before: list[tuple[int, bool, bool]] = []  # numba compiles callees within their callers
+        self.before: list[tuple[int, bool, bool, type]] = []  # numba compiles callees within their callers
         self.hurried = False
 
     def on_start(self, event: Any) -> None:
-        function = event.data["dispatcher"].py_func
-        self.before.append((numba.config.SLP_VECTORIZE, self.hurried, gc.isenabled()))
+        function, codegen = event.data["dispatcher"].py_func, event.data["dispatcher"].targetctx.codegen()
+        before = (numba.config.SLP_VECTORIZE, self.hurried, gc.isenabled(), codegen._library_class)  # noqa: SLF001
+        self.before.append(before)
+        if function in _KERNELS:
+            codegen._library_class = SelfContained  # noqa: SLF001 (numba has no other way to say what is linked)
         ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
         if ours:
             numba.config.SLP_VECTORIZE = int(function in _STRAIGHT)
@@ -142,7 +148,8 @@ class _Compiling(event.Listener):  # type: ignore[misc]
             self._tell(cache_folder(function.__module__) is not None)
 
     def on_end(self, event: Any) -> None:
-        numba.config.SLP_VECTORIZE, hurried, collecting = self.before.pop()
+        codegen = event.data["dispatcher"].targetctx.codegen()
+        numba.config.SLP_VECTORIZE, hurried, collecting, codegen._library_class = self.before.pop()  # noqa: SLF001
         self._hurry(hurried)
         if collecting:
             gc.enable()

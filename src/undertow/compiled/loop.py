@@ -32,6 +32,7 @@ __all__ = [
     "Player",
     "bound",
     "compile_loop",
+    "count_round",
     "ignore_arm",
     "ignore_context",
     "ignore_row",
@@ -170,9 +171,9 @@ class Player:
 @inlined
 def count_round(head: Head) -> None:
     """Count a round that has begun, and its moment unless it is that of the last round."""
-    head.rounds += 1.0
     head.moments += 1.0 - head.still
     head.still = 0.0
+    head.rounds += 1.0  # last: now the round has begun
 
 
 @spliced

@@ -1,13 +1,18 @@
-"""Fits in the background: made on a thread, from copies, and swapped in once they have caught up."""
+"""Fits in the background: made on a thread, from copies, and swapped in once they have caught up.
+
+When a fit takes effect depends on the machine, and on nothing else: a log of these moments (`Install`) is all that it
+takes to repeat a run.
+"""
 
 import math
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
@@ -16,12 +21,12 @@ from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.live.saved import COUNT, Saved
 
-__all__ = ["BackgroundFits", "Refit", "attempt", "begun", "fit_with_past"]
+__all__ = ["BackgroundFits", "Install", "Refit", "attempt", "begun", "fit_with_past", "schedule_of"]
 
 Refit = Literal["auto", "inline", "background"]
 
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
-
+_NAP = 0.001  # seconds between two looks at a fit that has to be waited for
 
 FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
 
@@ -51,14 +56,70 @@ def fit_with_past(model: Model, task: Task) -> Fit:
     return fit._replace(earlier=(then, block))
 
 
+class Install(NamedTuple):
+    """A fit of a model that was made in the background and took effect; `policy.on_install` tells of each.
+
+    Attributes
+    ----------
+    model
+        Name of the model.
+    asked
+        The round before whose decision the fit was asked for: it knows the rounds before.
+    taken
+        The round before whose decision it was there, and began to catch up with the rounds since.
+    round
+        The round before whose decision it took the place of the model.
+    """
+
+    model: str
+    asked: int
+    taken: int
+    round: int
+
+
+Schedule = dict[tuple[str, int], int]  # when fits are taken up, by their model and the round that asks for them
+
+
+def schedule_of(installs: Iterable[Install]) -> Schedule:
+    """Return when fits are to be taken up, by a log of installs."""
+    schedule: Schedule = {}
+    for given in installs:
+        try:
+            install = Install(*given)
+            rounds = [_checks.integer(name, getattr(install, name), least=0) for name in ("asked", "taken", "round")]
+        except (TypeError, InvalidInputError) as error:
+            raise InvalidInputError(
+                f"installs: expected what on_install was given (model, asked, taken, round), got {given!r:.80}"
+            ) from error
+        if rounds != sorted(rounds) or not isinstance(install.model, str):
+            raise InvalidInputError(
+                f"installs: expected rounds in their order, asked ≤ taken ≤ round, got {given!r:.80}"
+            )
+        schedule[install.model, rounds[0]] = rounds[1]
+    return schedule
+
+
+class _Led(NamedTuple):
+    """A fitted block on its way to the present."""
+
+    taken: int  # the round before whose decision it was taken up
+    end: int  # the round that it has come to
+    block: FloatArray
+    missed: float = math.inf  # the oldest round that it went through without a reward that has come since
+
+
 class BackgroundFits:
-    """The fits of one learner that are made on a thread, by the number of their model."""
+    """The fits of one learner that are made on a thread, by the number of their model.
+
+    With a `schedule`, a fit is taken up when that says, and waited for if need be; without, when it is there.
+    """
 
     def __init__(self, models: Sequence[Model], log: RoundLog) -> None:
         self.models, self.log = models, log
         self.under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
         self.missed: dict[int, float] = {}  # the oldest round of which they do not know a reward that has come since
-        self._led: dict[int, tuple[int, FloatArray]] = {}  # fitted blocks, and the round they have come to
+        self.schedule: Schedule | None = None
+        self._led: dict[int, _Led] = {}
         self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,11 +142,16 @@ class BackgroundFits:
         self.under_way[number] = (task, answer)  # last: what is said to be under way has to be
         self.missed.setdefault(number, math.inf)
 
+    def scheduled(self, number: int, t: int) -> bool:
+        """Whether a fit that is asked for before round t is to be taken up later."""
+        return self.schedule is not None and (self.models[number].name, t) in self.schedule
+
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do before a decision, where fits are under way."""
         here = self._crew is not None and self._crew.here
-        return here and not any(answer for _, answer in self.under_way.values())
+        waits = self.schedule is not None or self._led or any(answer for _, answer in self.under_way.values())
+        return here and not waits
 
     def keep(self) -> Any:
         """Return what `put_back` needs to undo all that comes after."""
@@ -105,53 +171,68 @@ class BackgroundFits:
     def note_reward(self, then: int) -> None:
         """Take note of a reward of an earlier round, of which fits under way do not know."""
         for number, (task, _) in self.under_way.items():
-            if then < self._led.get(number, (task.round,))[0]:
+            led = self._led.get(number)
+            if then < task.round:
                 self.missed[number] = min(self.missed[number], then)
+            elif led is not None and then < led.end:
+                self._led[number] = led._replace(missed=min(led.missed, then))
 
-    def ready(self, now: int) -> Iterator[tuple[int, Task, Fit | Exception]]:
-        """Yield the fits, made or failed, that can be swapped in before round `now` is decided."""
+    def ready(self, now: int) -> Iterator[tuple[int, Task, Fit | Exception, int]]:
+        """Yield the fits, made or failed, that can be swapped in before round `now` is decided, and since when.
+
+        `take_led` returns their blocks.
+        """
         if self._crew is None or not self._crew.here:
             self.start_again()
         for number, (task, answer) in tuple(self.under_way.items()):
-            if answer and self._has_caught_up(number, task, answer[0], now):
+            if not self._is_due(number, task, answer, now):
+                self._led.pop(number, None)  # of a save file, whose fit is not there yet
+                continue
+            led = self._led.get(number, _Led(now, task.round, np.empty(0)))
+            if self._has_caught_up(number, led, answer[0], now):
                 del self.under_way[number]
-                if isinstance(answer[0], Exception):
-                    del self.missed[number]
-                yield number, task, answer[0]
+                yield number, task, answer[0], led.taken
+                self._led.pop(number, None)  # of one that failed, too
+                self.missed.pop(number, None)
 
-    def _has_caught_up(self, number: int, task: Task, answer: Fit | Exception, last: int) -> bool:
+    def _is_due(self, number: int, task: Task, answer: list[Fit | Exception], now: int) -> bool:
+        """Return whether a fit is to be taken up, or was."""
+        if self.schedule is None:
+            return bool(answer)
+        due = number in self._led or self.schedule.get((self.models[number].name, task.round), math.inf) <= now
+        while due and not answer:
+            time.sleep(_NAP)
+        return due
+
+    def _has_caught_up(self, number: int, led: _Led, answer: Fit | Exception, last: int) -> bool:
         """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them."""
         if isinstance(answer, Exception):
             return True
-        begin, block = self._led.setdefault(number, (task.round, begun(answer.block, task.round)))
-        end = min(begin + _SLICE, last)
+        begin, end = led.end, min(led.end + _SLICE, last)
+        block = led.block.copy() if number in self._led else begun(answer.block, begin)
         if end > begin:
             self.log.open(end - 1)
-            block = block.copy()
             self.models[number].catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, begin, end))
-            self._led[number] = (end, block)
+        self._led[number] = led._replace(end=end, block=block)
         return end >= last
 
     def take_led(self, number: int, task: Task, fit: Fit) -> tuple[int, FloatArray, float]:
         """Return the block of a fit, the round that it has been led to, and the oldest of which it lacks a reward."""
-        missed = min(self.missed.pop(number, math.inf), math.inf if fit.whole else task.missing)
-        return *self._led.pop(number, (task.round, fit.block)), missed
-
-    def _amended(self, task: Task) -> FloatArray:
-        """Return the rows of a task with the rewards that the log knows by now."""
-        log, rows = self.log, task.rows.copy()
-        first = max(task.begin, log.begin)
-        rows[first - task.begin :, -1] = log.rows(first, task.round)[:, -1]
-        return rows
+        led = self._led.pop(number, _Led(task.round, task.round, fit.block))
+        known = math.inf if fit.whole else task.missing
+        return led.end, led.block, min(self.missed.pop(number, math.inf), led.missed, known)
 
     def arrays(self) -> dict[str, FloatArray]:
-        """Return the fits under way as tasks, to be started again."""
+        """Return the fits under way as tasks, to be started again, and how far fitted blocks have come."""
         arrays = {}
         for number, (task, _) in self.under_way.items():
-            missing = min(task.missing, self.missed[number])
-            late = (task.late, -1 if math.isinf(missing) else missing)
+            late = (task.late, _or_none(task.missing), _or_none(self.missed[number]))
             arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed, *late], dtype=np.float64)
-            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = self._amended(task), task.block
+            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = task.rows, task.block
+            if number in self._led:
+                led = self._led[number]
+                arrays[f"led_{number}"] = np.array([led.taken, led.end, _or_none(led.missed)], dtype=np.float64)
+                arrays[f"led_{number}_block"] = led.block
         return arrays
 
     def saved(self, names: Collection[str]) -> dict[str, Saved]:
@@ -159,9 +240,12 @@ class BackgroundFits:
         expected = {}
         for number, model in enumerate(self.models):
             if f"task_{number}" in names:
-                expected[f"task_{number}"] = Saved((7,), -1, COUNT - 1, whole=True)
+                expected[f"task_{number}"] = Saved((8,), -1, COUNT - 1, whole=True)
                 expected[f"task_{number}_rows"] = self.log.saved(f"rows {number}")
                 expected[f"task_{number}_block"] = Saved((model.length,), missing=True)
+                if f"led_{number}" in names:
+                    expected[f"led_{number}"] = Saved((3,), -1, COUNT - 1, whole=True)
+                    expected[f"led_{number}_block"] = Saved((model.length,), missing=True)
         return expected
 
     def restore(self, arrays: Mapping[str, FloatArray], now: int) -> None:
@@ -169,13 +253,29 @@ class BackgroundFits:
         for number, model in enumerate(self.models):
             if f"task_{number}" not in arrays:
                 continue
-            t, begin, *seed, late, missing = (int(value) for value in arrays[f"task_{number}"])
+            t, begin, *seed, late, missing, missed = (int(value) for value in arrays[f"task_{number}"])
             rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
             if not 0 <= begin <= t <= now or len(rows) != t - begin or late < 0 or min(seed) < 0:
                 raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
             self.log.check(rows, model.arms)
             model.layout.check(block, model.sizes(), model.block())
-            self.start(number, Task(t, begin, rows, block, tuple(seed), late, math.inf if missing < 0 else missing))
+            if f"led_{number}" in arrays:
+                taken, end, behind = (int(value) for value in arrays[f"led_{number}"])
+                if not t <= taken <= now or not max(t, self.log.begin) <= end <= now:
+                    raise InvalidInputError(f"led_{number}: round {end} does not fit a fit of round {t} in round {now}")
+                model.layout.check(arrays[f"led_{number}_block"], model.sizes(), model.block())
+                self._led[number] = _Led(taken, end, arrays[f"led_{number}_block"], _or_infinite(behind))
+            self.missed[number] = _or_infinite(missed)
+            self.start(number, Task(t, begin, rows, block, tuple(seed), late, _or_infinite(missing)))
+
+
+def _or_none(then: float) -> float:
+    """Return a round as a save file keeps it, −1 where there is none."""
+    return -1 if math.isinf(then) else then
+
+
+def _or_infinite(then: int) -> float:
+    return math.inf if then < 0 else then
 
 
 def begun(block: FloatArray, fitted: int) -> FloatArray:

@@ -18,11 +18,11 @@ from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
+from undertow.learners.fits import BackgroundFits, Install, Refit, attempt, begun, fit_with_past
 from undertow.learners.judge import level_with_last, set_fineness, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog, same_moment
-from undertow.learners.model import BLOCK, Block, Fit, Model, Span, Task
+from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.learners.report import read_records
 from undertow.learners.telling import Telling
 from undertow.live.decision import Why
@@ -84,10 +84,6 @@ class Learner(Timeline):
         blocks = self.player.loop.layout.open(state).blocks
         return [model.layout.open(blocks, at) for model, at in zip(self.models, self.places, strict=True)]
 
-    def _common(self, number: int) -> Block:
-        block: Block = self.blocks[number].model
-        return block
-
     # Fits
 
     def decides_in_one_step(self, *, still: bool = False) -> bool:
@@ -102,8 +98,9 @@ class Learner(Timeline):
         if still:
             self.log.share(t)
         if self.fits.under_way:
-            for number, task, answer in self.fits.ready(t):
+            for number, task, answer, taken in self.fits.ready(t):
                 self.install(number, task, answer)
+                self.telling.installed(Install(self.names[number], task.round, taken, t))
         if not t:  # the first decision
             ahead.begin(self.models[0].fitted_by)
         for number, block in self.late.attend(due=True).items():
@@ -114,7 +111,7 @@ class Learner(Timeline):
         """Make the fits that are due, or start them."""
         t, spent = self.player.rounds, 0.0
         for number, model in enumerate(self.models):
-            block = self._common(number)
+            block = self.blocks[number].model
             running, raised = block.running, block.alarm.raised
             if running.busy or (t < running.next_fit and not raised):
                 continue
@@ -133,7 +130,8 @@ class Learner(Timeline):
             running.fits += 1
             set_fineness([BLOCK.open(task.block), *(own.model for own in self.blocks)], task.rows)
             spent += model.work(task)
-            if self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1)):
+            inline = self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1))
+            if inline and not self.fits.scheduled(number, t):
                 self.install(number, task, attempt(partial(fit_with_past, model, task)))
             else:
                 running.busy = 1.0
@@ -141,7 +139,7 @@ class Learner(Timeline):
 
     def install(self, number: int, task: Task, answer: Fit | Exception) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
-        model, block = self.models[number], self._common(number)
+        model, block = self.models[number], self.blocks[number].model
         block.running.busy = block.alarm.raised = 0.0
         block.alarm.tried = task.round
         if isinstance(answer, Exception):
@@ -181,7 +179,7 @@ class Learner(Timeline):
 
     def take_in(self, number: int, block: FloatArray) -> None:
         """Put a block that knows of late rewards into its place; what fits have set since stays."""
-        own = self._common(number)
+        own = self.blocks[number].model
         running, fine = own.running.numbers.copy(), own.score.fineness
         self.block(number)[:] = block
         own.running.numbers[:], own.score.fineness = running, fine
@@ -289,7 +287,7 @@ class Learner(Timeline):
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
         for number in range(len(self.models)):
-            running = self._common(number).running
+            running = self.blocks[number].model.running
             if running.next_fit < math.inf:  # a candidate fits itself
                 running.next_fit = min(running.next_fit, max(rounds, own.learner.start))
             self.late.begin(number, (rounds, self.block(number).copy()))
@@ -308,7 +306,7 @@ class Learner(Timeline):
         if learner.leader < 0:
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
         number = self.places.index(int(learner.leader))
-        block = self._common(number)
+        block = self.blocks[number].model
         self.telling.leads(self.names[number], learner.lead, self.player.rounds - 1)
         since_fit = self.player.rounds - 1 - int(block.head.fitted)
         errors = (block.state_error.copy(), block.arm_error.copy())
@@ -321,6 +319,7 @@ class Learner(Timeline):
         own, player, first = self.player.own, self.player, self.turns.context_first
         self.log, self.records, self.latest = old.log, old.records, old.latest
         self.fits = BackgroundFits(self.models, self.log)
+        self.fits.schedule, self.telling.listener = old.fits.schedule, old.telling.listener
         self.late.log, self.late.savings, self.late.counted = old.log, old.late.savings, old.late.counted
         if own.learner.leader >= 0:  # with one more arm, blocks are longer
             own.learner.leader = self.places[old.places.index(int(own.learner.leader))]
@@ -330,7 +329,7 @@ class Learner(Timeline):
             return
         self.log.open(max(now, seen) - 1)
         for number, model in enumerate(self.models):
-            was, block = old.block(number), self._common(number)
+            was, block = old.block(number), self.blocks[number].model
             before = old.models[number]
             rows = self.log.rows(max(int(before.layout.open(was).model.head.begin), self.log.begin), begin)
             self.block(number)[:] = model.adopt(before, was, rows, begin)
@@ -342,7 +341,7 @@ class Learner(Timeline):
             self.late.begin(number, (begin, self.block(number).copy()))
         for number in range(len(self.models)):
             self._catch_up(number, begin, begin + first, seen)
-            block, was_block = self._common(number), old.blocks[number].model
+            block, was_block = self.blocks[number].model, old.blocks[number].model
             block.score.numbers[:] = was_block.score.numbers  # these rounds were scored when they were played
             block.innovations[:] = was_block.innovations
             block.squares[:-1], block.scored[:-1] = was_block.squares, was_block.scored

@@ -1,8 +1,9 @@
 """Base of the policies that learn a model of the system as they go."""
 
 import abc
+import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,18 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
+from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.learners.fits import Refit
+from undertow.learners.fits import Install, Refit, schedule_of
 from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
 from undertow.learners.log import AFTER, BEFORE, arms_played
 from undertow.learners.model import Model
 from undertow.learners.report import ModelInUse, health_of, models_in_use
+from undertow.learners.starting import Starting
 from undertow.live import ContextPolicy, Health
 from undertow.live.arms import indices_of_names
+from undertow.live.rehearsal import rehearse
 from undertow.live.rounds import Timeline
 from undertow.live.whole import Kept, insist
 from undertow.moments import rows_in_time, with_one_context
@@ -32,6 +36,13 @@ if TYPE_CHECKING:
 __all__ = ["LearningPolicy"]
 
 _PLOTTED = 300  # rounds whose rewards are drawn
+_MOST_KEPT = 10_000  # rounds that may pass without kernels
+_LOG = logging.getLogger("undertow.kernels")
+
+
+def are_loaded(loop: Loop) -> bool:
+    """Return whether this process has the kernels of a loop, or needs none."""
+    return bool(getattr(loop.play, "overloads", True))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -82,6 +93,59 @@ class LearningPolicy(ContextPolicy):
         self._learner = Learner(*parts, max_delay=self.max_delay, refit=self.refit)
         return self._learner
 
+    # Kernels that are not there yet
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._awaits_kernels = True
+
+    def _attend_to_kernels(self, *, decides: bool) -> None:
+        if not isinstance(self._timeline, Starting):
+            self._awaits_kernels = self._begin_without_kernels()
+            return
+        follows = self.refit == "background" and self._learner.fits.schedule is None  # and never waits
+        due = decides and self._timeline.over and (not follows or self.round >= _MOST_KEPT)
+        if self._compilation.ended or due:
+            self._settle()
+
+    def _begin_without_kernels(self) -> bool:
+        """Return whether another process compiles the kernels, and start-up goes on without."""
+        kind = type(self)
+        ours = kind.__module__.startswith("undertow.policies.")  # what another process can find
+        if are_loaded(kind.loop) or not ours or not self.unused or self._timeline is not self._learner:
+            return False
+
+        def load() -> None:
+            twin = kind(arms=["a", "b"], context_dim=1, refit="inline", rng=0)
+            twin.compile_here()
+            rehearse(twin)
+
+        compilation = ahead.compilation_of(kind.registered_name, kind.__module__, load)
+        if compilation is None or compilation.ended:
+            return False
+        self._compilation, self._timeline = compilation, Starting(self._learner)
+        _LOG.info("another process compiles the kernels of %s; until then, arms take turns", kind.registered_name)
+        return True
+
+    def _settle(self) -> None:
+        starting = self._timeline
+        if not isinstance(starting, Starting):
+            return
+        if not self._compilation.ended:
+            _LOG.info("round %d waits for the kernels of %s", self.round, self.registered_name)
+            self._compilation.wait()
+        twin = type(self)(**(self.parameters | {"rng": self._streams.seeds}))
+        starting.lead(twin.parts)
+        _LOG.info("the kernels of %s are there, and know of %d rounds", self.registered_name, self.round)
+        names = ("_player", "_turns", "_models", "_learner", "_timeline")
+        self.__dict__.update({name: vars(twin)[name] for name in names} | {"_awaits_kernels": False})
+        self._timeline.report()
+
+    def compile_here(self) -> None:
+        """Have this process compile what is missing, quietly, and not another one."""
+        super().compile_here()
+        self._learner.telling.quiet = True
+
     def __setstate__(self, entries: dict[str, Any]) -> None:
         super().__setstate__(entries)
         self._learner.fits.start_again()  # here, and not in what is copied on the way
@@ -122,6 +186,27 @@ class LearningPolicy(ContextPolicy):
         """The system in use, with identity state noise, where one shared system decides; None otherwise."""
         content = None if self.model is None else self.model.content
         return content if isinstance(content, LinearGaussianSystem) else None
+
+    def on_install(self, listener: Callable[[Install], object] | None) -> None:
+        """Have a function called with every fit of the background that takes effect; None for nobody.
+
+        It is called within `decide` or `skip`, after the decision was made, and a log of what it gets is all that
+        `replay_installs` needs. Copies and save files do not keep it.
+        """
+        if listener is not None and not callable(listener):
+            raise InvalidInputError(f"listener: expected a function, or None, got {listener!r:.60}")
+        with self._lock:
+            self._learner.telling.listener = listener
+
+    def replay_installs(self, installs: Iterable[Install] | None) -> None:
+        """Have fits take effect where they did in another run, by its log of installs; None: when they are made.
+
+        The same calls then give the same decisions and the same state, bit for bit. A decision waits for a fit that
+        has to be there, and fits that are not in the log take no effect.
+        """
+        schedule = None if installs is None else schedule_of(installs)
+        with self._lock:
+            self._learner.fits.schedule = schedule
 
     def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
         """Draw the forecasts, the rewards of the last rounds by arm, and which model leads by how much.
@@ -170,6 +255,7 @@ class LearningPolicy(ContextPolicy):
         with self._lock:
             if not self.unused:
                 raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
+            self._settle()
             m, q = self._context_dim, self._feature_dim
             n = len(played := arms_played(indices_of_names(arms, self.names), self.arm_count))
             x = _checks.measured("rewards", rewards, (n,), missing=True)

@@ -1,4 +1,4 @@
-"""What a learner tells the program that it runs in: lines in its log, and a warning where a fit failed.
+"""What a learner tells the program that it runs in: lines in its log, a warning where a fit failed, and installs.
 
     logging.getLogger("undertow.fits")      fits with their time (INFO), and those that failed (WARNING)
     logging.getLogger("undertow.alarms")    alarms, and another model that decides (INFO)
@@ -8,8 +8,10 @@ Both are silent unless the program asks for them.
 
 import logging
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+from undertow.learners.fits import Install
 from undertow.learners.model import Fit, Task
 
 __all__ = ["Telling"]
@@ -20,27 +22,38 @@ for _log in (_FITS, _ALARMS):
 
 
 class Telling:
-    """Lines and warnings that wait until the call has happened that they tell of."""
+    """Lines, warnings and installs that wait until the call has happened that they tell of."""
 
     def __init__(self) -> None:
+        self.quiet = False
         self.warnings: tuple[str, ...] = ()
         self.lines: tuple[tuple[logging.Logger, int, str], ...] = ()
+        self.installs: tuple[Install, ...] = ()
+        self.listener: Callable[[Install], object] | None = None  # to whom installs are told
         self.leader = ""  # the model that made the last decision
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"listener": None}  # whoever copies a policy listens to it or does not
+
     def _note(self, log: logging.Logger, level: int, text: str) -> None:
-        if log.isEnabledFor(level):
+        if log.isEnabledFor(level) and not self.quiet:
             self.lines = (*self.lines, (log, level, text))
 
     def failed(self, name: str, task: Task, error: Exception) -> None:
         """Take note of a fit that failed."""
         text = f"the fit of the {name} at round {task.round} failed ({error!r}); the old model continues"
-        self.warnings = (*self.warnings, text)
+        self.warnings = () if self.quiet else (*self.warnings, text)
         self._note(_FITS, logging.WARNING, text)
 
     def fitted(self, name: str, task: Task, fit: Fit) -> None:
         """Take note of a fit."""
         took = f"{1000 * fit.seconds:.1f} ms for {len(task.rows)} rounds"
         self._note(_FITS, logging.INFO, f"fitted the {name} at round {task.round}: order {fit.order}, {took}")
+
+    def installed(self, install: Install) -> None:
+        """Take note of a fit that has taken effect."""
+        if self.listener is not None:
+            self.installs = (*self.installs, install)
 
     def alarm(self, name: str, level: float, t: int) -> None:
         """Take note of an alarm, upon which a fit comes."""
@@ -62,16 +75,20 @@ class Telling:
             log.log(level, text)
 
     def report(self) -> None:
-        """Write the lines, and warn."""
+        """Write the lines, tell of installs, and warn."""
         self.write()
+        while self.installs and self.listener is not None:
+            install, *rest = self.installs
+            self.installs = tuple(rest)  # first: it is told once, whatever the listener does
+            self.listener(install)
         texts, self.warnings = self.warnings, ()
         for text in texts:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def keep(self) -> Any:
         """Return what `put_back` needs to undo all that comes after."""
-        return self.warnings, self.lines
+        return self.warnings, self.lines, self.installs
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
-        self.warnings, self.lines = kept
+        self.warnings, self.lines, self.installs = kept

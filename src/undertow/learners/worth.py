@@ -14,8 +14,6 @@ stand still and have had n plays, σ² = s²/n, and the width behaves as that of
 import math
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 from undertow.compiled.kernel import inlined
 
@@ -26,7 +24,13 @@ _NEVER = 1e-300
 
 
 def _solved(H: float) -> float:
-    return float(brentq(lambda x: H * (norm.pdf(x) - x * norm.sf(x)) - x, 0.0, 40.0))
+    """Return β(H) by bisection; SciPy's solvers and distributions would take longer to import than all the rest."""
+    low, high = 0.0, 40.0
+    while low < (x := 0.5 * (low + high)) < high:
+        density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+        beyond = 0.5 * math.erfc(x / math.sqrt(2.0))
+        low, high = (x, high) if H * (density - x * beyond) > x else (low, x)
+    return high
 
 
 _BETA = np.array([_solved(math.exp(_FIRST + _STEP * i)) for i in range(_ENTRIES)])

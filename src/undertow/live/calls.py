@@ -44,6 +44,7 @@ class Calls(abc.ABC):
     _turns: Turns
     _pending: Pending
     _timeline: Timeline
+    _awaits_kernels: bool = False  # whether they may have to be compiled before the policy can go on
 
     @abc.abstractmethod
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
@@ -56,6 +57,10 @@ class Calls(abc.ABC):
     @abc.abstractmethod
     def _rescale(self) -> None:
         """Change the units."""
+
+    @abc.abstractmethod
+    def _attend_to_kernels(self, *, decides: bool) -> None:
+        """See whether kernels are there; a decision may have to wait for them."""
 
     def decide(
         self,
@@ -86,6 +91,8 @@ class Calls(abc.ABC):
             `skip(n - 1)` and then `decide()`, in one call.
         """
         with self._lock:
+            if self._awaits_kernels:
+                self._attend_to_kernels(decides=True)
             if features is not None and not self._feature_dim:
                 self._checked_features(features)  # which says how it is
             if type(elapsed) is not int or elapsed != 1:
@@ -201,6 +208,8 @@ class Calls(abc.ABC):
     def learn(self, decision: Decision | str, reward: float) -> None:
         """Take in the reward of an earlier decision, given as the decision or as its id."""
         with self._lock:
+            if self._awaits_kernels:
+                self._attend_to_kernels(decides=False)
             value = _checks.reward(reward)
             name, waiting = self._pending.find(decision, self.names)
             player, timeline = self._player, self._timeline
@@ -221,6 +230,8 @@ class Calls(abc.ABC):
             raise InvalidInputError(f"decisions: expected a list of decisions or ids, got {decisions!r:.60}")
         values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
         with self._lock:
+            if self._awaits_kernels:
+                self._attend_to_kernels(decides=False)
             found = [self._pending.find(decision, self.names) for decision in decisions]
             learned = {name for name, _ in found}
             if len(learned) < len(found):
@@ -249,6 +260,8 @@ class Calls(abc.ABC):
     def observe(self, context: npt.ArrayLike | None) -> None:
         """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
         with self._lock:
+            if self._awaits_kernels:
+                self._attend_to_kernels(decides=False)
             self._turns.require("observe")
             player = self._player
             kept = Kept.of(self.parts) if self._columns.follows else None
@@ -276,6 +289,8 @@ class Calls(abc.ABC):
         m = self._context_dim
         rows = None if contexts is None else _checks.measured("contexts", contexts, (rounds, m), missing=True)
         with self._lock:
+            if self._awaits_kernels:
+                self._attend_to_kernels(decides=True)
             turns = self._turns
             if turns.due != turns.first:
                 raise OutOfTurnError(
@@ -316,6 +331,8 @@ class Calls(abc.ABC):
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
         with self._lock:
+            if self._awaits_kernels:
+                self._attend_to_kernels(decides=False)
             given = self._checked_features(features)
             begins = self._columns.follows and self._pending.made == 0
             if begins or self._player.rounds >= self._columns.pause:

@@ -70,7 +70,7 @@ class RidgePolicy(ContextPolicy):
         assert isinstance(self._columns, StandardisedColumns)
         change = self._columns.change(self.round, arms=self.arm_count, **self._window_sizes())
         self._change_units(self._player.own, change)
-        self._pending.change_memories(change.T.__matmul__)
+        self._pending.change_memories(change.inputs)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

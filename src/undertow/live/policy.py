@@ -176,6 +176,12 @@ class LivePolicy(Calls):
         """Return how rewards and contexts reach the state."""
         return Timeline(self._player)
 
+    def _attend_to_kernels(self, *, decides: bool) -> None:
+        """See whether kernels are there; a decision may have to wait for them."""
+
+    def _settle(self) -> None:
+        """Wait for kernels where calls have been kept until these are there."""
+
     def _rescale(self) -> None:
         """Change the units, for policies whose columns ask for it."""
         raise NotImplementedError
@@ -245,6 +251,7 @@ class LivePolicy(Calls):
                 return
             if not isinstance(name, str) or name in self.names:
                 raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
+            self._settle()
             kept = Kept.of(self.parts)
             try:
                 wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
@@ -270,6 +277,7 @@ class LivePolicy(Calls):
         from undertow.live.files import write_policy
 
         with self._lock:
+            self._settle()
             write_policy(self, path)
 
     def to_bytes(self) -> bytes:
@@ -277,6 +285,7 @@ class LivePolicy(Calls):
         from undertow.live.files import packed
 
         with self._lock:
+            self._settle()
             return packed(self)
 
     def health(self) -> Health:
@@ -287,6 +296,10 @@ class LivePolicy(Calls):
             return Health(name, self.round, self.pending, oldest, {}, {}, {}, (), ())
 
     # What `simulate`, `load` and copies call
+
+    def compile_here(self) -> None:
+        """Have this process compile what is missing, quietly, and not another one."""
+        self._awaits_kernels = False
 
     @property
     def by_hand(self) -> bool:
@@ -340,6 +353,7 @@ class LivePolicy(Calls):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
+            self._settle()
             return copy.deepcopy({name: value for name, value in self.__dict__.items() if name != "_lock"})
 
     def __setstate__(self, entries: dict[str, Any]) -> None:

@@ -6,6 +6,9 @@ what is not there yet (a context before the first one). Later its mean and devia
 The inputs of a ridge policy are linear in the units: Θ' = TΘ, and the reward is x' = αx + β. What a regression knows of
 the past, M = V − λI = ΣΘΘ' and b = ΣxΘ, is therefore known in the new units, too: TMT' and T(αb + βMe₀), since the
 first input is the constant 1. Only the ridge λI is that of the new units.
+
+There is no BLAS in it, whose sums depend on the number of its threads: what changes a state is the same in every
+process.
 """
 
 import math
@@ -14,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
 
 from undertow._checks import FloatArray
+from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs
 from undertow.live.saved import COUNT, MEASURED, Saved
@@ -70,24 +73,37 @@ class Moments:
 
 
 class Change(NamedTuple):
-    """From old units to new ones: every column x becomes `slope` · x + `shift`, the inputs Θ become TΘ."""
+    """From old units to new ones: every column x becomes `slope` · x + `shift`, the inputs Θ become TΘ.
+
+    A row of T has its entry on the diagonal, `factor`, and at most one more, `added`, in the column `beside`.
+    """
 
     slope: FloatArray  # (m + q + 1,)
     shift: FloatArray
-    T: FloatArray  # (p, p)
+    factor: FloatArray  # (p,)
+    added: FloatArray
+    beside: npt.NDArray[np.int64]
 
     @classmethod
     def between(cls, old: Units, new: Units, *, m: int, q: int, window: int, arms: int, lags: int) -> "Change":
         """Return the change for inputs of the given sizes."""
         slope, shift = old.scale / new.scale, (old.centre - new.centre) / new.scale
         p = 1 + m * window + q + 2 * arms * lags
-        T = np.eye(p)
+        factor, added, beside = np.ones(p), np.zeros(p), np.zeros(p, dtype=np.int64)
         columns = [*np.tile(np.arange(m), window), *range(m, m + q)]
         first = 1 + len(columns)
-        T[range(1, first), range(1, first)], T[1:first, 0] = slope[columns], shift[columns]
-        rewards = np.arange(first, p, 2)  # each with its indicator behind it
-        T[rewards, rewards], T[rewards, rewards + 1] = slope[-1], shift[-1]
-        return cls(slope, shift, T)
+        factor[1:first], added[1:first] = slope[columns], shift[columns]
+        factor[first::2], added[first::2] = slope[-1], shift[-1]  # rewards, each with its indicator behind it
+        beside[first::2] = np.arange(first + 1, p, 2)
+        return cls(slope, shift, factor, added, beside)
+
+    def inputs(self, Θ: FloatArray) -> FloatArray:
+        """Return TΘ for inputs along the last axis."""
+        return self.factor * Θ + self.added * Θ[..., self.beside]
+
+    def products(self, M: FloatArray) -> FloatArray:
+        """Return TMT' for symmetric M along the last two axes."""
+        return self.inputs(self.inputs(M).swapaxes(-1, -2))
 
 
 class StandardisedColumns(Columns):
@@ -161,23 +177,70 @@ def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change
 
     Where a gross error, such as 1e36 for an empty cell, has left nothing but rounding in it, it starts from scratch.
     """
-    try:
-        with np.errstate(all="ignore"):
-            W[:], u[:] = _changed(W, u, ridge, change)
-    except (np.linalg.LinAlgError, ValueError):  # no inverse, no factor, or no numbers any more
-        W[:], u[:] = np.eye(len(u)) / math.sqrt(ridge), 0.0
+    M, b = np.empty_like(W), np.empty_like(u)
+    new, v = np.zeros_like(W), np.empty_like(u)
+    with np.errstate(all="ignore"):
+        _unfold(W, u, ridge, M, b)
+        faint = np.diag(M) < _FAINT * ridge
+        M[faint], M[:, faint], b[faint] = 0.0, 0.0, 0.0
+        b = change.inputs(change.slope[-1] * b + change.shift[-1] * M[0])
+        found = _fold(np.ascontiguousarray(change.products(M)), b, ridge, new, v)
+    W[:], u[:] = (new, v) if found else (np.eye(len(u)) / math.sqrt(ridge), 0.0)
 
 
-def _changed(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> tuple[FloatArray, FloatArray]:
-    one, T = np.eye(len(u)), change.T
-    L = solve_triangular(W, one, lower=True)
-    M, b = L @ L.T - ridge * one, L @ u
-    faint = np.diag(M) < _FAINT * ridge
-    M[faint], M[:, faint], b[faint] = 0.0, 0.0, 0.0
-    b = T @ (change.slope[-1] * b + change.shift[-1] * M[0])
-    factor = np.linalg.cholesky(ridge * one + T @ M @ T.T)
-    new = np.asarray(solve_triangular(factor, one, lower=True))
-    return new, np.asarray_chkfinite(new @ b)
+@kernel
+def _unfold(W: FloatArray, u: FloatArray, ridge: float, M: FloatArray, b: FloatArray) -> None:
+    """Write M = LL' − λI and b = Lu, with L = W⁻¹."""
+    p = len(u)
+    L = np.zeros((p, p))
+    for j in range(p):
+        for i in range(j, p):
+            total = 1.0 if i == j else 0.0
+            for r in range(j, i):
+                total -= W[i, r] * L[r, j]
+            L[i, j] = total / W[i, i]
+    for i in range(p):
+        total = 0.0
+        for r in range(i + 1):
+            total += L[i, r] * u[r]
+        b[i] = total
+        for j in range(i + 1):
+            total = -ridge if i == j else 0.0
+            for r in range(j + 1):
+                total += L[i, r] * L[j, r]
+            M[i, j] = total
+            M[j, i] = total
+
+
+@kernel
+def _fold(M: FloatArray, b: FloatArray, ridge: float, W: FloatArray, u: FloatArray) -> bool:
+    """Write W = L⁻¹, with λI + M = LL', and u = Wb; return whether there is such a factor. W begins as zeros."""
+    p = len(b)
+    L = np.zeros((p, p))
+    for i in range(p):
+        for j in range(i + 1):
+            total = M[i, j] + (ridge if i == j else 0.0)
+            for r in range(j):
+                total -= L[i, r] * L[j, r]
+            if i > j:
+                L[i, j] = total / L[j, j]
+            elif 0.0 < total < np.inf:
+                L[i, i] = math.sqrt(total)
+            else:
+                return False
+    for i in range(p):
+        for j in range(i + 1):
+            total = 1.0 if i == j else 0.0
+            for r in range(j, i):
+                total -= L[i, r] * W[r, j]
+            W[i, j] = total / L[i, i]
+        total = 0.0
+        for j in range(i + 1):
+            total += W[i, j] * b[j]
+        u[i] = total
+        if not np.isfinite(total):
+            return False
+    return True
 
 
 def change_inputs(inputs: Inputs, change: Change) -> None:

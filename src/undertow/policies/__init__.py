@@ -1,6 +1,7 @@
 """The policies, one short file each."""
 
 from undertow.learners.candidate import Candidate, CandidateForecast
+from undertow.learners.fits import Install
 from undertow.learners.report import ModelInUse
 from undertow.live import (
     Claims,
@@ -45,6 +46,7 @@ __all__ = [
     "FitRecord",
     "FullInformationOracle",
     "Health",
+    "Install",
     "KalmanGreedy",
     "KalmanUCB",
     "LearnedKalman",

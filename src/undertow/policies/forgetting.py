@@ -249,12 +249,12 @@ class _ForgettingPolicy(LaggedPolicy):
         own.past_arm[:], own.past_reward[:] = -1.0, math.nan
 
     def _change_units(self, own: ForgettingState, change: Change) -> None:
-        T, slope, shift = change.T, change.slope[-1], change.shift[-1]
+        slope, shift = change.slope[-1], change.shift[-1]
         change_inputs(own.inputs, change)
-        own.b[:] = (slope * own.b + shift * own.V[:, 0]) @ T.T
-        own.V[:], own.V2[:] = T @ own.V @ T.T, T @ own.V2 @ T.T
+        own.b[:] = change.inputs(slope * own.b + shift * own.V[:, 0])
+        own.V[:], own.V2[:] = change.products(own.V), change.products(own.V2)
         own.past_reward[:] = slope * own.past_reward + shift
-        own.past_inputs[:] = own.past_inputs @ T.T
+        own.past_inputs[:] = change.inputs(own.past_inputs)
 
 
 @register("discounted-linucb", citation="Russac, Vernade and Cappé, NeurIPS 2019")

@@ -1,0 +1,76 @@
+"""Compiling policies before they are needed: for container images, installers, and the first start of a server."""
+
+from pathlib import Path
+from typing import Any
+
+from undertow import _checks
+from undertow.compiled.cache import alone, cache_folder, is_incomplete, mark_complete
+from undertow.contenders import build
+from undertow.errors import InvalidInputError
+from undertow.live.rehearsal import rehearse
+from undertow.policies import registry
+from undertow.showing import Progress
+from undertow.simulation import simulate
+from undertow.system import random_system
+
+__all__ = ["warm_up", "warm_up_alone"]
+
+_SETTINGS: dict[str, Any] = {"standardise": True, "refit": "inline"}  # what compiles more, and here and now
+
+
+def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
+    """Compile the kernels of policies, or load them, and return the folder that they are kept in.
+
+    The process that calls it waits for nothing later, and those that come after it load what it leaves on disk. None
+    where there is no folder that can be written: then the kernels are those of this process.
+
+    Parameters
+    ----------
+    names
+        Names of policies, as `undertow policies` lists them; all that come with undertow by default.
+    progress
+        Called with how many policies are ready, and how many there are.
+
+    Examples
+    --------
+    >>> folder = warm_up("ucb")
+    """
+    known = registry()
+    for name in names:
+        if name not in known:
+            near = _checks.did_you_mean(name, known)
+            raise InvalidInputError(
+                f"names: no policy is called {name!r:.60}{near}; known are {', '.join(sorted(known))}"
+            )
+    ours = [name for name, entry in known.items() if entry.policy.__module__.startswith("undertow.")]
+    chosen = list(names or ours)
+    for done, name in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen))
+        _use(name)
+        mark_complete(known[name].policy.__module__)
+    if progress is not None:
+        progress(len(chosen), len(chosen))
+    folder = cache_folder("undertow.live.standardise")
+    return None if folder is None else folder.parent
+
+
+def warm_up_alone(name: str) -> None:
+    """Compile the kernels of a policy, unless another process does or has."""
+    module = registry()[name].policy.__module__
+    with alone(module):
+        if is_incomplete(module):
+            warm_up(name)
+
+
+def _use(name: str) -> None:
+    """Use everything of a small policy that has a kernel; nothing is compiled per size."""
+    known = registry()[name].parameters
+    settings = {key: value for key, value in _SETTINGS.items() if key in known}
+    system = random_system(2, 1, 2, rng=0)
+    policy = build(name, arms=["a", "b"], context_dim=1, system=system, rng=0, **settings)
+    if policy.claims.simulates_only:
+        simulate(policy, system.sample(2, rng=0))
+        return
+    policy.compile_here()
+    rehearse(policy)
