@@ -72,7 +72,7 @@ def _parts(tree: ast.Module, lines: list[str]) -> list[str]:
 
 
 def _cell(kind: str, text: str) -> dict[str, Any]:
-    more = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    more: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
     return {"cell_type": kind, "metadata": {}, "source": text.splitlines(keepends=True)} | more
 
 

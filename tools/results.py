@@ -24,6 +24,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,16 +155,17 @@ def run(name: str) -> None:
 def keep(name: str, printed: str, seconds: float | None, where: dict[str, Any]) -> None:
     """Write the file of a piece."""
     piece = PIECES[name]
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]  # of this clone
     content = {
         "piece": name,
         "command": f"python {' '.join(piece.command)}",
         "seeds": piece.seeds,
-        "version": versions()["undertow"],
+        "version": ours,
         "code": present_code(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
         "seconds": None if seconds is None else round(seconds),
         "machine": where,
-        "versions": {"python": platform.python_version()} | versions(),
+        "versions": {"python": platform.python_version()} | versions() | {"undertow": ours},
         "blocks": {block: text.splitlines() for block, text in piece.blocks(printed).items()},
     }
     RESULTS.mkdir(exist_ok=True)
