@@ -42,8 +42,8 @@ def test_first_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shares = [
         float(number) for number in re.findall(r"^\|.*\| +([\d.]+) \| +[\d.]+ \|$", capsys.readouterr().out, re.M)
     ]
-    assert len(shares) == 4
-    assert shares == sorted(shares)  # still, forgetting, learning, knowing
+    assert len(shares) == 5
+    assert shares == sorted(shares)  # averages, forgets, regresses, learns, knows
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 

@@ -7,7 +7,7 @@ from nbclient import NotebookClient
 from tools import notebooks
 
 EXAMPLES = Path(notebooks.__file__).parents[1] / "examples"
-QUICK = ("first_look", "pricing")
+QUICK = ("channels", "queries")
 
 
 def test_every_example_has_a_notebook() -> None:
