@@ -7,7 +7,7 @@ from nbclient import NotebookClient
 from tools import notebooks
 
 EXAMPLES = Path(notebooks.__file__).parents[1] / "examples"
-QUICK = ("channels", "queries")
+QUICK = ("queries",)
 
 
 def test_every_example_has_a_notebook() -> None:
