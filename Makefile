@@ -4,14 +4,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: help setup check test torture study bench bench-tune examples docs dist lowest clean
+.PHONY: help setup check test torture study results bench bench-tune notebooks docs dist lowest clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
 	@echo "make torture the long tests of reliability, SECONDS=60 for each part, SEED=0"
 	@echo "make check   format, lint, types, direction of imports, how states are read"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
-	@echo "make examples run the examples and put their tables and figures into docs/examples"
+	@echo "make results run everything whose numbers stand in a document, and fill the pages; PIECES='channels theory' for some"
+	@echo "make notebooks write examples/notebooks from the examples"
 	@echo "make docs    build the documentation site in out/docs/html; warnings are errors"
 	@echo "make dist    build sdist and wheel in dist/, and check them and the repository"
 	@echo "make lowest  run the tests of the core with the lowest versions of its dependencies"
@@ -53,8 +54,11 @@ bench: $(READY)
 bench-tune: $(READY)
 	$(BIN)/python -m benchmarks.tune
 
-examples: $(READY)
-	$(BIN)/python examples/pages.py
+results: $(READY)
+	$(BIN)/python tools/results.py $(PIECES)
+
+notebooks: $(READY)
+	$(BIN)/python tools/notebooks.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d out/docs/trees . out/docs/html

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.report import markdown
 from undertow import make, simulate
 from undertow.problems.worlds import SAFE_WORLDS
 from undertow.reporting.figure import LEGEND, SMALL, panels, plain_axis, save_sheet
@@ -69,6 +70,7 @@ def main() -> None:
         ),
         "best arm of every round": means.argmax(axis=2),
     }
+    lines = {}
     for column, (label, checkout) in enumerate({"before": old, "now": ROOT}.items()):
         arms, models = played(checkout, rewards)
         lead(axes[0, column], models, f"Autopilot {label}")
@@ -79,8 +81,8 @@ def main() -> None:
         plain_axis(axes[1, column], "", "mean reward so far" if column == 0 else "", "round")
         axes[1, column].set_ylim(-0.4, 1.0)
         stayed = np.mean(arms[:, 2 * ROUNDS // 3 :] == 0, axis=1)
-        ends = ", ".join(f"{name} {values[-1]:.3f}" for name, values in earned.items())
-        print(f"{label}: {ends}; runs of {len(paths)} at the safe arm for the whole last third: {(stayed == 1).sum()}")
+        lines[label] = [*(f"{values[-1]:.3f}" for values in earned.values()), str((stayed == 1).sum())]
+    print(markdown(["Autopilot", *others, f"runs of {len(paths)} that ended at the safe arm"], lines))
     handles = [*axes[0, 0].get_legend_handles_labels()[0], *axes[1, 0].get_lines()]
     sheet.legend(handles, [handle.get_label() for handle in handles], ncols=4, **LEGEND)
     save_sheet(sheet, ROOT / "docs" / "learners_safe.png", dpi=128)

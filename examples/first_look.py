@@ -1,129 +1,128 @@
-"""A first look: the paper's system, what its filter forecasts, and what playing by the forecasts costs.
+"""A first look: the rewards of three arms wander and cross, and a policy follows them.
 
-It prints a table and writes a figure to out/; the README shows that figure.
+Simulated. A hidden state turns slowly and irregularly; three arms look at it from three sides, so each is the best one
+for a while. A policy sees the reward of the arm that it plays and, after each round, two noisy measurements of the
+state: the context. The program prints what the policies earn and draws the README's picture.
 """
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from scipy.linalg import solve_discrete_lyapunov
 
-import undertow
-from undertow import KalmanFilter, LinearGaussianSystem, Trajectory, kalman, simulate, theory
-from undertow.policies import Autopilot
+from undertow import LinearGaussianSystem, Trajectory, simulate
+from undertow.policies import UCB, Autopilot, DiscountedUCB, KalmanGreedy, LinUCB, LivePolicy
 
-ROUNDS, RUNS, SEED = 5000, 20, 1
-OUT = Path("out")
-ORACLE, OWN, EVERYTHING = "filter of contexts", "… and of its own rewards", "… and of every arm's reward"
-LEARNER = "Autopilot, learning"  # the filters know the system
-BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#009E73", "#999999", "#000000"  # told apart by everyone
-RED = "#CC3311"
-
-
-def own_rewards_greedy(system: LinearGaussianSystem, path: Trajectory) -> npt.NDArray[np.int64]:
-    """Play the largest forecast of a filter that sees the contexts and the rewards of its own choices."""
-    belief = KalmanFilter(system)
-    arms = np.empty(path.rounds, dtype=np.int64)
-    for t in range(path.rounds):
-        arms[t] = belief.forecast().mean.argmax()
-        belief.condition(path.contexts[t], rewards={int(arms[t]): path.rewards[t, arms[t]]})
-        belief.predict()
-    return arms
+PERIOD, PERSISTENCE, SMOOTH = 240, 0.99, 0.9  # rounds of a turn, how regular it is, and how long a push lasts
+REWARD_NOISE, CONTEXT_NOISE = 0.25, 1.0  # variances; that of an expected reward is 1
+ROUNDS, RUNS, SEED = 2000, 20, 0
+SHOWN = slice(1000, 1500)  # rounds of the picture, of the first world
+ARMS = {"arm 1": "#0072B2", "arm 2": "#E69F00", "arm 3": "#009E73"}  # colours that everyone can tell apart
+RED, GREY = "#CC3311", "#767676"
+OURS = "Autopilot"
 
 
-def regrets(system: LinearGaussianSystem, path: Trajectory) -> dict[str, float]:
-    """Regret of each way to choose, at the end of one path."""
-    random = np.random.default_rng(SEED).integers(path.arm_count, size=path.rounds)
-    contexts = kalman.filter(system, path.contexts).forecasts.argmax(axis=1)
-    everything = kalman.filter(system, path.contexts, path.rewards).forecasts.argmax(axis=1)
-    choices = {
-        "random": random,
-        ORACLE: contexts,
-        OWN: own_rewards_greedy(system, path),
-        EVERYTHING: everything,
-    }
-    return {name: float(path.regret(arms)[-1]) for name, arms in choices.items()}
-
-
-def draw(system: LinearGaussianSystem, path: Trajectory, totals: dict[int, dict[str, float]]) -> Path:
-    """Draw the forecasts of both arms against the truth, and regret over psi; return the file."""
-    mpl.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, axes = plt.subplot_mosaic(
-        [["first", "costs"], ["second", "costs"]], figsize=(9, 4), layout="constrained", width_ratios=[3, 2]
+def turning() -> LinearGaussianSystem:
+    """Return a system whose state is pushed around while it turns, seen by three arms from three sides."""
+    angle, sides = 2 * np.pi / PERIOD, 2 * np.pi * np.arange(3) / 3
+    turn = PERSISTENCE * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    dynamics = np.block([[turn, np.eye(2)], [np.zeros((2, 2)), SMOOTH * np.eye(2)]])  # the place, and the push
+    push = np.diag([0.0, 0.0, 1.0, 1.0])
+    place = np.eye(2, 4)
+    return LinearGaussianSystem(
+        dynamics=dynamics,
+        arms=np.stack([np.cos(sides), np.sin(sides)], axis=1) @ place,
+        state_noise=push / solve_discrete_lyapunov(dynamics, push)[0, 0],  # expected rewards have variance 1
+        reward_noise=REWARD_NOISE,
+        context_map=place,
+        context_noise=CONTEXT_NOISE * np.eye(2),
     )
-    beliefs = kalman.filter(system, path.contexts)
-    assert path.means is not None
-    shown = slice(200, 240)
-    rounds = np.arange(shown.start, shown.stop)
-    for arm, (panel, colour) in enumerate((("first", BLUE), ("second", ORANGE))):
-        c, axis = system.arms[arm], axes[panel]
-        deviation = np.sqrt(np.einsum("i,tij,j->t", c, beliefs.predicted_covariances, c))
-        forecast = beliefs.forecasts[:, arm]
-        band = (forecast - deviation)[shown], (forecast + deviation)[shown]
-        axis.fill_between(rounds, *band, color=colour, alpha=0.25, lw=0, label=f"forecast of arm {arm + 1} ± sd")
-        axis.plot(rounds, path.means[shown, arm], color=BLACK, lw=1, marker="o", ms=2.5, label="expected reward")
-        axis.set_ylabel(f"arm {arm + 1}")
-    axes["first"].set_title("The rewards drift, and a filter sees them coming (psi = 1)")
-    axes["first"].tick_params(labelbottom=False)
-    axes["second"].set_xlabel("round")
-    bands = [axes[panel].collections[0] for panel in ("first", "second")]
-    key: dict[str, Any] = {
-        "frameon": False,
-        "fontsize": 8,
-        "loc": "upper center",
-        "columnspacing": 1.2,
-        "handlelength": 1.6,
-    }
-    axes["second"].legend(handles=[*bands, axes["second"].lines[0]], ncols=3, bbox_to_anchor=(0.5, -0.3), **key)
-    styles = {
-        "random": (GREY, "s-"),
-        ORACLE: (BLUE, "o-"),
-        OWN: (GREEN, "D-"),
-        EVERYTHING: (BLACK, "v-"),
-        LEARNER: (RED, "^--"),
-    }
-    for name, (colour, look) in styles.items():
-        ratios = [totals[psi][name] / totals[psi][ORACLE] for psi in totals]
-        axes["costs"].plot(list(totals), ratios, look, color=colour, ms=4, lw=1.4, label=name)
-    ticks = [0.05, 0.1, 0.2, 0.5, 1, 2, 5]
-    axes["costs"].set(xlabel="psi", xticks=list(totals), yscale="log", title="What that is worth")
-    axes["costs"].set_ylabel("regret, relative to the filter of contexts")
-    axes["costs"].set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes["costs"].minorticks_off()
-    axes["costs"].legend(bbox_to_anchor=(0.5, -0.14), ncols=2, **key)
-    OUT.mkdir(exist_ok=True)
-    file = OUT / "first_look.png"
-    figure.savefig(file, dpi=160)
-    plt.close(figure)
-    return file
 
 
-def main() -> None:
-    print(f"Mean regret after {ROUNDS} rounds, {RUNS} runs (± standard error); exact: the closed form\n")
-    print(f"{'psi':>3}  {'':28}{'measured':>14}{'exact':>8}")
-    totals: dict[int, dict[str, float]] = {}
-    for psi in (1, 2, 3, 4):
-        system = undertow.paper_system(psi)
-        paths = system.sample(ROUNDS, rng=SEED, runs=RUNS)
-        runs = [regrets(system, paths.run(number)) for number in range(RUNS)]
-        learned = simulate(Autopilot(arms=2, context_dim=1, rng=SEED), paths).regret
-        assert learned is not None
-        runs = [run | {LEARNER: float(regret)} for run, regret in zip(runs, learned[:, -1], strict=True)]
-        exact = {
-            "random": theory.random_regret(system),
-            ORACLE: theory.context_oracle_regret(system),
-            EVERYTHING: theory.full_information_regret(system),
-        }
-        totals[psi] = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
-        for name, mean in totals[psi].items():
-            error = np.std([run[name] for run in runs], ddof=1) / RUNS**0.5
-            known = f"{exact[name].value * ROUNDS:8.0f}" if name in exact else ""
-            print(f"{psi:3}  {name:28}{mean:8.0f} ± {error:3.0f}{known}", flush=True)
-    system = undertow.paper_system(1)
-    print(f"\nFigure: {draw(system, system.sample(ROUNDS, rng=SEED), totals)}")
+def policies(system: LinearGaussianSystem) -> dict[str, LivePolicy]:
+    """Return who plays, and what each makes of the past."""
+    return {
+        "UCB: averages all of it": UCB(arms=3),
+        "Discounted UCB: forgets": DiscountedUCB(arms=3),
+        "LinUCB: regression on the last rounds": LinUCB(arms=3, context_dim=2, window=5, reward_lags=5),
+        f"{OURS}: learns the motion": Autopilot(arms=3, context_dim=2, rng=SEED),
+        "KalmanGreedy: was told the motion": KalmanGreedy(system),
+    }
+
+
+def draw(
+    paths: Trajectory, arms: npt.NDArray[np.int64], shares: dict[str, npt.NDArray[np.float64]], file: Path
+) -> None:
+    """Draw the expected rewards of the first world, which arm is best and which is played, and what everybody won."""
+    sheet = Figure(figsize=(6.4, 6.8), layout="constrained")
+    over, strip, won = sheet.subplots(3, 1, height_ratios=[10, 1.6, 6.5])
+    assert paths.means is not None
+    means, rounds = paths.means[0, SHOWN], np.arange(SHOWN.start, SHOWN.stop)
+    for arm, (name, colour) in enumerate(ARMS.items()):
+        over.plot(rounds, means[:, arm], color=colour, lw=2)
+        over.annotate(
+            *(name, (rounds[-1], means[-1, arm]), (6, 0)),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            weight="bold",
+        )
+    over.set_title(f"Rewards wander, and {OURS} follows them", loc="left", weight="bold")
+    over.set(ylabel="expected reward", xlim=(rounds[0], rounds[-1]), xticks=[])
+    extent = (rounds[0], rounds[-1] + 1, 0.0, 2.0)
+    rows = np.stack([means.argmax(axis=1), arms[SHOWN]])
+    strip.imshow(rows, aspect="auto", cmap=ListedColormap(list(ARMS.values())), extent=extent, interpolation="none")
+    strip.axhline(1, color="white", lw=3)
+    strip.set_yticks([1.5, 0.5], ["best arm", f"{OURS} plays"])
+    strip.tick_params(left=False)
+    strip.set_xlabel("round")
+    heights = np.arange(len(shares))[::-1]
+    for height, (label, values) in zip(heights, shares.items(), strict=True):
+        ours = label.startswith(OURS)
+        won.barh(height, values.mean(), color=RED if ours else GREY, height=0.66)
+        won.annotate(f"{values.mean():.0f} %", (values.mean(), height), (5, 0), textcoords="offset points", va="center")
+        won.annotate(label, (1.5, height), color="white", va="center", weight="bold" if ours else None)
+    won.set(xlim=(0, 108), xticks=[0, 100], yticks=[])
+    for tick, side in zip(
+        won.set_xticklabels(["random choice", "best arm of every round"]), ("left", "right"), strict=True
+    ):
+        tick.set_ha(side)
+    won.set_title("Share of the achievable gain", loc="left", weight="bold")
+    for axis in (over, strip, won):
+        axis.spines[["top", "right"]].set_visible(False)
+    strip.spines[["left", "bottom"]].set_visible(False)
+    over.spines["bottom"].set_visible(False)
+    won.spines["left"].set_visible(False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sheet.savefig(file, dpi=150)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--runs", type=int, default=RUNS, help="worlds that everybody plays (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("out/first_look.png"), help="the figure (%(default)s)")
+    chosen = parser.parse_args(arguments)
+    system = turning()
+    paths = system.sample(ROUNDS, rng=SEED, runs=chosen.runs)
+    assert paths.means is not None
+    chance, best = paths.means.mean(axis=(1, 2)), paths.means.max(axis=2).mean(axis=1)
+    print(f"Three arms that turn: {ROUNDS} rounds, {chosen.runs} worlds from seed {SEED}\n")
+    print(f"| {'':38} | share won, %: mean | standard error |\n|{'-' * 40}|-------------------:|---------------:|")
+    shares, arms = {}, {}
+    for label, policy in policies(system).items():
+        run = simulate(policy, paths)
+        earned = np.take_along_axis(paths.means, run.arms[..., None], axis=2)[..., 0].mean(axis=1)
+        shares[label], arms[label] = 100 * (earned - chance) / (best - chance), run.arms
+        error = shares[label].std(ddof=1) / chosen.runs**0.5
+        print(f"| {label:38} | {shares[label].mean():18.1f} | {error:14.1f} |", flush=True)
+    ours = next(label for label in arms if label.startswith(OURS))
+    draw(paths, arms[ours][0], shares, chosen.out)
+    print(f"\nFigure: {chosen.out}")
 
 
 if __name__ == "__main__":

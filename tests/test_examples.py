@@ -1,9 +1,7 @@
 import importlib
 import itertools
 import re
-import runpy
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +10,13 @@ from sklearn.datasets import load_digits
 import compression
 import controllers
 import costs
+import first_look
 import learning_rate
 import lineup
-import pages
 import pricing
 import queries
 from channels import fading
+from tools.pieces import PIECES
 from undertow import InvalidInputError
 from undertow.contracts import check_policy
 from undertow.problems.datasets import dataset, follow_average
@@ -38,14 +37,14 @@ def test_the_skeleton_of_a_policy_keeps_the_contract() -> None:
         skeleton.MyPolicy(arms=2, exploration=-1)
 
 
-def test_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    example: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "first_look.py"))
-    main = example["main"]
-    main.__globals__.update(ROUNDS=300, RUNS=3)
-    main()
-    assert "filter of contexts" in capsys.readouterr().out
-    assert (tmp_path / "out" / "first_look.png").stat().st_size > 10_000
+def test_first_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first_look.main(["--runs", "2", "--out", str(tmp_path / "figure.png")])
+    shares = [
+        float(number) for number in re.findall(r"^\|.*\| +([\d.]+) \| +[\d.]+ \|$", capsys.readouterr().out, re.M)
+    ]
+    assert len(shares) == 5
+    assert shares == sorted(shares)  # averages, forgets, regresses, learns, knows
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("name", ROUNDS)
@@ -155,9 +154,10 @@ def test_a_stream_costs_what_its_pieces_took_and_the_link_takes(monkeypatch: pyt
 @pytest.mark.parametrize("name", [*ROUNDS, *COSTS])
 def test_every_command_of_a_page_has_a_place_for_what_it_prints(name: str) -> None:
     page = (ROOT / "docs" / "examples" / f"{name}.md").read_text()
-    found = pages.PRINTED.findall(page)
-    assert len(found) == page.count("    python ") > 0
-    assert all((ROOT / program).is_file() for _, program, _, _ in found)
+    commands = re.findall(r"^    python (examples/.*)$", page, re.M)
+    shown = re.findall(r"^<!-- results: ([\w-]+)\.printed -->$", page, re.M)
+    assert [" ".join(PIECES[piece].command).split(" --out")[0] for piece in shown] == commands
+    assert shown
 
 
 def frames(text: str) -> list[str]:

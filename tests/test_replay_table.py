@@ -213,6 +213,13 @@ def test_phases_are_positions_on_a_circle() -> None:
     assert week.T @ week == pytest.approx(3.5 * np.eye(6))
 
 
+def test_phases_of_hours_that_a_clock_skips_on_another_day() -> None:
+    """In Berlin there is no half past two on the last day of March 2024."""
+    times = pl.Series([datetime.datetime(2024, 3, 11, 2, 30)])
+    local, _ = phase_features(times.dt.replace_time_zone("Europe/Berlin"), ["month"])
+    assert local == pytest.approx(phase_features(times, ["month"])[0])
+
+
 def test_columns_that_are_said_win_over_names() -> None:
     names = ["reward_a", "reward_b", "arm", "reward", "propensity", "context_c"]
     with pytest.raises(

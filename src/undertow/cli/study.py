@@ -47,6 +47,13 @@ def study(
         bool,
         typer.Option("--quick", help="Few and short runs: about a minute, plus one or two to compile the first time."),
     ] = False,
+    appendix: Annotated[
+        bool,
+        typer.Option(
+            "--appendix",
+            help="Also vary the paper's ambiguous choices, on up to 20 of the runs: some minutes more.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper's evaluation, with additional policies, and write a report.
@@ -60,7 +67,7 @@ def study(
     if quick:
         plan = plan.select(runs=8, rounds=2000, burn_in=1000)
     plan = plan.select(words(policies), runs=runs, rounds=rounds, seed=seed)
-    _run(plan, out, threads, cluster, as_json)
+    _run(plan, out, threads, cluster, as_json, appendix=appendix)
 
 
 @app.command()
@@ -79,20 +86,37 @@ def compare(
     _run(replace(read_plan(file), code=code), out, threads, cluster, as_json, module)
 
 
-def _run(plan: "Plan", out: Path, threads: int, cluster: str | None, as_json: bool, module: Path | None = None) -> None:
+def _run(
+    plan: "Plan",
+    out: Path,
+    threads: int,
+    cluster: str | None,
+    as_json: bool,
+    module: Path | None = None,
+    appendix: bool = False,
+) -> None:
     from undertow.reporting.folders import plain
     from undertow.study.run import run_study
 
     start = time.monotonic()
     interrupted = "completed chunks are kept; run the same command again to resume"
-    with watching(as_json, "chunks", interrupted) as (progress, say):
-        outcome = run_study(plan, out, threads=threads, cluster=cluster, module=module, progress=progress, say=say)
+    with watching(as_json, "pieces" if appendix else "chunks", interrupted) as (progress, say):
+        outcome = run_study(
+            *(plan, out),
+            threads=threads,
+            cluster=cluster,
+            module=module,
+            appendix=appendix,
+            progress=progress,
+            say=say,
+        )
     seconds = time.monotonic() - start
     if as_json:
         rows = {"headline": outcome.headline.to_dicts(), "comparisons": outcome.comparisons.to_dicts()}
         claims = [claim._asdict() for claim in outcome.claims]
         done = {"event": "done", "folder": str(outcome.folder), "report": str(outcome.report), "seconds": seconds}
-        print(json.dumps(plain(done | rows | {"claims": claims})))
+        varied = [entry._asdict() for entry in outcome.appendix]
+        print(json.dumps(plain(done | rows | {"claims": claims, "appendix": varied})))
     else:
         _show(plan, outcome, seconds)
 
@@ -118,5 +142,10 @@ def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
             lines["why not"] = claim.discussion
         for name, line in lines.items():
             screen.print(f"{name}: {line}", highlight=False, markup=False, style="bold" if name == verdict else "")
+    for entry in outcome.appendix:
+        changed = ", ".join(map(str, entry.changed))
+        verdicts = f"changes the verdict on {changed}" if changed else "changes no verdict"
+        if entry.row:
+            screen.print(f"{entry.row}, {entry.words}: {verdicts}", highlight=False, markup=False)
     print(f"tables, figures and plan: {outcome.folder}")
     print(f"report: {outcome.report}  ({seconds:.0f} s)")

@@ -28,7 +28,7 @@ def phase_features(times: pl.Series, phases: Sequence[str]) -> tuple[FloatArray,
     >>> values.round(6).tolist()
     [[0.0, 1.0, -1.0, 0.0], [-0.0, -1.0, -1.0, 0.0]]
     """
-    days = (times.dt.day() - 1).to_numpy() / times.dt.days_in_month().to_numpy()
+    days = (times.dt.day() - 1).to_numpy() / times.dt.date().dt.month_end().dt.day().to_numpy()
     positions = {
         "hour": (times.dt.hour().to_numpy() + times.dt.minute().to_numpy() / 60) / 24,
         "weekday": (times.dt.weekday().to_numpy() - 1) / 7,

@@ -21,7 +21,7 @@ from undertow.simulation import Run, simulate
 from undertow.study.plan import Plan, build_for
 from undertow.study.store import Tables, alone_in, discard, is_whole, keep, keep_tables, open_folder, read_tables
 
-__all__ = ["ChunkResult", "Tables", "open_folder", "read_tables", "run_chunk", "run_plan"]
+__all__ = ["ChunkResult", "Tables", "open_folder", "read_tables", "run_chunk", "run_plan", "tables_of"]
 
 ChunkResult = Tables  # of one chunk
 
@@ -78,16 +78,22 @@ def run_chunk(plan: Plan, index: int) -> Tables:
     number, runs = plan.chunks[index]
     spec = plan.systems[number]
     paths = spec.system.sample(plan.rounds, rng=plan.seed, burn_in=plan.burn_in, runs=runs, threads=1)
-    rounds = np.array(plan.checkpoint_rounds)
-    regrets, details = [], [pl.DataFrame(schema=_DETAIL)]
+    parts = []
     for policy in plan.policies:
         record = ["widths", "windows", "errors"] if policy.detail else []
         played = simulate(build_for(policy, spec.system, plan.seed), paths, record=record, runs=runs, threads=1)
-        names = {"system": spec.label, "policy": policy.label}
-        regrets.append(pl.DataFrame(names | _regret(rounds, played, runs), schema=_REGRET))
-        if policy.detail:
-            details.append(pl.DataFrame(names | _detail(rounds, played, runs), schema=_DETAIL))
-    return Tables(pl.concat(regrets), pl.concat(details), time.perf_counter() - start)
+        parts.append(tables_of(plan, spec.label, policy.label, played, runs))
+    regret, detail = (pl.concat(getattr(part, name) for part in parts) for name in ("regret", "detail"))
+    return Tables(regret, detail, time.perf_counter() - start)
+
+
+def tables_of(plan: Plan, system: str, policy: str, played: Run, runs: range) -> Tables:
+    """Return the tables of one policy on one system; those of detail are empty where nothing was recorded."""
+    rounds, names = np.array(plan.checkpoint_rounds), {"system": system, "policy": policy}
+    detail = {} if played.widths is None else names | _detail(rounds, played, runs)
+    return Tables(
+        pl.DataFrame(names | _regret(rounds, played, runs), schema=_REGRET), pl.DataFrame(detail, schema=_DETAIL), 0.0
+    )
 
 
 _KEYS = {"system": pl.String, "policy": pl.String, "run": pl.Int64, "round": pl.Int64}

@@ -9,6 +9,7 @@ import polars as pl
 from undertow.reporting.figure import Figure, colour
 from undertow.reporting.numbers import count, duration, listed, number
 from undertow.reporting.page import figures_html, text, write_page
+from undertow.study.appendix import RUNS, Varied
 from undertow.study.chunks import Tables
 from undertow.study.claims import Claim
 from undertow.study.plan import Plan
@@ -44,11 +45,12 @@ def write_report(
     claims: Sequence[Claim],
     figures: Sequence[Figure],
     folder: Path,
+    varied: Sequence[Varied] = (),
 ) -> Path:
     """Write the report of a study to `folder / REPORT`, with its figures embedded, and return the file.
 
-    `headline` is a table as `undertow.study.summary.headline` makes it; `claims` may be empty. Tables of the first runs
-    give a report that says how many there are.
+    `headline` is a table as `undertow.study.summary.headline` makes it; `claims` and `varied`, the appendix, may be
+    empty. Tables of the first runs give a report that says how many there are.
     """
     paper = plan.name == "paper"
     title = "The paper's evaluation, repeated" if paper else f"Study: {plan.name}"
@@ -59,6 +61,7 @@ def write_report(
         figures_html(figures),
         _claims(claims),
         _departures() if paper else "",
+        _appendix(plan, varied),
         _repeat(plan, tables),
     ]
     return write_page(title, parts, folder / REPORT)
@@ -157,6 +160,28 @@ def _departures() -> str:
         "its theory asks for. These are the departures that bear on the numbers above; docs/paper.md has them all."
     )
     return f"<h2>What differs from the paper, and why</h2>\n<p>{text(intro)}</p>\n<dl>\n{items}\n</dl>"
+
+
+def _appendix(plan: Plan, varied: Sequence[Varied]) -> str:
+    """Write one row per reading: regret over the baseline's on every system, and the verdicts that change."""
+    if not varied:
+        return ""
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ("policy", *varied[0].relative, "verdicts"))
+    rows = []
+    for entry in varied:
+        held = listed(str(number) for number, holds in enumerate(entry.holds, start=1) if holds)
+        verdicts = f"changed: {listed(map(str, entry.changed))}" if entry.changed else "the same"
+        cells = [entry.policy, *map(number, entry.relative.values()), verdicts if entry.row else f"hold: {held}"]
+        title = text(f"{entry.row} {entry.words}".strip())
+        rows.append(f'<tr><th scope="row">{title}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>')
+    note = (
+        "Where the paper can be read in several ways, each other reading was tried by itself. Regret after the last "
+        f"round relative to {plan.baseline}, median of the first {min(RUNS, plan.runs)} runs, and the numbers of the "
+        "statements above whose verdict differs from what is built, on the same runs."
+    )
+    table = f'<table>\n<thead>\n<tr><th scope="row">reading</th>{head}</tr>\n</thead>\n<tbody>\n'
+    table += "\n".join(rows) + "\n</tbody>\n</table>"
+    return f'<h2>Appendix: other readings of the paper</h2>\n<p>{text(note)}</p>\n<div class="scroll">{table}</div>'
 
 
 def _repeat(plan: Plan, tables: Tables) -> str:

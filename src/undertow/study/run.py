@@ -1,7 +1,7 @@
 """A study from start to finish: run, summarise, check the claims, draw, report; first on a few runs, then on all."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import polars as pl
 
 from undertow.reporting.folders import naming
 from undertow.reporting.pool import Clock, Progress
+from undertow.study.appendix import Varied, pieces_of_work, vary_choices
 from undertow.study.chunks import Tables, open_folder, read_tables, run_plan
 from undertow.study.claims import Claim, check_claims
 from undertow.study.figures import draw_figures
@@ -32,6 +33,7 @@ class Outcome(NamedTuple):
     comparisons: pl.DataFrame
     claims: list[Claim]
     tables: Tables
+    appendix: list[Varied]
 
 
 def run_study(
@@ -41,15 +43,18 @@ def run_study(
     threads: int = 1,
     cluster: str | None = None,
     module: str | os.PathLike[str] | None = None,
+    appendix: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run the missing chunks of a plan, and write tables, figures and the report.
 
     A study that takes longer reports as soon as every system has its first runs, and again in the end. `module` is a
-    file that registers policies of the plan, which workers have to run, too. `progress(done, total)` is called after
-    every chunk; `say` receives messages for a person at a terminal.
+    file that registers policies of the plan, which workers have to run, too. With `appendix`, the paper's ambiguous
+    choices are varied, on a few of the runs. `progress(done, total)` is called after every chunk; `say` receives
+    messages for a person at a terminal.
     """
+    later = pieces_of_work(plan) if appendix else 0
     folder = open_folder(plan, out)
     say = say or (lambda message: None)
     clock, reported = Clock(), (folder / REPORT).exists()
@@ -57,7 +62,7 @@ def run_study(
     def watch(done: int, total: int) -> None:
         nonlocal reported
         if progress:
-            progress(done, total)
+            progress(done, total + later)
         first = range(len(plan.systems))  # the chunks of every system's first runs
         left = clock.seconds_left(done, total)
         if reported or left is None or left < _WORTH_WAITING or not all(is_whole(folder, index) for index in first):
@@ -69,16 +74,21 @@ def run_study(
     with naming(folder):
         how: dict[str, Any] = {"threads": threads, "cluster": cluster, "module": module}
         tables = run_plan(plan, folder, **how, progress=watch, say=say)
+        varied = []
+        if appendix:
+            chunks = len(plan.chunks)
+            more = None if progress is None else lambda done, total: progress(chunks + done, chunks + total)
+            varied = vary_choices(plan, tables, progress=more)
         say("drawing figures")
-        return _report(plan, tables, folder)
+        return _report(plan, tables, folder, varied)
 
 
-def _report(plan: Plan, tables: Tables, folder: Path) -> Outcome:
+def _report(plan: Plan, tables: Tables, folder: Path, varied: Sequence[Varied] = ()) -> Outcome:
     """Summarise tables, of all runs or of the first, and write figures and the report."""
     table, pairs = headline(plan, tables), comparisons(plan, tables)
     claims = check_claims(plan, tables) if plan.name == "paper" else []
     figures = draw_figures(plan, tables, folder)
     if tightness := draw_tightness(plan, tables, folder):
         figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4
-    report = write_report(plan, tables, table, claims, figures, folder)
-    return Outcome(folder, report, table, pairs, claims, tables)
+    report = write_report(plan, tables, table, claims, figures, folder, varied)
+    return Outcome(folder, report, table, pairs, claims, tables, list(varied))

@@ -10,7 +10,7 @@ from undertow.reporting.numbers import standard_error
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
 
-__all__ = ["comparisons", "final_regret", "headline"]
+__all__ = ["comparisons", "final_regret", "headline", "ratios"]
 
 _RESAMPLES = 2000
 Array = npt.NDArray[np.float64]

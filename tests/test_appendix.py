@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from undertow import InvalidInputError, paper_system, random_system, simulate
+from undertow.policies import ARES
+from undertow.study.appendix import vary_choices
+from undertow.study.chunks import Tables, open_folder, run_plan
+from undertow.study.claims import check_claims
+from undertow.study.plan import paper_plan
+from undertow.study.readings import BUILT, READINGS, play_ares
+from undertow.study.run import run_study
+from undertow.theory import true_noise_bound
+
+
+@pytest.mark.parametrize("contexts", [1, 2])
+def test_no_choice_changed_is_ares(contexts: int) -> None:
+    system = paper_system(1) if contexts == 1 else random_system(3, 2, 3, rng=0)
+    paths, bound = system.sample(300, rng=1, runs=3), true_noise_bound(system)
+    plain = play_ares(paths, bound)
+    policy = ARES(arms=system.arm_count, context_dim=contexts, noise_bound=bound)
+    ours = simulate(policy, paths, record=["widths", "windows", "errors"], threads=1)
+    for name in ("arms", "windows", "rewards", "regret"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(ours, name))
+    for name in ("widths", "errors"):
+        np.testing.assert_allclose(getattr(plain, name), getattr(ours, name), rtol=1e-7, atol=1e-9)
+
+
+def test_what_the_readings_change() -> None:
+    """In its first rounds the shortest window costs least, so that nobody wants one that is not filled: A6 is idle."""
+    paths = paper_system(2).sample(200, rng=0, runs=4)
+    built = play_ares(paths, 3.0, BUILT)
+    for reading in READINGS:
+        other = play_ares(paths, 3.0, reading)
+        assert other.windows is not None
+        idle = reading.row in ("A6", "A10")  # A10 is about PIES
+        assert (other.arms == built.arms).all() == idle, reading
+        early = bool((other.windows[:, :10] > np.arange(10)[:, None]).any())
+        assert early == reading.fallback, reading
+
+
+def test_an_appendix_names_the_verdicts_that_change(tmp_path: Path) -> None:
+    words = ["Oracle", "ARES", "pies", "UCB", "Sliding-window UCB", "Rexp3", "Random"]
+    plan = paper_plan().select(words, runs=3, rounds=120, burn_in=0)
+    tables = run_plan(plan, open_folder(plan, tmp_path))
+    found = vary_choices(plan, tables, runs=2)
+    assert [entry.row for entry in found] == ["", "", *(reading.row for reading in READINGS)]
+    built, pies, *others = found
+    few = plan.select(runs=2)
+    first = Tables(*(table.filter(pl.col("run") < 2) for table in tables[:2]), 0.0)
+    assert built.holds == [claim.holds for claim in check_claims(few, first)]
+    for entry in found:
+        differing = [n for n, (a, b) in enumerate(zip(built.holds, entry.holds, strict=True), start=1) if a != b]
+        assert entry.changed == differing
+    assert any(entry.changed for entry in others)
+    frozen = next(entry for entry in found if entry.row == "A10")
+    assert frozen.policy == pies.policy == "PIES(10)"
+    assert frozen.relative["psi = 1"] > pies.relative["psi = 1"]  # who stops learning loses
+
+
+def test_a_study_reports_its_appendix(tmp_path: Path) -> None:
+    plan = paper_plan(psi=[1]).select(["Oracle", "ARES", "PIES(10)"], runs=2, rounds=100, burn_in=0)
+    seen: list[tuple[int, int]] = []
+    outcome = run_study(plan, tmp_path, appendix=True, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (len(plan.chunks) + len(READINGS),) * 2
+    report = outcome.report.read_text()
+    assert "Appendix: other readings of the paper" in report
+    assert outcome.appendix[-1].words in report
+
+
+def test_a_plan_without_what_is_varied_is_refused_before_any_work(tmp_path: Path) -> None:
+    plan = paper_plan(psi=[1]).select(["Oracle", "Random"], runs=1, rounds=10, burn_in=0)
+    with pytest.raises(InvalidInputError, match="the appendix varies ARES, and the plan has none"):
+        run_study(plan, tmp_path, appendix=True)
+    assert not list(tmp_path.iterdir())

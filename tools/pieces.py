@@ -1,0 +1,368 @@
+"""The pieces of `make results`: commands whose numbers stand in documents, and what documents show of their output.
+
+A piece turns what its command printed into blocks, by name. `tools/results.py` runs the pieces, keeps the blocks in
+`results/` and fills them into the pages.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["PIECES", "ROOT", "Piece", "markdown", "tables_in"]
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLES = Path("out/results")  # recorded data as files, for the commands that read one
+PAPER = "Oracle,ARES,pies,UCB,Sliding-window UCB,Rexp3,Random"  # the paper's policies
+Blocks = dict[str, str]
+Row = dict[str, Any]
+
+
+class Piece(NamedTuple):
+    """One command, after `python`, and what is kept of what it prints.
+
+    Attributes
+    ----------
+    seeds
+        Which seeds it plays, for the record.
+    minutes
+        How long it takes on two cores, roughly; what the last run took is used where it is known.
+    blocks
+        Turns what was printed into blocks.
+    figures
+        Figures that the command leaves somewhere, and where the documents show them.
+    prepare
+        Makes the files that the command reads.
+    by_hand
+        Runs only when named, since it needs something that a clone does not have.
+    """
+
+    command: tuple[str, ...]
+    seeds: str
+    minutes: float
+    blocks: Callable[[str], Blocks]
+    figures: Mapping[str, str] = {}
+    prepare: Callable[[], None] = lambda: None
+    by_hand: bool = False
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def tables_in(text: str) -> list[str]:
+    """Return the Markdown tables of a text."""
+    return [found.strip() for found in re.findall(r"(?:^\|.*\|\n?)+", text, re.M)]
+
+
+def _done(printed: str) -> list[Row]:
+    """Return the last events of a command that prints JSON lines."""
+    events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    return [event for event in events if event["event"] == "done"]
+
+
+# Commands that print what the page shows
+
+
+def _as_printed(printed: str) -> Blocks:
+    return {"printed": printed.split("Figure:")[0].strip()}
+
+
+def _first_table(printed: str) -> Blocks:
+    return {"table": tables_in(printed)[0]}
+
+
+def _theory(printed: str) -> Blocks:
+    starts = {
+        "share of": "coverage",
+        "Σ(ε": "noise-sum",
+        "regret of": "lower-bounds",
+        "lag-1": "lag-correlation",
+    }
+    parts = re.split(r"\n(?=\S)", printed.strip())
+    return {name: f"```text\n{part}\n```" for part in parts for start, name in starts.items() if part.startswith(start)}
+
+
+def _live(printed: str) -> Blocks:
+    names = ("gaps-1", "rewards-1", "gaps-4", "rewards-4")
+    return dict(zip(names, tables_in(printed), strict=True))
+
+
+def _bench(printed: str) -> Blocks:
+    full, short = tables_in(printed)[-2:]
+    return {"full": full, "short": short}
+
+
+def _tuner(printed: str) -> Blocks:
+    found = re.search(r"load of the machine: ([\d.]+) on", printed)
+    return {"calls": tables_in(printed)[0].replace("|  |", "| µs per call |", 1)} | (
+        {"load": found[1]} if found else {}
+    )
+
+
+# Commands that print JSON, of which the page shows some
+
+
+def _replay(printed: str) -> Blocks:
+    from undertow.reporting.numbers import cells
+
+    rows = _done(printed)[-1]["summary"]
+    measures = {
+        "reward": "mean reward",
+        "regret_fixed": "regret: fixed arm",
+        "share": "share won, %",
+        "beyond_fixed": "beyond fixed, %",
+    }
+    lines = [
+        [
+            row["policy"] if row["kind"] == "policy" else f"*{row['policy']}*",
+            *(f"{value} ({spread})" if spread else value for value, spread in spells),
+        ]
+        for row, spells in zip(rows, cells(rows, measures), strict=True)
+    ]
+    return {"table": markdown(["policy", *measures.values()], lines)}
+
+
+def _diagnosis(printed: str) -> Blocks:
+    return {"answer": _done(printed)[-1]["answer"]}
+
+
+def _appendix(printed: str) -> Blocks:
+    rows = _done(printed)[-1]["appendix"]
+    lines = []
+    for row in rows:
+        held = ", ".join(str(number) for number, holds in enumerate(row["holds"], start=1) if holds)
+        changed = ", ".join(map(str, row["changed"])) or "none"
+        cells = [f"{value:.2f}" for value in row["relative"].values()]
+        lines.append(
+            [row["row"] or "–", row["words"], row["policy"], *cells, changed if row["row"] else f"hold: {held}"]
+        )
+    return {"table": markdown(["row", "reading", "policy", *rows[0]["relative"], "verdicts that change"], lines)}
+
+
+def _victoria() -> None:
+    """Write the table that docs/replay.md writes."""
+    import datetime
+
+    import polars as pl
+
+    from undertow.problems.datasets import dataset
+
+    victoria = dataset("victoria")
+    rewards = victoria.trajectory.rewards
+    first = datetime.datetime(2012, 1, 8, 2)
+    hours = [first + datetime.timedelta(hours=t) for t in range(len(rewards))]
+    columns = {f"reward_{name.replace(' ', '-')}": rewards[:, arm] for arm, name in enumerate(victoria.arms)}
+    (ROOT / TABLES).mkdir(parents=True, exist_ok=True)
+    pl.DataFrame({"time": hours} | columns).write_csv(ROOT / TABLES / "victoria.csv")
+
+
+def _stocks() -> None:
+    """Write the table that docs/diagnose.md writes."""
+    import polars as pl
+
+    from undertow.problems.datasets import dataset
+
+    stocks = dataset("stocks")
+    (ROOT / TABLES).mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(stocks.trajectory.rewards, schema=list(stocks.arms)).write_csv(ROOT / TABLES / "stocks.csv")
+
+
+# The trials
+
+LEARNERS = ("LearnedKalman", "Autopilot", "StructuralKalman", "LinUCB + own rewards", "Discounted UCB")
+SYSTEMS = {
+    **{f"paper-{psi}": f"the paper's system, psi = {psi}, {{}} runs" for psi in (1, 2, 3, 4)},
+    "stable": "{} random systems, stable",
+    "stable-drift": "… with drift",
+    "unit-root": "… spectral radius 1",
+    "unit-root-drift": "… spectral radius 1, with drift",
+    **{f"missing-{psi}": f"the same with 30 % of contexts missing, psi = {psi}, {{}} runs" for psi in (1, 2, 3, 4)},
+    **{f"no-contexts-{psi}": f"the same without contexts, psi = {psi}, {{}} runs" for psi in (1, 2, 3, 4)},
+}
+WRONG = {
+    "switch": "the system is replaced halfway",
+    "heavy-tails": "noises of Student's t, 3 degrees of freedom",
+    "saturation": "contexts saturate",
+    "outliers": "2 % gross outliers in contexts",
+    "correlated-noise": "correlated context noise",
+    "clipping": "the state is clipped",
+    "slow-change": "the dynamics change slowly",
+    "state-free": "rewards ignore the state",
+    "relu": "rewards are max(0, ·) of a linear one",
+}
+TABLE_NAMES = {
+    "chicago": "Chicago, 20 stations",
+    "bike-sharing": "bike sharing, 5 forecasters",
+    "victoria": "Victoria, 5 forecasters",
+    "stocks": "four stock indices",
+}
+
+
+def _ratio(value: float | None) -> str:
+    """Return a ratio with three digits, none of them behind a hundred."""
+    return "–" if value is None else f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def _trials(printed: str) -> Blocks:
+    """Return the tables of docs/learners.md, from the last line of `trials --json` or from its summary.json."""
+    rows: list[Row] = json.loads(printed) if printed.lstrip().startswith("[") else _done(printed)[-1]["summary"]
+    by = {(row["family"], row["policy"]): row for row in rows}
+    families = dict.fromkeys(row["family"] for row in rows)
+    made = {
+        "systems": _systems(by, [family for family in SYSTEMS if family in families]),
+        "misspecified": _misspecified(by, [kind for kind in WRONG if f"misspecified-{kind}" in families]),
+        "data": _data(by, [name for name in TABLE_NAMES if f"data-{name}" in families]),
+        "more-data": _beside_simple(
+            by, [f for f in families if f.startswith("data-") and f.removeprefix("data-") not in TABLE_NAMES], "share"
+        ),
+        "worlds": _beside_simple(by, [family for family in families if family.startswith("world-")], "to_simple"),
+        "safe": _beside_simple(by, [family for family in families if family.startswith("safe-")], "reward"),
+    }
+    return {name: table for name, table in made.items() if table}
+
+
+def _systems(by: Mapping[tuple[str, str], Row], families: Sequence[str]) -> str:
+    lines = []
+    for family in families:
+        rows = [by[family, label] for label in LEARNERS]
+        known = [_ratio(row["to_known"]) for row in rows]
+        for place in (0, 1):
+            known[place] += f" ({_ratio(rows[place]['to_known_worst'])})"
+        title = SYSTEMS[family].format(rows[0]["problems"])
+        lines.append([title, *known, _ratio(by[family, "Autopilot"]["to_best"])])
+    return markdown(["", *LEARNERS, "Autopilot against the best"], lines) if lines else ""
+
+
+def _misspecified(by: Mapping[tuple[str, str], Row], kinds: Sequence[str]) -> str:
+    order = [label for label in LEARNERS if label != "Autopilot"] + ["Autopilot"]
+    lines = [
+        [WRONG[kind], *(_ratio(by[f"misspecified-{kind}", label]["to_best"]) for label in order)] for kind in kinds
+    ]
+    return markdown(["", *order], lines) if lines else ""
+
+
+def _data(by: Mapping[tuple[str, str], Row], names: Sequence[str]) -> str:
+    order = {
+        "LinUCB + own rewards": "LinUCB + own rewards",
+        "LinUCB + own rewards (0.1)": "LinUCB + own rewards, bonus 0.1",
+        "Discounted UCB": "discounted UCB, 0.99",
+        "LearnedKalman": "LearnedKalman",
+        "StructuralKalman": "StructuralKalman",
+        "Autopilot": "Autopilot",
+        "best fixed arm (hindsight)": "best fixed arm (hindsight)",
+        "average of all rewards (sees all)": "sees all rewards, average 0.9",
+    }
+    lines = [
+        [title, *(_share(by[f"data-{name}", label]) for name in names)]
+        for label, title in order.items()
+        if all((f"data-{name}", label) in by for name in names)
+    ]
+    return markdown(["", *(TABLE_NAMES[name] for name in names)], lines) if names else ""
+
+
+def _share(row: Row) -> str:
+    middle, low, high = (100 * row[name] for name in ("share", "share_low", "share_high"))
+    return f"{middle:.1f}" if low == high else f"{middle:.1f} ({low:.1f}–{high:.1f})"
+
+
+def _beside_simple(by: Mapping[tuple[str, str], Row], families: Sequence[str], measure: str) -> str:
+    """Return the learners beside the best simple policy of every family."""
+    from undertow.problems.families import FAMILIES
+
+    order = ("Autopilot", "StructuralKalman", "LearnedKalman")
+    lines = []
+    for family in families:
+        simple = str(by[family, "Autopilot"]["simple"])
+        labels = [*order, *([simple] if measure != "to_simple" else [])]
+        numbers = [_with_error(by[family, label], measure) for label in labels]
+        lines.append([FAMILIES[family].title.removeprefix("recorded: "), *numbers, simple])
+    beside = ["best simple policy"] if measure != "to_simple" else []
+    return markdown(["", *order, *beside, "which"], lines) if lines else ""
+
+
+def _with_error(row: Row, measure: str) -> str:
+    value, error = (
+        (row[f"{measure}_mean"], row["share_error"])
+        if measure == "share"
+        else (
+            row[measure],
+            row[f"{measure}_error"],
+        )
+    )
+    factor, digits = (100, 1) if measure == "share" else (1, 2)
+    spread = f" ± {factor * error:.{digits}f}" if error else ""
+    return f"{factor * value:.{digits}f}{spread}"
+
+
+def _example(name: str, minutes: float, *more: str, seeds: str = "0 to 9") -> Piece:
+    figure = f"docs/examples/{name}.png"
+    command = (f"examples/{name}.py", *(more or ("--out", figure)))
+    return Piece(command, seeds, minutes, _as_printed)
+
+
+PIECES: dict[str, Piece] = {
+    "first-look": Piece(("examples/first_look.py", "--out", "docs/first_look.png"), "0", 0.5, _as_printed),
+    "theory": Piece(("-m", "undertow", "theory"), "0", 2, _theory),
+    "diagnose-stocks": Piece(
+        ("-m", "undertow", "diagnose", f"{TABLES}/stocks.csv", "--rewards", "DAX,SMI,CAC,FTSE", "--json"),
+        "0",
+        0.3,
+        _diagnosis,
+        {"out/diagnose/stocks/figures/diagnosis.png": "docs/diagnose_stocks.png"},
+        _stocks,
+    ),
+    "diagnose-victoria": Piece(
+        ("-m", "undertow", "diagnose", f"{TABLES}/victoria.csv", "--phases", "hour", "--json"),
+        "0",
+        0.5,
+        _diagnosis,
+        {"out/diagnose/victoria/figures/diagnosis.png": "docs/diagnose_victoria.png"},
+        _victoria,
+    ),
+    "replay": Piece(
+        ("-m", "undertow", "replay", f"{TABLES}/victoria.csv", "--phases", "hour", "--json"),
+        "0",
+        1,
+        _replay,
+        {"out/replay/victoria/figures/shares.png": "docs/replay_shares.png"},
+        _victoria,
+    ),
+    "appendix": Piece(
+        ("-m", "undertow", "study", "--runs", "20", "--policies", PAPER, "--appendix", "--json"), "0", 5, _appendix
+    ),
+    "live": Piece(("-m", "undertow", "live"), "0; runs 0 to 4", 5, _live),
+    "channels": _example("channels", 1),
+    "compression": _example("compression", 3, seeds="worlds 0 to 9"),
+    "controllers": _example("controllers", 3, seeds="worlds 0 to 9"),
+    "forecasters": _example("forecasters", 3),
+    "learning_rate": _example("learning_rate", 2),
+    "portfolio": _example("portfolio", 1),
+    "pricing": _example("pricing", 2),
+    "queries": _example("queries", 3, seeds="worlds 0 to 9"),
+    "stations": _example("stations", 1),
+    "stations-all": _example("stations", 15, "--rounds", "5698"),
+    "learners": Piece(
+        ("-m", "undertow", "learners"),
+        "0",
+        10,
+        lambda printed: {"captions": printed.strip()},
+        {f"out/{name}": f"docs/{name}" for name in ("learners_forecast.png", "learners_leader.png")},
+    ),
+    "trials": Piece(("-m", "undertow", "trials", "--json"), "one per problem, from 0", 60, _trials),
+    "tuner": Piece(("-m", "benchmarks", "tuner"), "0; worlds 0 to 9", 15, _tuner),
+    "torture": Piece(("tools/torture.py", "--seed", "24", "--seconds", "60"), "24", 15, _first_table),
+    "bench": Piece(
+        ("-m", "benchmarks", "quality", "speed", "headline"),
+        "0; random systems 0 to 3",
+        20,
+        _bench,
+        {"out/bench/benchmark.png": "docs/benchmark.png"},
+    ),
+    "safe-arm": Piece(
+        ("-m", "benchmarks.safe_arm", "../old"), "worlds 100 to 109; policies 0 to 9", 2, _first_table, by_hand=True
+    ),
+}
