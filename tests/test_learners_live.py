@@ -13,6 +13,7 @@ import pytest
 
 import undertow
 from helpers import Array, fit_next, id_at, learner_of, models_of, never_fit, settle, unnamed
+from naive_levels import written_out
 from naive_shared import SharedTwin
 from test_learners import both_orders, build, every_learner, play, step, three_arms, with_features
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
@@ -37,7 +38,7 @@ def beliefs(policy: LearningPolicy, blocks: list[Array] | None = None) -> list[A
                 system = split_vector(own.vector, model.context_dim, model.arms)
                 result += [own.z, own.P, system.C, system.D, own.V]
             case Levels():
-                result += [own.z, own.P, own.past]
+                result += [*written_out(own.belief), own.past]
             case Ridge():
                 result += [own.Θ, own.u, own.W, own.reward.numbers, own.errors.numbers]
     assert len(result) >= 3

@@ -234,12 +234,13 @@ def test_levels_stand_still_or_step_on(context_first: bool) -> None:
     own = learner_of(policy).blocks[0]
     lags, hyper = len(own.past), own.hyper.copy()
     Φ, Q, _ = naive_levels.matrices(hyper, 2, 2 + lags)
-    z, P, (mean, scale) = own.z.copy(), own.P.copy(), own.reward
+    (z, P), (mean, scale) = naive_levels.written_out(own.belief), own.reward
     seen = np.full(int(moments[-1]) + 1, math.nan)  # contexts of moments without a decision are missing
     seen[moments] = path.contexts[moments, 0]
     for t, decision in enumerate(play(policy, elapsed, path, range(60, 110)), 60):
         for _ in range(elapsed[t]):
             z, P = Φ @ z, Φ @ P @ Φ + Q
+        P = naive_levels.forget(P, 2, 2 + lags) if elapsed[t] else P
         newest = moments[t] if context_first else moments[t] - 1
         u = np.concatenate([path.features[t], seen[newest - np.arange(lags)]])
         u = np.nan_to_num((u - own.centre) / own.scale, nan=0.0)
@@ -250,7 +251,7 @@ def test_levels_stand_still_or_step_on(context_first: bool) -> None:
         gain = P @ h / (h @ P @ h + Hyper(hyper, 0).reward_noise)
         z = z + gain * ((path.rewards[t, decision.arm] - mean) / scale - h @ z)
         P = P - np.outer(gain, h @ P)
-    np.testing.assert_allclose(own.P, P, atol=1e-9)
+    np.testing.assert_allclose(naive_levels.written_out(own.belief)[1], P, atol=1e-9)
 
 
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (1, False), (1, True)])

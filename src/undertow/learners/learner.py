@@ -261,8 +261,7 @@ class Learner(Timeline):
         """File steps that were played in one go."""
         self.telling.write()
         log, player, first, last = self.log, self.player, begun // 3, step // 3
-        m, k = log.context_dim, len(player.rewards)
-        base = self.player.rounds - last
+        m, k, base = log.context_dim, len(player.rewards), player.rounds - last
         if step % 3:  # the context of the next round has been seen
             log.row(base + last)[:m] = data[last, :m]
         if last > first:
