@@ -84,6 +84,7 @@ class Player:
         self._row = np.zeros(fixed + k * q)
         self.draws, self.context, self.rewards, features = np.split(self._row, np.cumsum([self._draw_count, m, k]))
         self.features, self.rows = features.reshape(k, q), 1
+        self._shared = self.features[0]
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
         self.taken: list[int] = []
@@ -129,17 +130,19 @@ class Player:
     @property
     def given(self) -> FloatArray:
         """The features as they were given: (q,) for all arms, or (k, q)."""
-        return self.features if self.rows > 1 else self.features[0]
+        return self.features if self.rows > 1 else self._shared
 
     def features_of(self, arm: int) -> FloatArray:
         """Return the features of an arm, its own or those that all share."""
-        row: FloatArray = self.features[arm if self.rows > 1 else 0]
+        row: FloatArray = self.features[arm] if self.rows > 1 else self._shared
         return row
 
     def give(self, features: FloatArray) -> None:
         """Put the features of a round in place, (q,) for all arms or (k, q)."""
-        self.rows = len(features) if features.ndim > 1 else 1
-        self.features[: self.rows] = features
+        if features.ndim == 1:
+            self.rows, self._shared[:] = 1, features
+        else:
+            self.rows, self.features[:] = len(features), features
 
     def decide(self, state: FloatArray | None = None) -> bool:
         """Decide with features and draws as they stand; False where the policy has to be attended to first."""

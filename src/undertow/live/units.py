@@ -82,11 +82,10 @@ class Columns:
             context = ". A context goes to decide(context=…) or observe(context)" if self.context_dim else ""
             raise InvalidInputError(f"features: expected None, got {features!r:.60}; {remedy}{context}")
         given = features if isinstance(features, np.ndarray) else _checks.numbers("features", features)
-        if given.shape == (q,):
-            return _checks.row("features", given, (q,))
-        if given.shape == (arms, q) and claims.takes_arm_features:
-            return _checks.row("features", given, (arms, q))
-        raise InvalidInputError(f"features: {_expected(given.shape, arms, q, claims)}")
+        shape = (arms, q) if given.ndim == 2 and claims.takes_arm_features else (q,)
+        if given.shape != shape:
+            raise InvalidInputError(f"features: {_expected(given.shape, arms, q, claims)}")
+        return _checks.row("features", given, shape)
 
     def put_features(self, given: FloatArray | None, player: Player) -> None:
         """Give checked features to the player, in the policy's units."""

@@ -182,7 +182,8 @@ def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int
     arm = -1
     for r in range(k):
         a = int(common.order[r])
-        put_features(own.inputs, features_of_arm(features, a, q), Θ)
+        if len(features) > q:
+            put_features(own.inputs, features_of_arm(features, a, q), Θ)
         factorise(own.V[a], λ, own.L)
         solve(own.L, own.b[a], G)
         solve(own.L, Θ, x)  # x = V⁻¹Θ

@@ -65,7 +65,8 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
     largest = 0.0
     for r in range(k):
         a = int(common.order[r])
-        put_features(own.inputs, features_of_arm(features, a, q), Θ)
+        if len(features) > q:
+            put_features(own.inputs, features_of_arm(features, a, q), Θ)
         ridge_project(own.W[a], Θ, y, p)
         mean = 0.0
         uncertainty = 0.0
