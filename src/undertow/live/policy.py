@@ -179,9 +179,6 @@ class LivePolicy(Calls):
     def _attend_to_kernels(self, *, decides: bool) -> None:
         """See whether kernels are there; a decision may have to wait for them."""
 
-    def _settle(self) -> None:
-        """Wait for kernels where calls have been kept until these are there."""
-
     def _rescale(self) -> None:
         """Change the units, for policies whose columns ask for it."""
         raise NotImplementedError
@@ -246,7 +243,7 @@ class LivePolicy(Calls):
                 return
             if not isinstance(name, str) or name in self.names:
                 raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
-            self._settle()
+            self.settle()
             kept = Kept.of(self.parts)
             try:
                 wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
@@ -272,7 +269,6 @@ class LivePolicy(Calls):
         from undertow.live.files import write_policy
 
         with self._lock:
-            self._settle()
             write_policy(self, path)
 
     def to_bytes(self) -> bytes:
@@ -280,7 +276,6 @@ class LivePolicy(Calls):
         from undertow.live.files import packed
 
         with self._lock:
-            self._settle()
             return packed(self)
 
     def health(self) -> Health:
@@ -291,6 +286,9 @@ class LivePolicy(Calls):
             return Health(name, self.round, self.pending, oldest, {}, {}, {}, (), ())
 
     # What `simulate`, `load` and copies call
+
+    def settle(self) -> None:
+        """Wait for kernels where calls have been kept until these are there, so that the parts can be looked at."""
 
     def compile_here(self) -> None:
         """Have this process compile what is missing, quietly, and not another one."""
@@ -348,7 +346,7 @@ class LivePolicy(Calls):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            self._settle()
+            self.settle()
             return copy.deepcopy({name: value for name, value in self.__dict__.items() if name != "_lock"})
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
