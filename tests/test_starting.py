@@ -281,3 +281,14 @@ def test_nowhere_to_keep_kernels_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("undertow.warm.cache_folder", lambda module: None)
     done = CliRunner().invoke(app, ["warm", "random"])
     assert "set NUMBA_CACHE_DIR to one that can be written" in str(done.exception)
+
+
+def test_a_tuner_goes_on_choosing_and_can_be_saved(missing: Kernels, tmp_path: Path) -> None:
+    """Start-up's forecasts are all alike, and would have it stick with the first variant."""
+    variants: dict[str, Callable[[], int]] = {"a": lambda: 3, "b": lambda: 2, "c": lambda: 1}
+    tuner = undertow.Tuner(variants, cost=lambda result, seconds: float(result))
+    called = [tuner() for _ in range(400)]
+    assert [called.count(result) for result in (1, 2, 3)] == pytest.approx([133, 133, 133], abs=1)
+    tuner.save(tmp_path / "tuner")
+    assert missing.waited == 1
+    assert undertow.Tuner.load(tmp_path / "tuner", variants).names == ("a", "b", "c")

@@ -106,7 +106,7 @@ class LearningPolicy(ContextPolicy):
         follows = self.refit == "background" and self._learner.fits.schedule is None  # and never waits
         due = decides and self._timeline.over and (not follows or self.round >= _MOST_KEPT)
         if self._compilation.ended or due:
-            self._settle()
+            self.settle()
 
     def _begin_without_kernels(self) -> bool:
         """Return whether another process compiles the kernels, and start-up goes on without."""
@@ -127,7 +127,8 @@ class LearningPolicy(ContextPolicy):
         _LOG.info("another process compiles the kernels of %s; until then, arms take turns", kind.registered_name)
         return True
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Wait for kernels where calls have been kept until these are there, so that the parts can be looked at."""
         starting = self._timeline
         if not isinstance(starting, Starting):
             return
@@ -255,7 +256,7 @@ class LearningPolicy(ContextPolicy):
         with self._lock:
             if not self.unused:
                 raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
-            self._settle()
+            self.settle()
             m, q = self._context_dim, self._feature_dim
             n = len(played := arms_played(indices_of_names(arms, self.names), self.arm_count))
             x = _checks.measured("rewards", rewards, (n,), missing=True)

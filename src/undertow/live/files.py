@@ -28,6 +28,7 @@ _LONGEST_HEADER = 2**22  # bytes
 
 def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return header and arrays of a save file."""
+    policy.settle()
     player, columns, streams, turns, pending, timeline = policy.parts
     header = {
         "format": _FORMAT,

@@ -179,9 +179,6 @@ class LivePolicy(Calls):
     def _attend_to_kernels(self, *, decides: bool) -> None:
         """See whether kernels are there; a decision may have to wait for them."""
 
-    def _settle(self) -> None:
-        """Wait for kernels where calls have been kept until these are there."""
-
     def _rescale(self) -> None:
         """Change the units, for policies whose columns ask for it."""
         raise NotImplementedError
@@ -251,7 +248,7 @@ class LivePolicy(Calls):
                 return
             if not isinstance(name, str) or name in self.names:
                 raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
-            self._settle()
+            self.settle()
             kept = Kept.of(self.parts)
             try:
                 wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
@@ -277,7 +274,6 @@ class LivePolicy(Calls):
         from undertow.live.files import write_policy
 
         with self._lock:
-            self._settle()
             write_policy(self, path)
 
     def to_bytes(self) -> bytes:
@@ -285,7 +281,6 @@ class LivePolicy(Calls):
         from undertow.live.files import packed
 
         with self._lock:
-            self._settle()
             return packed(self)
 
     def health(self) -> Health:
@@ -296,6 +291,9 @@ class LivePolicy(Calls):
             return Health(name, self.round, self.pending, oldest, {}, {}, {}, (), ())
 
     # What `simulate`, `load` and copies call
+
+    def settle(self) -> None:
+        """Wait for kernels where calls have been kept until these are there, so that the parts can be looked at."""
 
     def compile_here(self) -> None:
         """Have this process compile what is missing, quietly, and not another one."""
@@ -353,7 +351,7 @@ class LivePolicy(Calls):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            self._settle()
+            self.settle()
             return copy.deepcopy({name: value for name, value in self.__dict__.items() if name != "_lock"})
 
     def __setstate__(self, entries: dict[str, Any]) -> None:

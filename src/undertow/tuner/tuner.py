@@ -260,7 +260,10 @@ class Tuner(Generic[P, R]):
             self._learn(decision, cost)
             own += time.perf_counter() - end
             ledger.own_seconds += own
-            if ledger.note_choice(arm, cost, decision.propensity, own, ran=True):
+            sampled = ledger.note_choice(arm, cost, decision.propensity, own, ran=True)
+            if _is_start_up(decision):
+                return
+            if sampled:
                 ledger.sample(self._forecasts(decision))
                 self._price = ledger.room(self._second_costs)
             if self._price:
@@ -282,7 +285,7 @@ class Tuner(Generic[P, R]):
             cost = self._penalty * worst
             self._learn(decision, cost)
             ledger.own_seconds += own
-            if ledger.note_choice(arm, cost, decision.propensity, own, ran=False):
+            if ledger.note_choice(arm, cost, decision.propensity, own, ran=False) and not _is_start_up(decision):
                 ledger.sample(self._forecasts(decision))
 
     def _learn(self, decision: Decision, cost: float) -> None:
@@ -345,3 +348,8 @@ class Tuner(Generic[P, R]):
         except InvalidInputError as error:
             raise InvalidInputError(f"{name!s}: damaged ({error})") from error
         self._ledger.restore(arrays)
+
+
+def _is_start_up(decision: Decision) -> bool:
+    """Return whether variants take turns, since nothing is known of them yet: such forecasts say nothing."""
+    return decision.why is not None and decision.why.model == "start-up"
