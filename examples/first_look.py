@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.colors import ListedColormap
@@ -59,7 +60,14 @@ def draw(
     paths: Trajectory, arms: npt.NDArray[np.int64], shares: dict[str, npt.NDArray[np.float64]], file: Path
 ) -> None:
     """Draw the expected rewards of the first world, which arm is best and which is played, and what everybody won."""
-    sheet = Figure(figsize=(6.4, 6.8), layout="constrained")
+    with mpl.rc_context({"font.size": 12.5}):  # readable on a telephone
+        sheet = _sheet(paths, arms, shares)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sheet.savefig(file, dpi=150)
+
+
+def _sheet(paths: Trajectory, arms: npt.NDArray[np.int64], shares: dict[str, npt.NDArray[np.float64]]) -> Figure:
+    sheet = Figure(figsize=(6.4, 7), layout="constrained")
     over, strip, won = sheet.subplots(3, 1, height_ratios=[10, 1.6, 6.5])
     assert paths.means is not None
     means, rounds = paths.means[0, SHOWN], np.arange(SHOWN.start, SHOWN.stop)
@@ -78,7 +86,7 @@ def draw(
     rows = np.stack([means.argmax(axis=1), arms[SHOWN]])
     strip.imshow(rows, aspect="auto", cmap=ListedColormap(list(ARMS.values())), extent=extent, interpolation="none")
     strip.axhline(1, color="white", lw=3)
-    strip.set_yticks([1.5, 0.5], ["best arm", f"{OURS} plays"])
+    strip.set_yticks([1.5, 0.5], ["best", "played"])
     strip.tick_params(left=False)
     strip.set_xlabel("round")
     heights = np.arange(len(shares))[::-1]
@@ -98,8 +106,7 @@ def draw(
     strip.spines[["left", "bottom"]].set_visible(False)
     over.spines["bottom"].set_visible(False)
     won.spines["left"].set_visible(False)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    sheet.savefig(file, dpi=150)
+    return sheet
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -32,6 +32,7 @@ thead tr:first-child th { border-top: 0; }
 thead th { color: var(--soft); font-weight: 600; }
 th.group { text-align: center; color: var(--text); }
 th[scope=row] { text-align: left; font-weight: 400; position: sticky; left: 0; background: var(--card); }
+.words th[scope=row] { white-space: normal; min-width: 12rem; }
 td.first, th.group { border-left: 1px solid var(--line); }
 td small { display: block; line-height: 1.2; }
 td.best { background: var(--mark); }

@@ -166,12 +166,12 @@ def _appendix(plan: Plan, varied: Sequence[Varied]) -> str:
     """Write one row per reading: regret over the baseline's on every system, and the verdicts that change."""
     if not varied:
         return ""
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ("policy", *varied[0].relative, "verdicts"))
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ("verdicts", "policy", *varied[0].relative))
     rows = []
     for entry in varied:
         held = listed(str(number) for number, holds in enumerate(entry.holds, start=1) if holds)
         verdicts = f"changed: {listed(map(str, entry.changed))}" if entry.changed else "the same"
-        cells = [entry.policy, *map(number, entry.relative.values()), verdicts if entry.row else f"hold: {held}"]
+        cells = [verdicts if entry.row else f"hold: {held}", entry.policy, *map(number, entry.relative.values())]
         title = text(f"{entry.row} {entry.words}".strip())
         rows.append(f'<tr><th scope="row">{title}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>')
     note = (
@@ -179,7 +179,7 @@ def _appendix(plan: Plan, varied: Sequence[Varied]) -> str:
         f"round relative to {plan.baseline}, median of the first {min(RUNS, plan.runs)} runs, and the numbers of the "
         "statements above whose verdict differs from what is built, on the same runs."
     )
-    table = f'<table>\n<thead>\n<tr><th scope="row">reading</th>{head}</tr>\n</thead>\n<tbody>\n'
+    table = f'<table class="words">\n<thead>\n<tr><th scope="row">reading</th>{head}</tr>\n</thead>\n<tbody>\n'
     table += "\n".join(rows) + "\n</tbody>\n</table>"
     return f'<h2>Appendix: other readings of the paper</h2>\n<p>{text(note)}</p>\n<div class="scroll">{table}</div>'
 
