@@ -20,9 +20,7 @@ import undertow
 from helpers import Array, dims, everything, fit_next, full_system, learner_of, never_fit, settle, unnamed, with_gaps
 from naive_shared import SharedTwin
 from test_identify import prior_of, random_model, random_table, scored
-from test_levels import DRIFT, STILL, likelihood, make_table
 from undertow import InvalidInputError, LinearGaussianSystem, OutOfTurnError, Trajectory, identify
-from undertow.identify.levels.score import levels_likelihood, levels_workspace
 from undertow.identify.levels.steps import Hyper
 from undertow.learners.log import AFTER, RoundLog
 from undertow.learners.model import Span, Task
@@ -306,33 +304,6 @@ def test_the_score_of_a_shared_system_knows_of_moments(d: int, m: int, k: int) -
         scored(π, d, m, k, alone, prior), scored(π, d, m, k, table[:, : m + 2].copy(), prior), strict=True
     ):
         np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.parametrize("hyper", [STILL, DRIFT])
-def test_the_score_of_levels_knows_of_moments(hyper: Array) -> None:
-    k, q, n = 2, 2, 40
-    table, same = make_table(n, k, q, seed=3), shared_rows(n, 4)
-    whole = np.column_stack([table, same])
-    score = np.empty(13)
-    found = _levels(whole, hyper, k, q, score)
-    moments = (np.cumsum(~same) - 1).astype(float)
-    assert found == pytest.approx(naive_levels.dense_log_likelihood(table, hyper, k, moments), rel=1e-10)
-    free = np.flatnonzero(np.abs(hyper) != 1.0)
-    for i in free:
-        ends = []
-        for step in (-1e-5, 1e-5):
-            moved = hyper.copy()
-            moved[i] = math.tanh(math.atanh(hyper[i]) + step) if i < 6 else hyper[i] * math.exp(step)
-            ends.append(naive_levels.dense_log_likelihood(table, moved, k, moments))
-        assert score[i] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-5, abs=1e-5)
-    plain, expected = likelihood(table, hyper, k)
-    assert _levels(np.column_stack([table, np.zeros(n)]), hyper, k, q, score) == plain
-    np.testing.assert_array_equal(score, expected)
-
-
-def _levels(table: Array, hyper: Array, k: int, q: int, score: Array) -> float:
-    work = np.full(levels_workspace(len(table), k, q), np.nan)
-    return levels_likelihood(table, hyper, k, q, score, work)
 
 
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (2, False), (2, True)])
