@@ -38,8 +38,8 @@ def make_table(n: int, k: int, q: int, seed: int) -> Array:
     return table
 
 
-def likelihood(table: Array, hyper: Array, k: int) -> tuple[float, Array]:
-    q, score = table.shape[1] - 2, np.empty(13)
+def likelihood(table: Array, hyper: Array, k: int, q: int | None = None) -> tuple[float, Array]:
+    q, score = table.shape[1] - 2 if q is None else q, np.empty(13)
     work = np.full(levels_workspace(len(table), k, q), np.nan)  # nothing may be read before it is written
     return levels_likelihood(table, hyper, k, q, score, work), score
 
@@ -375,3 +375,27 @@ def test_the_objective_is_that_of_the_hyper_parameters_it_returns(value: float) 
     mean, error = fit.forecast()
     np.testing.assert_allclose(mean, value, rtol=1e-3, atol=1e-12)
     assert (error <= max(abs(value), 1.0)).all()
+
+
+# Time that passes, and rounds that share a moment
+
+
+@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+def test_the_score_knows_of_moments(hyper: Array) -> None:
+    """A last column says how many moments after the row before each is."""
+    k, q, n = 2, 2, 40
+    table, elapsed = make_table(n, k, q, seed=3), np.random.default_rng(4).choice([0.0, 0.0, 1.0, 1.0, 3.0], n)
+    found, score = likelihood(np.column_stack([table, elapsed]), hyper, k, q)
+    moments = np.cumsum(elapsed)
+    assert found == pytest.approx(naive.dense_log_likelihood(table, hyper, k, moments), rel=1e-10)
+    for i in np.flatnonzero(np.abs(hyper) != 1.0):
+        ends = []
+        for step in (-1e-5, 1e-5):
+            moved = hyper.copy()
+            moved[i] = math.tanh(math.atanh(hyper[i]) + step) if i < GROUPS else hyper[i] * math.exp(step)
+            ends.append(naive.dense_log_likelihood(table, moved, k, moments))
+        assert score[i] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-5, abs=1e-5)
+    apart, slopes = likelihood(np.column_stack([table, np.ones(n)]), hyper, k, q)
+    expected = likelihood(table, hyper, k)
+    assert apart == expected[0]
+    np.testing.assert_array_equal(slopes, expected[1])

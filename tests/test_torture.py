@@ -188,12 +188,13 @@ def text(name: str, content: bytes) -> Spoil:
 
 
 HOSTILE: dict[str, tuple[str, Spoil]] = {
-    "an order far outside": ("ucb", number("state", 7, 1e12)),
-    "an order before the beginning": ("linucb", number("state", 7, -141.0)),
-    "an order in which an arm is missing": ("ucb", number("state", 9, 0.0)),
-    "no arm that is open": ("ucb", lambda header, arrays: arrays["state"].__setitem__(slice(19, 22), 1.0)),
+    "an order far outside": ("ucb", number("state", 9, 1e12)),
+    "an order before the beginning": ("linucb", number("state", 9, -141.0)),
+    "an order in which an arm is missing": ("ucb", number("state", 11, 0.0)),
+    "no arm that is open": ("ucb", lambda header, arrays: arrays["state"].__setitem__(slice(21, 24), 1.0)),
     "rounds beyond counting": ("sliding-window-ucb", number("state", 4, 1e300)),
-    "exploring without draws": ("ucb", number("state", 5, 0.5)),
+    "a moment that is being shared": ("ucb", number("state", 6, 1.0)),
+    "exploring without draws": ("ucb", number("state", 7, 0.5)),
     "memories without width": ("linucb", lambda header, arrays: arrays.update(pending_memories=np.zeros((3, 0)))),
     "an arm that is none": ("linucb", number("pending_arms", 0, -1)),
     "a round to come": ("kalman-greedy", number("pending_rounds", 2, 99)),

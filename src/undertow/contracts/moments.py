@@ -14,9 +14,9 @@ def _time(trial: Trial) -> None:
     """Play 30 rounds, every third after two moments that pass, each with a second decision in the same moment.
 
     The twin skips the moments. No reward comes before the second decision, so where no model is fitted its forecast is
-    that of the first.
+    that of the first, to a hundredth of the rewards' deviation: what forgets by rounds goes on forgetting.
     """
-    policy, twin = trial.make(1), trial.make(1)
+    policy, twin, little = trial.make(1), trial.make(1), 0.01 * float(trial.path.rewards.std())
     moments = 0
     for t in range(30):
         elapsed = 1 if t % 3 else 3
@@ -33,7 +33,7 @@ def _time(trial: Trial) -> None:
             (again.moment, policy.moment) == (first.moment, moments),
             f"round {again.round}: with elapsed=0 it is of moment {again.moment}, the one before of {first.moment}",
         )
-        stays = is_fitted(policy) or np.allclose(again.forecast, first.forecast, rtol=1e-6, atol=1e-9)
+        stays = is_fitted(policy) or np.allclose(again.forecast, first.forecast, rtol=1e-2, atol=little)
         require(stays, f"round {again.round}: the forecast is {again.forecast} in the moment of {first.forecast}")
         for each, decisions in ((policy, (first, again)), (twin, (second, other))):
             for decision in decisions:

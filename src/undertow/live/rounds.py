@@ -190,8 +190,11 @@ class Timeline:
         """Refuse what is no state of this policy, whose own is still fresh or has been checked."""
         layout = self.player.loop.layout
         layout.check(state, layout.sizes_of(self.player.state), self.player.state)
-        if layout.open(state).common.closed.all():
+        common = layout.open(state).common
+        if common.closed.all():
             raise InvalidInputError("state: closed: expected an arm that can be played")
+        if common.head.still or common.head.moments > common.head.rounds:
+            raise InvalidInputError("state: moments: expected at most as many as rounds, and none that is being shared")
 
     def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
         """Return what `arrays` may be after so many rounds, where these names are there."""
