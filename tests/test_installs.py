@@ -112,7 +112,7 @@ def test_a_snapshot_keeps_a_fit_as_it_was_begun() -> None:
     for then in list(waiting):
         policy.learn(waiting.pop(then), 9.0)
     again = undertow.from_bytes(policy.to_bytes()).parts.timeline.arrays()
-    assert begun["task_0_rows"].shape == (6, 4)
+    assert begun["task_0_rows"].shape == (6, 5)
     np.testing.assert_array_equal(again["task_0_rows"], begun["task_0_rows"])
     assert again["task_0"].tolist()[:7] == begun["task_0"].tolist()[:7]
     assert again["task_0"][7] == 0.0  # the oldest round whose reward has come since

@@ -1164,3 +1164,15 @@ def test_no_learner_stays_at_a_safe_arm_for_ever() -> None:
         for policy in (StructuralKalman(arms=3, rng=seed), Autopilot(arms=3, rng=seed)):
             run = simulate(policy, path)
             assert np.mean(run.arms[1000:] == 0) < 0.9
+
+
+@pytest.mark.parametrize("refit", ["inline", "background"])
+def test_every_context_is_seen_once(refit: Any) -> None:
+    """Also by a model whose fit leaves it as it is, which may have seen the context of the round already."""
+    path = random_system(3, 1, 2, rng=4, spectral_radius=0.95).sample(90, rng=1)
+    policy = Autopilot(arms=2, context_dim=1, context_first=True, refit=refit, rng=0)
+    for t in range(90):
+        step(policy, path, t)
+    learner = learner_of(policy)
+    ridges = [own for model, own in zip(learner.models, learner.blocks, strict=True) if isinstance(model, Ridge)]
+    assert [own.inputs.head.seen for own in ridges] == [90.0, 90.0]

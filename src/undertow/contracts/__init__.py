@@ -5,7 +5,7 @@
 A rule that a policy's claims exempt it from is not tried. The first rule that is broken raises `BrokenContractError`.
 """
 
-from undertow.contracts import inside, moments, rules, serving, worth  # noqa: F401 (they enter the rules, in this order)
+from undertow.contracts import inside, rules, serving, timing, worth  # noqa: F401 (they enter the rules, in this order)
 from undertow.contracts.trial import RULES, BrokenContractError, Factory, Trial
 from undertow.system import LinearGaussianSystem, paper_system
 

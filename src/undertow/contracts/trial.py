@@ -90,7 +90,7 @@ class Trial:
         if learn:
             policy.learn(decision, self.reward(t, decision))
         if twice:
-            policy.decide(elapsed=0)
+            policy.decide(how.get("features"), elapsed=0)
         if self.sees_contexts and not first:
             policy.observe(self.path.contexts[t])
         return decision

@@ -189,7 +189,7 @@ class BackgroundFits:
                 self._led.pop(number, None)  # of a save file, whose fit is not there yet
                 continue
             led = self._led.get(number, _Led(now, task.round, np.empty(0)))
-            if self._has_caught_up(number, led, answer[0], now):
+            if self._has_caught_up(number, task, led, answer[0], now):
                 del self.under_way[number]
                 yield number, task, answer[0], led.taken
                 self._led.pop(number, None)  # of one that failed, too
@@ -204,7 +204,7 @@ class BackgroundFits:
             time.sleep(_NAP)
         return due
 
-    def _has_caught_up(self, number: int, led: _Led, answer: Fit | Exception, last: int) -> bool:
+    def _has_caught_up(self, number: int, task: Task, led: _Led, answer: Fit | Exception, last: int) -> bool:
         """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them."""
         if isinstance(answer, Exception):
             return True
@@ -212,7 +212,9 @@ class BackgroundFits:
         block = led.block.copy() if number in self._led else begun(answer.block, begin)
         if end > begin:
             self.log.open(end - 1)
-            self.models[number].catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, begin, end))
+            model = self.models[number]
+            fresh = max(begin, answer.unseen(task, first=model.context_first and model.context_dim > 0))
+            model.catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, fresh, end))
         self._led[number] = led._replace(end=end, block=block)
         return end >= last
 

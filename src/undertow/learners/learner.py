@@ -147,23 +147,23 @@ class Learner(Timeline):
             self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
             self.telling.failed(model.name, task, answer)
             return
-        found = (answer.order, answer.log_likelihood, len(answer.tried))
+        found = answer.order, answer.log_likelihood, len(answer.tried)
         self.records.append(FitRecord(model.name, task.round, *found, None))
         self.telling.fitted(model.name, task, answer)
         known = block.head.order > 0.0
         kept = [part.copy() for part in unfitted(block)]
         begin, self.block(number)[:], missed = self.fits.take_led(number, task, answer)
-        block.head.fitted = block.alarm.tried = task.round
-        self._catch_up(number, begin, begin, self.player.rounds + self.turns.context_first)
+        block.head.fitted = block.alarm.tried = t = task.round
+        fresh, seen = answer.unseen(task, first=self.turns.context_first), self.player.rounds + self.turns.context_first
+        self._catch_up(number, begin, max(begin, fresh), seen)
         for part, numbers in zip(unfitted(block) if known else (block.running.numbers,), kept, strict=False):
             part[:] = numbers  # the rounds since were scored when they were played, if the model was there
         if not known:
             level_with_last(block, [own.model for own in self.blocks])
-        base, t = begun(answer.block, task.round), task.round
-        before = unfitted(BLOCK.open(task.block) if known else block)
+        base, before = begun(answer.block, t), unfitted(BLOCK.open(task.block) if known else block)
         for part, numbers in zip(unfitted(BLOCK.open(base)), before, strict=True):
             part[:] = numbers
-        base = self.late.lead(number, base, Span(t, t, t, t + self.turns.context_first))
+        base = self.late.lead(number, base, Span(t, t, fresh, t + self.turns.context_first))
         self.late.begin(number, (t, base), answer.earlier, missed)
 
     def report(self) -> None:

@@ -237,6 +237,10 @@ class Fit(NamedTuple):
     seconds: float = 0.0  # that it took
     earlier: tuple[int, FloatArray] | None = None  # an earlier round, and the block rewound to it, for late rewards
 
+    def unseen(self, task: Task, *, first: bool) -> int:
+        """Return the first round whose context the block has not seen; a round may begin with its context."""
+        return task.round + (first and not self.whole)
+
 
 @dataclass(frozen=True)
 class Model(abc.ABC):
