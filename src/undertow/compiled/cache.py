@@ -148,8 +148,15 @@ def _outside_stamp(module: str, file: Path) -> str:
     """Return a stamp of every file that a kernel outside undertow can be made of, by their times and lengths."""
     depth = module.count(".") + (file.name == "__init__.py")
     neighbours = [*file.parents][:depth][-1].rglob("*.py") if depth else file.parent.glob("*.py")
-    files = [path for path in sorted([*neighbours, *_PACKAGE.rglob("*.py")]) if path.is_file()]
-    return _digest(*((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files))
+    return _digest(*map(_look, sorted([*neighbours, *_PACKAGE.rglob("*.py")])))
+
+
+def _look(path: Path) -> tuple[str, int, int]:
+    """Return name, time and length of a file, which may vanish meanwhile: an editor writes it anew."""
+    with contextlib.suppress(OSError):
+        seen = path.stat()
+        return str(path), seen.st_mtime_ns, seen.st_size
+    return str(path), 0, 0
 
 
 def _digest(*parts: object) -> str:
