@@ -42,6 +42,7 @@ from undertow.theory import (
 from undertow.window import context_window, window_bias
 
 ROOT = Path(__file__).parents[1]
+SLOW = ("coverage", "lower-bounds")  # experiments of more than ten seconds
 
 
 def stationary(system: LinearGaussianSystem) -> LinearGaussianSystem:
@@ -382,7 +383,7 @@ def test_the_table_of_bounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "coverage" else []) for name in EXPERIMENTS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in EXPERIMENTS]
 )
 def test_the_page_shows_what_the_experiments_print(name: str) -> None:
     page = (ROOT / "docs" / "theory.md").read_text()
