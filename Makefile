@@ -34,7 +34,7 @@ $(READY): pyproject.toml
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_inside.py --long 400
 
