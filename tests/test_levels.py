@@ -112,6 +112,16 @@ def test_groups_of_arms_have_every_row_once() -> None:
     np.testing.assert_array_equal(whole[:, :3], table[told, :3])
 
 
+@pytest.mark.parametrize("played", [[], [9], [3, 19], [0, 5, 17, 18, 19]])
+def test_arms_of_a_group_are_numbered_from_0(played: list[int]) -> None:
+    """Also where so few of the arms were played lately that they fit into one group."""
+    table = make_table(40, 20, 0, seed=2)
+    table[:, 0] = np.resize(np.array(played or [-1], dtype=np.float64), 40)
+    found, starts = in_groups(np.column_stack([table, np.ones(40)]), 6, 20)
+    assert starts == [0]
+    assert set(found[:, 0]) == set(range(len(played)))
+
+
 def test_a_fit_of_groups_is_about_that_of_the_whole() -> None:
     """Twelve arms in groups of four, 3000 rounds of the model, seed 1: logs of variances and of 1 − φ within 0.7."""
     features, hyper = np.zeros((3000, 0)), np.array([0.97, 0.99, 0.5, 1, 1, 1, 1, 1, 0.5, 1, 0.1, 0.1, 0.3])

@@ -215,9 +215,9 @@ def in_groups(table: FloatArray, size: int, k: int) -> tuple[FloatArray, list[in
     told = np.flatnonzero((table[:, 0] >= 0.0) & ~np.isnan(table[:, 1]))
     arms = table[told, 0].astype(np.int64)
     plays = np.bincount(arms, minlength=k)
-    groups = -(-np.count_nonzero(plays) // size) if k > size else 1
-    place = np.empty(k, dtype=np.int64)  # in the order of plays where there are several groups
-    place[np.argsort(-plays, kind="stable") if groups > 1 else np.arange(k)] = np.arange(k)
+    groups = max(1, -(-np.count_nonzero(plays) // size)) if k > size else 1
+    place = np.empty(k, dtype=np.int64)  # by plays where not all arms fit into one group, even if those played do
+    place[np.argsort(-plays, kind="stable") if k > size else np.arange(k)] = np.arange(k)
     order = told[np.argsort(place[arms] % groups, kind="stable")]
     result, of = table[order], place[table[order, 0].astype(np.int64)]
     result[:, 0] = of // groups

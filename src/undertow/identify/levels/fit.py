@@ -242,6 +242,7 @@ def optimise_levels(
     log-likelihood, and how many evaluations were used. It is `levels_optimise` with the prior of this module and
     scratch of its own.
     """
+    assert len(table) == 0 or table[:, 0].max() < k  # kernels take the number of an arm as a place
     hyper, bounds = start_hyper.copy(), np.array([*starts, len(table)], dtype=np.float64)
     work = np.empty(plain(levels_workspace)(int(np.diff(bounds).max()), k, q))
     return hyper, *levels_optimise(table, bounds, hyper, k, q, levels_prior(), evaluations, work)
