@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from undertow import InvalidInputError, make, paper_system, simulate
+from undertow.experiments.overall import overall, show_overall
 from undertow.experiments.trials import CONTENDERS, FLOOR, OTHERS, SIMPLE, run_trials, show, summarise, write
 from undertow.problems.datasets import dataset
 from undertow.problems.families import FAMILIES, select_families
@@ -130,6 +131,39 @@ def test_simple_policies_play_where_there_is_no_system() -> None:
     )
     assert row["stayed"] == np.mean(run.arms[200:] == 0)
     assert row["reward"] == pytest.approx(path.means[np.arange(300), run.arms].mean())
+
+
+def test_over_all_families_of_a_kind() -> None:
+    """By hand: two tables and the null case, two worlds, one world with a safe arm."""
+    label, second, third = "LinUCB (1)", "Discounted UCB 0.99 (1)", "StructuralKalman"
+    none = dict.fromkeys(("share_mean", "share_error", "to_simple", "to_simple_error", "reward", "reward_error"))
+    rows = [
+        {"family": f"data-{name}", "policy": policy, **none, "share_mean": share, "share_error": error}
+        for name, shares in (("calls", (0.3, 0.4)), ("rain", (0.5, 0.2)), ("stocks", (9.0, 9.0)))
+        for policy, share, error in zip((label, "Autopilot"), shares, (0.03, 0.04), strict=True)
+    ]
+    rows += [{"family": "data-calls", "policy": "best fixed arm (hindsight)", **none, "share_mean": 0.9}]
+    rows += [
+        {"family": f"world-{name}", "policy": "Autopilot", **none, "to_simple": ratio, "to_simple_error": 0.1}
+        for name, ratio in (("periodic", 2.0), ("switches", 0.5))
+    ]
+    rows += [
+        {"family": "safe-quiet", "policy": policy, **none, "reward": reward, "reward_error": 0.02}
+        for policy, reward in ((label, 0.5), (second, 1.0), (third, 0.8), ("Autopilot", 0.9))
+    ]
+    found = {(row["kind"], row["policy"]): row for row in overall(pl.DataFrame(rows)).iter_rows(named=True)}
+    tables, worlds, safe = (found[kind, "Autopilot"] for kind in ("recorded tables", "worlds", "safe arm"))
+    assert [policy for kind, policy in found if kind == "recorded tables"] == [label, "Autopilot"]  # the best first
+    assert (tables["mean"], tables["worst"], tables["family"]) == (pytest.approx(0.3), pytest.approx(-0.3), "data-rain")
+    assert tables["error"] == pytest.approx(0.04 / np.sqrt(2))
+    assert (worlds["mean"], worlds["worst"], worlds["family"]) == (pytest.approx(1.0), 2.0, "world-periodic")
+    assert worlds["error"] == pytest.approx(np.hypot(0.05, 0.2) / 2)
+    assert (safe["mean"], safe["worst"]) == (pytest.approx(0.9), pytest.approx(0.9))
+    assert safe["error"] == pytest.approx(0.02)
+    assert {policy for kind, policy in found if kind == "safe arm"} == {label, second, third, "Autopilot"}
+    shown = show_overall(overall(pl.DataFrame(rows)))
+    assert [*shown.columns[2].cells][:2] == ["40.0 ± 2.1", "30.0 ± 2.8"]
+    assert [*shown.columns[3].cells][1] == "-30.0"
 
 
 def test_problems_on_which_knowledge_has_no_regret() -> None:

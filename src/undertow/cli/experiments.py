@@ -28,10 +28,11 @@ def trials(
     out: Annotated[Path, typer.Option(help="Folder for results; they go to its subfolder trials/.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Measure the regret of learners on the paper's systems, random systems, misspecified models and recorded data.
+    """Measure learners on the paper's systems, random systems, misspecified models, simulated worlds and recorded data.
 
     All families take tens of minutes, with progress shown. For less, use --family, --runs and --rounds.
     """
+    from undertow.experiments.overall import overall, show_overall
     from undertow.experiments.trials import run_trials, show, summarise, write
     from undertow.reporting.folders import require_writable
 
@@ -40,11 +41,15 @@ def trials(
     with watching(as_json, "problems") as (progress, _):
         table = run_trials(family or (), **size, policies=words(policies), threads=threads, progress=progress)
     summary = summarise(table)
+    together = overall(summary)
     folder = write(out / "trials", table, summary)
     if as_json:
-        print(json.dumps({"event": "done", "folder": str(folder), "summary": summary.to_dicts()}))
+        done = {"event": "done", "folder": str(folder), "summary": summary.to_dicts(), "overall": together.to_dicts()}
+        print(json.dumps(done))
     else:
         console().print(show(summary))
+        if together.height:
+            console().print(show_overall(together))
         print(f"tables: {folder}")
 
 
