@@ -109,11 +109,11 @@ def fit_is_due(block: Block, t: int) -> bool:
 def handicap(head: ModelHead, scored: float) -> float:
     """Return by how many nats a model has to lead to decide, after so many predictions were scored.
 
-    Where there are contexts, levels and ridge have to lead the shared system by 8: they know an arm from its own plays
-    alone, and follow the played arm as closely as a shared system, which also knows the others by the contexts; the
-    score is that of the played arm and does not show the difference. Without contexts, shared system and constant arms
-    have to lead the levels by 4. Constant arms need the whole of it in the first hundred rounds, which say little about
-    whether anything moves, and a share of 100/t after t.
+    Where there are contexts, the others have to lead the shared system by 8: they know an arm from its own plays alone,
+    and follow the played arm as closely as a shared system, which also knows the others by the contexts; the score is
+    that of the played arm and does not show the difference. Constant arms need the whole of it in the first hundred
+    rounds, which say little about whether anything moves, and a share of 100/t after t. Without contexts, levels and
+    constant arms start level, the shared system has to lead them by 4, and the ridge by 8.
     """
     return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
 

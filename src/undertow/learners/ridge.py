@@ -179,8 +179,8 @@ class Ridge(Model):
 
     @property
     def handicap(self) -> float:
-        """By how many nats the model has to lead."""
-        return HANDICAP if self.memory or self.context_dim else HANDICAP / 2
+        """By how many nats the model has to lead: none for constant arms where no context shows whether anything moves."""
+        return HANDICAP if self.memory or self.context_dim else 0.0
 
     @property
     def name(self) -> str:
