@@ -215,6 +215,11 @@ def replay_log(
             f"matching round with probability {whole.propensities.min():.3g} / propensity"
             + (", and policies learn from these rounds alone" if learn_from == "accepted" else "")
         )
+        if runs == usual_runs(table.rounds) < USUAL_RUNS:
+            notes.append(
+                f"the log is long, so each policy went through it {'once' if runs == 1 else 'twice'}, not "
+                f"{USUAL_RUNS} times; --runs sets how often"
+            )
     choices = {label: np.stack([way.arms for way in ways]) for label, ways in passes.items()}
     return LogReplay(table, playing, choices, summary, block, notes, warnings)
 
