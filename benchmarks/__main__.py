@@ -4,18 +4,20 @@ import argparse
 import time
 from collections.abc import Callable
 
-from benchmarks import ares, arms, growth, headline, late, learners, quality, sampling, speed, study, tuner
+from benchmarks import ares, arms, growth, headline, late, learners, quality, sampling, speed, study, tables, tuner
 from benchmarks.problems import FULL, SHORT
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("--full", action="store_true", help="every system, more paths, longer, and the learners' own")
+    parser.add_argument(
+        "--full", action="store_true", help="every system, more paths, longer, the learners' own, and long tables"
+    )
     parser.add_argument(
         "parts",
         nargs="*",
         metavar="PART",
-        help="quality, speed, ares, sampling, growth, study, tuner, late, arms, learners",
+        help="quality, speed, ares, sampling, growth, study, tuner, late, arms, tables, learners",
     )
     chosen = parser.parse_args()
     extent = FULL if chosen.full else SHORT
@@ -30,9 +32,10 @@ def main() -> None:
         "tuner": tuner.main,
         "late": late.main,
         "arms": arms.main,
+        "tables": tables.main,
         "learners": learners.main,
     }
-    names = chosen.parts or [name for name in parts if name != "learners" or chosen.full]
+    names = chosen.parts or [name for name in parts if name not in ("tables", "learners") or chosen.full]
     if not chosen.full:
         print(
             f"The short form: psi {' and '.join(map(str, extent.psi))}, {len(extent.systems)} random systems, "

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from benchmarks.report import OUT, Report, in_turn, sampled
@@ -17,12 +18,17 @@ from undertow import Trajectory, make, random_system, simulate
 from undertow.contenders import build
 
 REPEATS = 3
+COLOURS = ("#0072B2", "#D55E00", "#009E73")
 
 
 class Series(NamedTuple):
-    """What is timed for each value of one size, and the power of the size that the algorithm promises at most."""
+    """What is timed for each value of one size, and the power of the size that the algorithm promises at most.
 
-    title: str
+    Series of one panel are drawn together.
+    """
+
+    who: str
+    panel: str
     size: str
     expected: float
     calls: Mapping[int, Callable[[], object]]
@@ -36,41 +42,57 @@ class Series(NamedTuple):
         rounds = {str(value): count for value, count in self.rounds.items()}
         return {int(name): values for name, values in in_turn(names, rounds, 1, REPEATS).items()}
 
+    @property
+    def title(self) -> str:
+        """What stands above the times in print."""
+        return f"{self.who}, {self.panel}"
+
 
 def series() -> list[Series]:
     """Return everything that is timed."""
     found = [
-        _a_round("ARES, largest window s_N (m = 2, k = 2)", "s_N", 2, (10, 20, 40, 80, 160), lambda s: _ares(2, 2, s)),
-        _a_round("ARES, entries of a context m (s_N = 10, k = 2)", "m", 2, (2, 4, 8, 16, 32), lambda m: _ares(m, 2)),
-        _a_round("ARES, arms k (m = 2, s_N = 10)", "k", 1, (4, 8, 16, 32, 64), lambda k: _ares(2, k)),
-        _a_round("KalmanGreedy, state d (m = 1, k = 2)", "d", 3, (4, 8, 16, 32, 64), _kalman),
-        _a_round("sampling, state d (m = 1, k = 2)", "d", 2, (4, 8, 16, 32, 64), _sampling),
+        _a_round(
+            "ARES", "largest window s_N (m = 2, k = 2)", "s_N", 2, (10, 20, 40, 80, 160), lambda s: _ares(2, 2, s)
+        ),
+        _a_round("ARES", "context entries m (s_N = 10, k = 2)", "m", 2, (2, 4, 8, 16, 32), lambda m: _ares(m, 2)),
+        _a_round("ARES", "arms k (m = 2, s_N = 10)", "k", 1, (4, 8, 16, 32, 64), lambda k: _ares(2, k)),
+        _a_round("KalmanGreedy", "state d (m = 1, k = 2)", "d", 3, (4, 8, 16, 32, 64), _kalman),
+        _a_round("sampling", "state d (m = 1, k = 2)", "d", 2, (4, 8, 16, 32, 64), _sampling),
     ]
-    found += [
-        _a_round("Autopilot with its fits, arms k (m = 1)", "k", 1, (5, 20, 50, 100, 200, 500), _many_arms),
-        _a_round("Autopilot with its fits, features q (k = 5)", "q", 2, (0, 3, 6, 12, 25, 50), _many_features),
-    ]
+    for who, policy, by_features in (
+        ("Autopilot", "autopilot", 2),
+        ("LinUCB", "linucb", 2),
+        ("Discounted UCB", "discounted-ucb", 0),
+    ):
+        arms, features = functools.partial(_many_arms, policy), functools.partial(_many_features, policy)
+        found += [
+            _a_round(who, "arms k (m = 1)", "k", 1, (5, 10, 20, 50, 100, 200, 500), arms),
+            _a_round(who, "features q (m = 1, k = 5)", "q", by_features, (0, 3, 6, 12, 25, 50), features),
+        ]
     lengths = (1000, 2000, 4000, 8000, 16_000)
     path = sampled(random_system(5, 1, 2, rng=0), lengths[-1])
-    for name, policy in (("ARES", "ares"), ("Autopilot, with its fits", "autopilot")):
+    for who, policy in (("ARES", "ares"), ("Autopilot", "autopilot")):
         paths = {n: Trajectory(path.contexts[:n], path.rewards[:n]) for n in lengths}
-        found.append(_in_all(f"{name}, rounds", "rounds", policy, paths))
+        found.append(_in_all(who, "rounds (m = 1, k = 2)", "rounds", policy, paths))
     many = sampled(random_system(5, 1, 2, rng=0), 2000, runs=16)
     parts = {runs: Trajectory(many.contexts[:runs], many.rewards[:runs]) for runs in (1, 2, 4, 8, 16)}
-    return [*found, _in_all("ARES, runs of 2000 rounds", "runs", "ares", parts)]
+    return [*found, _in_all("ARES", "runs of 2000 rounds", "runs", "ares", parts)]
 
 
 Started = tuple[Callable[[], object], int]  # what is timed, and over how many rounds
 
 
-def _a_round(title: str, size: str, expected: float, values: Sequence[int], start: Callable[[int], Started]) -> Series:
+def _a_round(
+    who: str, panel: str, size: str, expected: float, values: Sequence[int], start: Callable[[int], Started]
+) -> Series:
     started = {value: start(value) for value in values}
     calls = {value: call for value, (call, _) in started.items()}
-    return Series(title, size, expected, calls, {value: rounds for value, (_, rounds) in started.items()})
+    return Series(who, panel, size, expected, calls, {value: rounds for value, (_, rounds) in started.items()})
 
 
-def _in_all(title: str, size: str, policy: str, paths: Mapping[int, Trajectory]) -> Series:
-    return Series(title, size, 1, {value: functools.partial(_play, policy, path) for value, path in paths.items()}, {})
+def _in_all(who: str, panel: str, size: str, policy: str, paths: Mapping[int, Trajectory]) -> Series:
+    calls = {value: functools.partial(_play, policy, path) for value, path in paths.items()}
+    return Series(who, panel, size, 1, calls, {})
 
 
 def _ares(m: int, k: int, s: int = 10) -> Started:
@@ -90,15 +112,15 @@ def _sampling(d: int) -> Started:
     return functools.partial(system.sample, 4000, rng=0, threads=1), 4000
 
 
-def _many_arms(k: int) -> Started:
+def _many_arms(policy: str, k: int) -> Started:
     path = sampled(random_system(5, 1, k, rng=0), 1000)
-    return functools.partial(_play, "autopilot", path), path.rounds
+    return functools.partial(_play, policy, path), path.rounds
 
 
-def _many_features(q: int) -> Started:
+def _many_features(policy: str, q: int) -> Started:
     path, features = sampled(random_system(5, 1, 5, rng=0), 1000), np.random.default_rng(0).standard_normal((1000, q))
     path = Trajectory(path.contexts, path.rewards, features=features if q else None)
-    return functools.partial(_play, "autopilot", path, feature_dim=q), path.rounds
+    return functools.partial(_play, policy, path, feature_dim=q), path.rounds
 
 
 def _play(name: str, path: Trajectory, **parameters: Any) -> None:
@@ -107,34 +129,54 @@ def _play(name: str, path: Trajectory, **parameters: Any) -> None:
 
 
 def exponent(times: Mapping[int, Sequence[float]]) -> float:
-    """Fit the power of the larger half of the sizes."""
+    """Fit the power of a size: the slope of a line through logarithms, by least squares, over the larger half."""
     sizes = list(times)[len(times) // 2 :]
     return float(np.polyfit(np.log(sizes), np.log([min(times[size]) for size in sizes]), 1)[0])
 
 
 def draw(found: Sequence[tuple[Series, dict[int, list[float]]]]) -> None:
-    """Draw one panel for each series: times, their range, and a line of the expected slope."""
-    figure, axes = plt.subplots(2, 5, figsize=(15, 5.6), layout="constrained")
-    for axis, (what, times) in zip(axes.flat, found, strict=True):
-        sizes, best = np.array(list(times)), np.array([min(values) for values in times.values()]) / 1e3
-        worst = np.array([max(values) for values in times.values()]) / 1e3
-        above = [0 * best, worst - best]
-        axis.errorbar(sizes, best, yerr=above, color="#0072B2", marker="o", ms=4, lw=1.2, label="measured")
-        some = sizes[sizes > 0]
-        expected = best[-1] * (some / some[-1]) ** what.expected
-        axis.plot(some, expected, color="#999999", ls="--", lw=1, label="expected slope")
-        axis.set(yscale="log", xlabel=what.size)
+    """Draw one panel for all series of the same size: times, their range, and dashed lines of the expected slopes."""
+    panels: dict[str, list[tuple[Series, dict[int, list[float]]]]] = {}
+    for what, times in found:
+        panels.setdefault(what.panel, []).append((what, times))
+    figure, axes = plt.subplots(2, 4, figsize=(14, 7.5), layout="constrained")
+    for axis, (title, lines) in zip(axes.flat, panels.items(), strict=True):
+        for (what, times), colour in zip(lines, COLOURS, strict=False):
+            _draw_line(axis, what, times, colour)
+        sizes = list(lines[0][1])
+        axis.set_title(title, fontsize=9)
         axis.set_xscale("symlog" if 0 in sizes else "log")
-        axis.set_title(f"{what.title}\nfitted {exponent(times):.2f}, expected {what.expected:g}", fontsize=8)
-        axis.set_xticks(sizes, [f"{size}" for size in sizes], fontsize=7)
-        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axis.tick_params(axis="y", labelsize=7)
+        axis.set_xticks(sizes, [f"{value}" for value in sizes], fontsize=8)
+        axis.set(yscale="log", xlabel=lines[0][0].size)
+        low, high = axis.get_ylim()
+        axis.set_ylim(low, high * (high / low) ** (0.08 + 0.09 * len(lines)))  # room for the legend
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 1000 * low else (1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+        axis.tick_params(axis="y", labelsize=8)
         axis.minorticks_off()
-        axis.set_ylabel("µs per round" if what.rounds else "µs in all", fontsize=8)
-    axes.flat[0].legend(frameon=False, fontsize=8)
+        axis.set_ylabel("µs per round" if lines[0][0].rounds else "µs in all", fontsize=8)
+        axis.legend(frameon=False, fontsize=8, loc="upper left", borderaxespad=0.2, handlelength=1.2)
+    words = "Slopes are fitted to the larger half of the sizes; dashed: the largest that the algorithm promises."
+    figure.supxlabel(words, fontsize=9)
     figure.savefig(OUT / "growth.png", dpi=150)
     plt.close(figure)
+
+
+def _draw_line(axis: Axes, what: Series, times: Mapping[int, Sequence[float]], colour: str) -> None:
+    sizes = np.array(list(times))
+    best, worst = (np.array([which(values) for values in times.values()]) / 1e3 for which in (min, max))
+    label = f"{what.who}: slope {exponent(times):.2f} (≤ {what.expected:g})"
+    axis.errorbar(sizes, best, yerr=[0 * best, worst - best], color=colour, marker="o", ms=4, lw=1.2, label=label)
+    upper = sizes[len(sizes) // 2 :]
+    axis.plot(upper, best[-1] * (upper / upper[-1]) ** what.expected, color=colour, ls="--", lw=1, alpha=0.6)
+
+
+def _of_exponents(what: Series, times: Mapping[int, Sequence[float]]) -> list[str]:
+    """Return the cells of a row of the table of exponents."""
+    sizes = list(times)
+    ends = [f"{min(times[size]) / 1e3:,.3g}" for size in (sizes[0], sizes[-1])]
+    fitted = f"{sizes[len(sizes) // 2]} … {sizes[-1]}"
+    return [f"{sizes[0]} … {sizes[-1]}", *ends, fitted, f"{exponent(times):.2f}", f"{what.expected:g}"]
 
 
 def main() -> None:
@@ -146,8 +188,9 @@ def main() -> None:
             what.title, "ns of the processor per round" if what.rounds else "ns of the processor in all", named
         )
         report.note(f"fitted exponent of {what.size}: {exponent(times):.2f}; expected at most {what.expected:g}")
-    rows = {what.title: [f"{exponent(times):.2f}", f"{what.expected:g}"] for what, times in found}
-    report.grid("Exponents of time", ["fitted", "expected"], rows)
+    rows = {what.title: _of_exponents(what, times) for what, times in found}
+    columns = ["sizes", "µs at the smallest", "µs at the largest", "fitted over", "exponent", "expected at most"]
+    report.grid("Exponents of time; Autopilot with its fits", columns, rows)
     draw(found)
     report.save(OUT / "growth.json")
 

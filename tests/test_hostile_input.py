@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,11 @@ label = "p"
         ("state_dim = 2", "state_dim = 1_000_000_000", "state_dim: expected at most 1000, got 1000000000"),
         ("arm_count = 2", "arm_count = 100_000", "arm_count: expected at most 1000, got 100000"),
         ('label = "s"', 'label = "{state_dim:>2000000000}"', "names something that is not there .expected the name of"),
+        (
+            'kind = "random"\nstate_dim = 2\ncontext_dim = 1\narm_count = 2\nlabel = "s"',
+            'kind = "paper"\npsi = 1\nlabel = "{psi:>2000000000}"',
+            "names something that is not there .expected the name of",
+        ),
         ('label = "s"', 'label = "{state_dim.real}"', "names something that is not there"),
         ('label = "p"', f'label = "{"p" * 300}"', "expected at most 200 letters, got 300"),
         ('label = "p"', f"grid.explore = {[i / 2e4 for i in range(10_001)]}", "a grid of at most 10000 combinations"),
@@ -135,6 +141,24 @@ def test_a_table_whose_name_is_dots_stays_in_its_folder(name: str, tmp_path: Pat
     assert os.listdir(tmp_path / "out") == ["replay"]
 
 
+def test_what_a_killed_replay_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    """kill -9 while the report is written: its temporary folder, and that of an earlier one, are gone afterwards."""
+    program = (
+        "import os, signal, sys; from undertow.replay import output, parse_policies, read_table, replay_table\n"
+        "output.report_replay = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "result = replay_table(read_table(sys.argv[1]), parse_policies('random'), runs=1)\n"
+        "output.write_replay(result, sys.argv[2])"
+    )
+    file, out = csv_of(tmp_path, ROWS), tmp_path / "out"
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", program, str(file), str(out)]).returncode == -signal.SIGKILL
+        (left,) = os.listdir(out / "replay")
+        assert left.startswith(".part-")
+        assert (out / "replay" / left / "summary.csv").exists()
+    write_replay(replay_table(read_table(file), parse_policies("random"), runs=1), out)
+    assert os.listdir(out / "replay") == ["data"]
+
+
 @pytest.mark.parametrize(
     "times",
     [
@@ -184,10 +208,12 @@ def test_propensities_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_rewards_that_are_lost_in_rounding_come_with_a_warning(tmp_path: Path) -> None:
-    for offset, told in ((1e15, True), (1e6, False), (0.0, False)):
+    for offset, told in ((1e15, True), (-1e14, True), (1e12, False), (1e6, False), (0.0, False)):
         rows = "".join(f"{offset + t % 3 / 8},{offset + t % 5 / 8}\n" for t in range(40))
-        notes = read_table(csv_of(tmp_path, f"reward_a,reward_b\n{rows}")).notes
-        assert any("subtract a constant from all rewards first" in note for note in notes) == told
+        log = "".join(f"{'ab'[t % 2]},{offset + t % 3 / 8},0.5\n" for t in range(40))
+        for content in (f"reward_a,reward_b\n{rows}", f"arm,reward,propensity\n{log}"):
+            notes = read_table(csv_of(tmp_path, content)).notes
+            assert any("subtract a constant from all rewards first" in note for note in notes) == told
 
 
 def test_one_row_with_a_time_is_read(tmp_path: Path) -> None:

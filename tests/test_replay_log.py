@@ -14,7 +14,7 @@ from undertow.replay import Log, Table, parse_policies, replay_log, replay_table
 from undertow.replay.bootstrap import block_length, interval, resampled_means
 from undertow.replay.contenders import DEFAULTS, build
 from undertow.replay.forecaster import forecast_log
-from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through
+from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through, usual_runs
 
 SKEWED = (0.7, 0.3)
 
@@ -195,6 +195,36 @@ def test_the_forecast_looks_at_the_past_only() -> None:
     assert not np.isclose(before[61:], after[61:]).all(axis=1).any()
 
 
+def test_the_forecast_is_a_regression_for_each_arm_and_rate() -> None:
+    """The twin: every regression solved anew, from all rounds of its arm so far."""
+    rng = np.random.default_rng(0)
+    table = log_of(table_of(rng.standard_normal((80, 3)), rng.standard_normal((80, 2))), (0.5, 0.3, 0.2), 0)
+    log = table.log
+    assert log is not None
+    log.rewards[[5, 17]] = np.nan
+    last = np.vstack([np.zeros((1, 2)), table.contexts[:-1]])
+    inputs = np.hstack([np.ones((80, 1)), (last - last.mean(axis=0)) / last.std(axis=0)])
+    rates, level, errors = np.array([1.0, 0.995, 0.97]), 0.0, np.zeros(3)
+    rows: list[list[tuple[np.ndarray, float]]] = [[], [], []]  # inputs and relative reward, for each arm
+
+    def predicted(arm: int, t: int) -> np.ndarray:
+        found = []
+        for rate in rates:
+            weights = rate ** np.arange(len(rows[arm]))[::-1]
+            X, y = np.array([x for x, _ in rows[arm]]).reshape(-1, 3), np.array([x for _, x in rows[arm]])
+            slope = np.linalg.solve(np.eye(3) + X.T * weights @ X, X.T @ (weights * y))
+            found.append(level + inputs[t] @ slope)
+        return np.array(found)
+
+    for t, found in enumerate(forecast_log(table)):
+        assert found == pytest.approx([predicted(arm, t)[errors.argmin()] for arm in range(3)], rel=1e-9)
+        if np.isnan(log.rewards[t]):
+            continue
+        errors = 0.999 * errors + (log.rewards[t] - predicted(log.arms[t], t)) ** 2
+        level += (log.rewards[t] - level) / (np.isfinite(log.rewards[: t + 1]).sum())
+        rows[log.arms[t]].append((inputs[t], log.rewards[t] - level))
+
+
 def test_the_forecast_is_worth_having() -> None:
     """It finds what features say of rewards, ±0.5 u with noise of deviation 0.1, and the estimate is nearer for it."""
     rng = np.random.default_rng(0)
@@ -235,6 +265,67 @@ def test_summary_of_a_log() -> None:
     live = replay_table(whole, parse_policies("linucb(window=2)")).summary.row(0, named=True)["reward"]
     assert live / 3 < best["dr"] < 1.2 * live
     assert any("propensities differ, the smallest is 0.3" in note for note in result.notes)
+
+
+def test_estimates_are_what_they_say() -> None:
+    """The twin: every estimator by its formula, its interval from rounds that are drawn one by one; runs 0 and 1."""
+    table = log_of(paper_table(300), SKEWED, 3)
+    log = table.log
+    assert log is not None
+    policies = parse_policies("linucb(window=2), random")
+    result, model, n = replay_log(table, policies, runs=2, seed=1, block=7, resamples=50), forecast_log(table), 300
+    drawn = np.random.default_rng(np.random.SeedSequence(1, spawn_key=(1,)))
+    resamples = [  # the numbers of n rounds, in blocks of seven, of which the last is cut
+        np.concatenate([np.arange(start, start + 7) % n for start in drawn.integers(n, size=43)])[:n] for _ in range(50)
+    ]
+    for row, contender in zip(result.summary.iter_rows(named=True), policies, strict=False):
+        terms = np.zeros((5, n))
+        for run in range(2):
+            stream = np.random.default_rng(np.random.SeedSequence(1, spawn_key=(2, run)))
+            kept = stream.random(n) < acceptance(log)
+            way = lead_through(build(contender, table, seed=1), table, kept, "accepted", run)
+            assert (result.choices[contender.label][run] == way.arms).all()
+            w = (way.arms == log.arms) / log.propensities
+            forecast, logged = model[range(n), way.arms], model[range(n), log.arms]
+            robust = forecast + w * (log.rewards - logged)
+            terms += np.stack([way.accepted * log.rewards, way.accepted, w * log.rewards, w, robust]) / 2
+
+        def estimates(rounds: np.ndarray, terms: np.ndarray = terms) -> list[float]:
+            kept_reward, kept, ips, w, robust = terms[:, rounds].mean(axis=1)
+            return [kept_reward / kept, ips, ips / w, robust, robust - log.rewards[rounds].mean()]
+
+        names = ("rejection", "ips", "snips", "dr", "gain")
+        assert [row[name] for name in names] == pytest.approx(estimates(np.arange(n)), rel=1e-12)
+        low, high = np.quantile([estimates(rounds) for rounds in resamples], [0.025, 0.975], axis=0)
+        assert [row[f"{name}_low"] for name in names] == pytest.approx(low, rel=1e-10)
+        assert [row[f"{name}_high"] for name in names] == pytest.approx(high, rel=1e-10)
+
+
+@pytest.mark.parametrize(("rounds", "runs"), [(20, 3), (333_333, 3), (333_334, 2), (500_001, 1), (10**7, 1)])
+def test_passes_of_a_log_add_up_to_a_million_rounds(rounds: int, runs: int) -> None:
+    assert usual_runs(rounds) == runs
+
+
+def test_a_long_log_is_gone_through_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = log_of(paper_table(200), SKEWED, 0)
+    policies = parse_policies("discounted-ucb")
+    assert len(replay_log(table, policies).choices["Discounted UCB"]) == 3
+    monkeypatch.setattr("undertow.replay.logged._LEAD", 400)
+    usual, given = replay_log(table, policies), replay_log(table, policies, runs=3)
+    assert (usual.choices["Discounted UCB"] == given.choices["Discounted UCB"][:2]).all()
+    said = "the log is long, so each policy went through it twice, not 3 times; --runs sets how often"
+    assert said in usual.notes
+    assert said not in given.notes
+
+
+def test_progress_is_told_in_rounds() -> None:
+    told: list[tuple[int, int]] = []
+    table = log_of(paper_table(3000), SKEWED, 0)
+    policies = parse_policies("discounted-ucb, random")
+    replay_log(table, policies, resamples=1, progress=lambda done, total: told.append((done, total)))
+    assert [told[0], told[-1]] == [(0, 18_000), (18_000, 18_000)]
+    assert told == sorted(set(told))
+    assert len(told) == 1 + 2 * 3 * 3  # blocks of 1024 rounds, none of them less than a hundredth of all
 
 
 def test_small_samples_are_warned_of() -> None:

@@ -129,14 +129,14 @@ def _shown(as_json: bool, what: str) -> Iterator[Watch]:
                 lambda message: bar.console.print(message, highlight=False),
             )
     else:
-        last = time.monotonic()
+        last, shown = time.monotonic(), 0
 
         def line(done: int, total: int) -> None:
-            nonlocal last
+            nonlocal last, shown
             rate, left, now = _rate(clock, done), clock.seconds_left(done, total), time.monotonic()
-            tenth = done in (0, total) or done * 10 // total > (done - 1) * 10 // total
+            tenth = done in (0, total) or done * 10 // total > shown * 10 // total
             if tenth or now - last > _SILENT:
-                last = now
+                last, shown = now, done
                 more = f" ({rate}, about {duration(left)} left)" if left else ""
                 print(f"{done} of {total} {what}{more}", file=sys.stderr, flush=True)
 

@@ -131,7 +131,12 @@ def replay(
         ),
     ] = "",
     plan: Annotated[Path | None, _option("A TOML file with the policies, as \\[\\[policies]].", _PLAY)] = None,
-    runs: Annotated[int, _option("Runs per randomised policy.", _PLAY, min=1)] = 3,
+    runs: Annotated[
+        int | None,
+        _option(
+            "Runs per randomised policy; passes of every policy through a log.", _PLAY, "3, fewer of a long log", min=1
+        ),
+    ] = None,
     context_first: ContextFirst = False,
     learn_from: Annotated[
         str | None,
@@ -153,6 +158,7 @@ def replay(
     The table has the reward of every arm (columns reward_*), or is a log with arm, reward and propensity.
     """
     from undertow.replay import parse_policies, replay_log, replay_table
+    from undertow.replay.logged import USUAL_RUNS, usual_runs
     from undertow.replay.output import write_replay
     from undertow.reporting.folders import plain, require_writable
     from undertow.study.plan import contenders_of, read_toml
@@ -167,9 +173,11 @@ def replay(
             "learn_from: this is for logs only, and the table has every arm's reward; leave out --learn-from"
         )
     require_writable(out)
+    if runs is None:
+        runs = USUAL_RUNS if table.log is None else usual_runs(table.rounds)
     settings: dict[str, Any] = {"runs": runs, "seed": seed, "context_first": context_first}
     result: Replay | LogReplay
-    with watching(as_json, "runs") as (progress, say):
+    with watching(as_json, "rounds") as (progress, say):
         for line in [f"{table.rounds} rounds", *table.columns.describe()]:
             say(f"{file}: {line}")
         more = settings | {"block": block, "threads": threads, "progress": progress}

@@ -100,22 +100,24 @@ def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLE
     sums = np.vstack([np.zeros(values.shape[1]), values, values[:block]])
     sums[1:] -= centre
     np.cumsum(sums[1:], axis=0, out=sums[1:])
+    whole, last = sums[block:] - sums[:-block], n - block * (count - 1)  # the block that begins with each round
     rng = np.random.default_rng(np.random.SeedSequence(_checks.integer("seed", seed, least=0), spawn_key=(1,)))
     means = np.zeros((_checks.integer("resamples", resamples, least=1), values.shape[1]))
     for row in means:
-        _add_blocks(sums, rng.integers(n, size=count), block, n - block * (count - 1), row)
+        starts = rng.integers(n, size=count)
+        _add_rows(whole, starts[:-1], row)
+        row += sums[starts[-1] + last] - sums[starts[-1]]
     means /= n
     means += centre
     return means
 
 
 @kernel
-def _add_blocks(sums: FloatArray, starts: npt.NDArray[np.int64], block: int, last: int, total: FloatArray) -> None:
-    """Add up the blocks that begin at `starts`, from sums of all rounds before each; the last has `last` rounds."""
-    for i in range(len(starts)):
-        length = last if i == len(starts) - 1 else block
+def _add_rows(table: FloatArray, rows: npt.NDArray[np.int64], total: FloatArray) -> None:
+    """Add up some rows of a table."""
+    for i in range(len(rows)):
         for j in range(len(total)):
-            total[j] += sums[starts[i] + length, j] - sums[starts[i], j]
+            total[j] += table[rows[i], j]
 
 
 def measured(series: FloatArray, means: FloatArray, statistic: Callable[[FloatArray], FloatArray]) -> Measured:

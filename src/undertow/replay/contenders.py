@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from typing import TypeVar
 
 from undertow import _checks
@@ -131,18 +132,47 @@ def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:
 
 def play_all(
     contenders: Sequence[Contender],
-    play: Callable[[Contender, int], Result],
+    play: Callable[[Contender, int, Progress], Result],
     *,
+    rounds: int,
     runs: int,
     random: bool = False,
     threads: int | None,
     progress: Progress | None,
 ) -> dict[str, list[Result]]:
-    """Call `play(contender, run)` `runs` times if anything is random, else once, and return the results by label."""
+    """Call `play(contender, run, …)` `runs` times if anything is random, else once; return the results by label.
+
+    `play` tells how many of its `rounds` it has played; `progress`, how many of all.
+    """
     runs = _checks.integer("runs", runs, least=1)
     tasks = [(one, run) for one in contenders for run in range(runs if random or one.randomised else 1)]
-    played = run_tasks([partial(play, *task) for task in tasks], threads=threads, progress=progress)
+    whole = _Whole(rounds * len(tasks), progress)
+    played = run_tasks([partial(play, *task, whole.part()) for task in tasks], threads=threads)
     found: dict[str, list[Result]] = {}
     for (contender, _), result in zip(tasks, played, strict=True):
         found.setdefault(contender.label, []).append(result)
     return found
+
+
+class _Whole:
+    """Adds up the rounds of several runs, and tells of every hundredth of them."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.done, self.total, self.tell, self.lock = 0, total, progress, Lock()
+        if progress:
+            progress(0, total)
+
+    def part(self) -> Progress:
+        """Return what one of the runs tells its progress to."""
+        before = 0
+
+        def add(done: int, _: int) -> None:
+            nonlocal before
+            with self.lock:
+                told = 100 * self.done // self.total
+                self.done += done - before
+                before = done
+                if self.tell and 100 * self.done // self.total > told:
+                    self.tell(self.done, self.total)
+
+        return add

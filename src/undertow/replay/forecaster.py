@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from undertow._checks import FloatArray
 from undertow.compiled import kernel
+from undertow.policies.forgetting import factorise, solve
 from undertow.replay.table import Table
 
 __all__ = ["forecast_log"]
@@ -38,7 +39,7 @@ def _forecast(
 ) -> None:
     n, rows, p = inputs.shape
     d, k = len(discounts), forecasts.shape[1]
-    V, b, G = np.zeros((d, k, p, p)), np.zeros((d, k, p)), np.zeros((d, k, p))
+    V, b, G, L = np.zeros((d, k, p, p)), np.zeros((d, k, p)), np.zeros((d, k, p)), np.zeros((p, p))
     for r in range(d):
         for a in range(k):
             for i in range(p):
@@ -63,7 +64,8 @@ def _forecast(
                     own[i, j] = keep * own[i, j] + x[i] * x[j]
                 own[i, i] += (1 - keep) * _RIDGE
                 b[r, arm, i] = keep * b[r, arm, i] + (reward - level) * x[i]
-            G[r, arm] = np.linalg.solve(own, b[r, arm])
+            factorise(own, 0.0, L)  # the ridge is in it
+            solve(L, b[r, arm], G[r, arm])
 
 
 def _inputs(table: Table, context_first: bool) -> FloatArray:

@@ -135,13 +135,14 @@ def replay_table(
     parts = {"features": table.features[None], "elapsed": table.elapsed}
     path = Trajectory(table.contexts[None], table.rewards[None], **parts)
 
-    def play(contender: Contender, run: int) -> tuple[npt.NDArray[np.int64], float]:
+    def play(contender: Contender, run: int, progress: Progress) -> tuple[npt.NDArray[np.int64], float]:
         policy = build(contender, table, seed=seed, context_first=context_first)
         start = time.perf_counter()
-        arms = simulate(policy, path, runs=[run], threads=1).arms[0]
+        arms = simulate(policy, path, runs=[run], threads=1, progress=progress).arms[0]
         return arms, 1e6 * (time.perf_counter() - start) / table.rounds
 
-    played = play_all(playing, play, runs=runs, threads=threads, progress=progress)
+    shared: dict[str, Any] = {"threads": threads, "progress": progress}
+    played = play_all(playing, play, rounds=table.rounds, runs=runs, **shared)
     choices = {label: np.stack([arms for arms, _ in each]) for label, each in played.items()}
     earned = np.stack([_earned(table.rewards, arms) for arms in choices.values()], axis=1)
     best = int(table.rewards.mean(axis=0).argmax())

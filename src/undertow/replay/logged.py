@@ -19,8 +19,9 @@ the logged arm of a round, E[w r] is the reward of the policy's arm. Dudík et a
 A round whose reward is missing passes like any other, with nothing to learn; n counts the rounds that have one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS
 from undertow.replay.table import Log, Table
 from undertow.reporting.numbers import count, interval_rows, with_interval
-from undertow.reporting.pool import Progress
+from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
@@ -46,14 +47,15 @@ from undertow.trajectory import Trajectory
 if TYPE_CHECKING:
     from undertow.drawing import Sheet
 
-__all__ = ["ESTIMATORS", "LOGGED", "Estimate", "LogReplay", "estimate", "replay_log"]
+__all__ = ["ESTIMATORS", "LOGGED", "USUAL_RUNS", "Estimate", "LogReplay", "estimate", "replay_log", "usual_runs"]
 
 LOGGED = "as logged"
 ESTIMATORS = ("rejection", "ips", "snips", "dr")
 FEW = 100  # effective rounds below which an estimate comes with a warning
 _HEAVY = 0.1  # of all weight on one round
 _TERMS = 6  # of a policy, in each round
-_TOGETHER = 2_000_000  # rounds of all policies that are resampled together
+USUAL_RUNS = 3
+_LEAD = 1_000_000  # rounds that the passes of a policy add up to at most, by default
 _MANY_ARMS = 20  # beyond, only the fixed arm with the largest estimate is shown
 
 _SHOWN = {"dr": "doubly robust", "snips": "self-normalised IPS", "gain": "gain over the log"}
@@ -127,7 +129,7 @@ def replay_log(
     table: Table,
     policies: Sequence[Contender] = (),
     *,
-    runs: int = 3,
+    runs: int | None = None,
     seed: int = 0,
     block: int | None = None,
     resamples: int = RESAMPLES,
@@ -140,8 +142,11 @@ def replay_log(
 
     Parameters
     ----------
-    policies, runs, seed, block, context_first
-        As for `replay_table`; a policy makes `runs` passes if anything is random, acceptance included.
+    policies, seed, block, context_first
+        As for `replay_table`.
+    runs
+        Passes of each policy through the log, if anything is random, acceptance included; their terms are averaged.
+        By default three, or as many as add up to a million rounds where that is less, and at least one.
     learn_from
         "accepted" rounds are a random part of all, whatever the policy chooses. "matched" rounds are all in which it
         chose the logged arm: more to learn from, but confounded where propensities follow the rewards.
@@ -170,24 +175,30 @@ def replay_log(
     playing, notes = who_plays(table, policies)
     keep = acceptance(whole)
     certain = bool((keep == 1).all())  # equal propensities: every match is accepted
+    if runs is None:
+        runs = usual_runs(table.rounds)
 
     def kept(run: int) -> npt.NDArray[np.bool_]:
         return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2, run))).random(table.rounds) < keep
 
-    def lead(contender: Contender, run: int) -> Pass:
+    def lead(contender: Contender, run: int, progress: Progress) -> Pass:
         policy = build(contender, table, seed=seed, context_first=context_first)
-        return lead_through(policy, table, kept(run), learn_from, run)
+        return lead_through(policy, table, kept(run), learn_from, run, progress)
 
-    passes = play_all(playing, lead, runs=runs, random=not certain, threads=threads, progress=progress)
-    chosen = {f"always {name}": np.full(table.rounds, arm) for arm, name in enumerate(table.arms)}
-    fixed = {label: [Pass(arms, (arms == whole.arms) & kept(0))] for label, arms in chosen.items()}
+    shared: dict[str, Any] = {"threads": threads, "progress": progress}
+    passes = play_all(playing, lead, rounds=table.rounds, runs=runs, random=not certain, **shared)
+    fixed, first = {}, kept(0)
+    for arm, name in enumerate(table.arms):
+        arms = np.broadcast_to(np.int64(arm), table.rounds)  # takes no memory
+        fixed[f"always {name}"] = [Pass(arms, (whole.arms == arm) & first)]
     counted = slice(None) if paid.all() else paid
     log, model = whole.part(counted), forecast_log(table, context_first=context_first)[counted]
     everyone = {label: [way.part(counted) for way in ways] for label, ways in (passes | fixed).items()}
     if block is None:
-        gains = (_terms(log, model, ways)[:, 5] for ways in everyone.values())  # one at a time: they are large
-        block = max(block_length(log.rewards), max(map(block_length, gains)))
-    found = _estimates(log, list(everyone.values()), model, block=block, resamples=resamples, seed=seed)
+        lengths = run_tasks([partial(_gain_length, log, ways, model) for ways in everyone.values()], threads=threads)
+        block = max(block_length(log.rewards), *lengths)
+    how = {"block": block, "resamples": resamples, "seed": seed}
+    found = run_tasks([partial(estimate, log, ways, model, **how) for ways in everyone.values()], threads=threads)
     rows = [
         _row(label, "policy" if label in passes else "fixed arm", len(ways), each)
         for (label, ways), each in zip(everyone.items(), found, strict=True)
@@ -204,6 +215,11 @@ def replay_log(
             f"matching round with probability {whole.propensities.min():.3g} / propensity"
             + (", and policies learn from these rounds alone" if learn_from == "accepted" else "")
         )
+        if runs == usual_runs(table.rounds) < USUAL_RUNS:
+            notes.append(
+                f"the log is long, so each policy went through it {'once' if runs == 1 else 'twice'}, not "
+                f"{USUAL_RUNS} times; --runs sets how often"
+            )
     choices = {label: np.stack([way.arms for way in ways]) for label, ways in passes.items()}
     return LogReplay(table, playing, choices, summary, block, notes, warnings)
 
@@ -213,7 +229,22 @@ def acceptance(log: Log) -> FloatArray:
     return np.asarray(log.propensities.min() / log.propensities)
 
 
-def lead_through(policy: Policy, table: Table, kept: npt.NDArray[np.bool_], learn_from: Learning, run: int = 0) -> Pass:
+def usual_runs(rounds: int) -> int:
+    """Return how many passes a policy makes by default.
+
+    They differ in which rounds are accepted; over a long log, that averages out in one.
+    """
+    return max(1, min(USUAL_RUNS, _LEAD // rounds))
+
+
+def lead_through(
+    policy: Policy,
+    table: Table,
+    kept: npt.NDArray[np.bool_],
+    learn_from: Learning,
+    run: int = 0,
+    progress: bool | Progress = False,
+) -> Pass:
     """Take a policy through a log; `kept` marks the rounds that are accepted if the policy's arm is the logged one.
 
     To the policy, a round in which it has nothing to learn is one whose reward does not come.
@@ -224,7 +255,7 @@ def lead_through(policy: Policy, table: Table, kept: npt.NDArray[np.bool_], lear
     rewards[np.arange(table.rounds), log.arms] = np.where(kept | (learn_from == "matched"), log.rewards, np.nan)
     contexts, features = map(_checks.readonly, (table.contexts, table.features))
     path = Trajectory.trusted(contexts, rewards, None, features, None, table.elapsed)
-    arms = simulate(policy, path, runs=[run], threads=1).arms
+    arms = simulate(policy, path, runs=[run], threads=1, progress=progress).arms
     return Pass(arms, (arms == log.arms) & kept)
 
 
@@ -239,36 +270,31 @@ def estimate(
 ) -> Estimate:
     """Estimate a policy's mean reward from its passes through a log and a forecast of every arm's reward, (n, k)."""
     if block is None:
-        block = max(block_length(log.rewards), block_length(_terms(log, model, passes)[:, 5]))
-    return next(_estimates(log, [passes], model, block=block, resamples=resamples, seed=seed))
+        block = max(block_length(log.rewards), _gain_length(log, passes, model))
+    terms = _terms(log, model, passes)
+    means = resampled_means(terms, block=block, resamples=resamples, seed=seed)
+    return _estimate(log, passes, terms.mean(axis=0, keepdims=True), means)
 
 
-def _estimates(
-    log: Log, everyone: Sequence[Sequence[Pass]], model: FloatArray, *, block: int, resamples: int, seed: int
-) -> Iterator[Estimate]:
-    """Estimate the mean rewards of several policies; as many as fit into memory are resampled together.
-
-    All are resampled with the same blocks, alone or together, so this changes no number.
-    """
-    together = max(1, _TOGETHER // len(log.rewards))
-    for start in range(0, len(everyone), together):
-        group = everyone[start : start + together]
-        terms = np.hstack([_terms(log, model, passes) for passes in group])
-        means = resampled_means(terms, block=block, resamples=resamples, seed=seed)
-        for place, passes in enumerate(group):
-            own = slice(_TERMS * place, _TERMS * (place + 1))
-            yield _estimate(log, passes, terms[:, own], means[:, own])
+def _gain_length(log: Log, passes: Sequence[Pass], model: FloatArray) -> int:
+    """Return the length of blocks that suits the gain over the log."""
+    return block_length(_terms(log, model, passes)[:, 5])
 
 
-def _estimate(log: Log, passes: Sequence[Pass], terms: FloatArray, means: FloatArray) -> Estimate:
-    found = {name: measured(terms, means, statistic) for name, statistic in _STATISTICS.items()}
-    weights = np.stack([_weights(log, way) for way in passes])
-    sums, squares = weights.sum(axis=1), (weights**2).sum(axis=1)
-    matches = (weights > 0).sum(axis=1)
-    effective = np.divide(sums**2, squares, out=np.zeros_like(sums), where=squares > 0)
-    heaviest = np.divide(weights.max(axis=1), sums, out=np.ones_like(sums), where=sums > 0)
+def _estimate(log: Log, passes: Sequence[Pass], averages: FloatArray, means: FloatArray) -> Estimate:
+    """Return the estimates from the averages of all terms, (1, 6), and their resampled means."""
+    found = {name: measured(averages, means, statistic) for name, statistic in _STATISTICS.items()}
     gain = found.pop("gain")
+    matches, effective, heaviest = np.array([_weighed(_weights(log, way)) for way in passes]).T
     return Estimate(found, gain, float(matches.mean()), float(effective.mean()), float(heaviest.max()))
+
+
+def _weighed(weights: FloatArray) -> tuple[int, float, float]:
+    """Return how many weights there are, how many equal ones would say as much, and the share of the heaviest."""
+    total = float(weights.sum())
+    if not total:
+        return 0, 0.0, 1.0
+    return int((weights > 0).sum()), total**2 / float((weights**2).sum()), float(weights.max()) / total
 
 
 _STATISTICS: dict[str, Callable[[FloatArray], FloatArray]] = {  # of the columns of `_terms`
@@ -282,15 +308,16 @@ _STATISTICS: dict[str, Callable[[FloatArray], FloatArray]] = {  # of the columns
 
 def _terms(log: Log, model: FloatArray, passes: Sequence[Pass]) -> FloatArray:
     """Return the terms of all estimators, one row per round, averaged over the passes, (n, 6)."""
-    rows = np.arange(len(log.rewards))
-    total = np.zeros((len(rows), _TERMS))
+    rows, total = np.arange(len(log.rewards)), np.zeros((len(log.rewards), _TERMS))
     for way in passes:
         w = _weights(log, way)
         robust = model[rows, way.arms] + w * (log.rewards - model[rows, log.arms])
         accepted = way.accepted.astype(np.float64)
         parts = (accepted * log.rewards, accepted, w * log.rewards, w, robust, robust - log.rewards)
-        total += np.stack(parts, axis=1)
-    return total / len(passes)
+        for column, part in zip(total.T, parts, strict=True):
+            column += part
+    total /= len(passes)
+    return total
 
 
 def _weights(log: Log, way: Pass) -> FloatArray:
