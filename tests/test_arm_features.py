@@ -337,7 +337,7 @@ def test_logs_have_columns_of_each_arm_too() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"feature_price@trm": 1}, r"expected the name of an arm behind @, got 'trm' \(did you mean 'tram'\?\)"),
+        ({"feature_price@trm": 1}, r"expected the name of an arm after @, got 'trm' \(did you mean 'tram'\?\)"),
         ({"feature_age@bus": 1}, "expected feature_age@… for every arm, and there is no 'feature_age@tram'; add"),
         ({f"feature_age@{arm}": ["old", "new"] * 10 for arm in ("bus", "tram", "van")}, "expected a number, got 'old'"),
     ],

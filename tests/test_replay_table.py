@@ -146,7 +146,7 @@ def test_mistakes_in_parquet_are_told_with_row_and_column(tmp_path: Path) -> Non
         read_table(file(tmp_path, "nonsense", "c.parquet"))
     with pytest.raises(InvalidInputError, match=r"d\.csv: there is no such file"):
         read_table(tmp_path / "d.csv")
-    with pytest.raises(InvalidInputError, match="this is a folder; name a file in it, such as CSV or Parquet"):
+    with pytest.raises(InvalidInputError, match="this is a folder; give a file in it, such as a CSV or Parquet file"):
         read_table(tmp_path)
 
 

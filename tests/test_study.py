@@ -404,7 +404,7 @@ def test_study_prints_the_table_and_the_report(tmp_path: Path) -> None:
     assert (report.parent / "plan.json").exists()
     assert list((report.parent / "figures").glob("*.png"))
     assert list((report.parent / "figures").glob("*.svg"))
-    assert re.search(r"1 of 2 chunks \(.* per second, about \d+ seconds left\)", done.stderr)
+    assert re.search(r"1 of 2 chunks \(.* per second, about \d+ seconds? left\)", done.stderr)
 
 
 def test_json_for_machines(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_json_for_machines(tmp_path: Path) -> None:
     assert events[-1]["headline"][0]["policy"] == "Oracle"
     assert len(events[-1]["claims"]) == 8
     listed = [json.loads(line) for line in command("policies", "--json").stdout.splitlines()]
-    assert {"name", "parameters", "claims", "citation"} == listed[0].keys()
+    assert {"name", "parameters", "capabilities", "citation"} == listed[0].keys()
     assert len(listed) == 20
 
 

@@ -37,7 +37,7 @@ class Diagnosis:
     Attributes
     ----------
     verdict
-        "motion": arms change places in a way that can be followed. "fixed": a fixed arm wins what there is.
+        "motion": arms change places in a way that can be followed. "fixed": a fixed arm wins as much.
         "nothing": there is nothing to win. "unclear": too few rounds to tell.
     rounds, arms
         Size of the table.
