@@ -247,7 +247,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"holds results without a plan.json"):
         open_folder(plan, tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidInputError, match="cannot keep results there"):
+    with pytest.raises(InvalidInputError, match="cannot write results there"):
         open_folder(plan, tmp_path / "file")
 
 
@@ -430,7 +430,7 @@ def test_json_for_machines(tmp_path: Path) -> None:
         (["study", "--policies", "aries"], "policies: the plan has no 'aries'"),
         (["study", "--threads", "0"], "--threads"),
         (["study", "--speed", "9"], "No such option"),
-        (["study", "--out", "/proc/nowhere"], "cannot keep results there"),
+        (["study", "--out", "/proc/nowhere"], "cannot write results there"),
         (["study", "--quick", "--cluster", "tcp://127.0.0.1:1"], "cluster: no scheduler answers at"),
         (["compare", "absent.toml"], "absent.toml: there is no such file"),
     ],

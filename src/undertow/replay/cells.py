@@ -1,4 +1,4 @@
-"""Numbers as people write them: a column of text is read in one way throughout, and the reader is told which."""
+"""Numbers as people write them: a column of text is read in one way throughout, and a note says which."""
 
 import polars as pl
 

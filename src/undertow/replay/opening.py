@@ -294,7 +294,7 @@ def _frame(data: Any) -> pl.DataFrame:
 
 
 def _from_pandas(data: Any) -> pl.DataFrame:
-    """Convert column by column, for which pyarrow need not be installed; an index with a name is a column, too."""
+    """Convert column by column, without pyarrow; an index with a name is a column too."""
     if any(name is not None for name in data.index.names):
         data = data.reset_index()
     return pl.DataFrame([_series(data.iloc[:, place], str(name)) for place, name in enumerate(data.columns)])
