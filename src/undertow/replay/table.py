@@ -108,7 +108,7 @@ class Table(Framed):
         rows += [("features", ", ".join(self.feature_names) or "none")]
         rows += [("time", self.columns.time)] if self.columns.time else []
         rows += [("missing context entries", f"{self.missing:,}")] if self.missing else []
-        return html_table(f"{self.name}: a {kind} of {self.rounds:,} rounds", rows, note=" ".join(self.notes))
+        return html_table(f"{self.name}: a {kind} of {self.rounds:,} rounds", rows, note="; ".join(self.notes))
 
     @property
     def known(self) -> FloatArray:
