@@ -280,7 +280,7 @@ def test_trajectories_with_a_row_for_each_arm() -> None:
     assert paths.run(1).arm_features
     frame = paths.run(0).to_polars()
     assert frame["feature_0@2"].to_list() == paths.features[0, :, 2, 0].tolist()
-    assert "features of each arm" in paths._repr_html_()
+    assert ", 1 feature of each arm" in paths._repr_html_()
     with pytest.raises(InvalidInputError, match=r"features: expected shape \(5, 3, q\), got \(5, 2, 1\)"):
         Trajectory(None, paths.rewards[0], features=np.zeros((5, 2, 1)))
 
@@ -337,7 +337,7 @@ def test_logs_have_columns_of_each_arm_too() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"feature_price@trm": 1}, r"expected the name of an arm behind @, got 'trm' \(did you mean 'tram'\?\)"),
+        ({"feature_price@trm": 1}, r"expected the name of an arm after @, got 'trm' \(did you mean 'tram'\?\)"),
         ({"feature_age@bus": 1}, "expected feature_age@… for every arm, and there is no 'feature_age@tram'; add"),
         ({f"feature_age@{arm}": ["old", "new"] * 10 for arm in ("bus", "tram", "van")}, "expected a number, got 'old'"),
     ],

@@ -518,7 +518,7 @@ SLIPS: dict[type[Fading], str] = {
     Swapped: r"numbers named after a parameter hold it: settings.discount is 0.2 where discount=0.81; put it there",
     Certain: r"propensities are those of the draws: with explore=0.5, arm \d was played 0.\d+ times as often",
     Unaware: r"propensities are those of the policy itself: in the first round, arm 0 was played 0.\d+ times as often",
-    Ageless: r"a late reward counts as an early one: .* `learn` is told the age of a reward",
+    Ageless: r"a late reward counts as an early one: .* `learn` gets the age of a reward",
     Gambling: r"same seed, same arms: .* all that is drawn comes from the policy's own stream",
     Clipping: r"parameters survive construction: discount=0.81\d* became 0.85; keep it",
     Forgetful: r"a new arm leaves the others alone: .* to \[0. 0.\]; what is counted by k is carried over by itself",

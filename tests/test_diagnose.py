@@ -285,6 +285,6 @@ def test_mistakes(tmp_path: Path, command: Terminal) -> None:
     done = command("diagnose", str(file), "--out", str(tmp_path))
     assert done.status == 2
     assert (
-        "this is a log, with the reward of one arm per row, and every arm's is needed here; 'undertow replay'"
+        "this is a log, with the reward of one arm per row; the reward of every arm is needed here; 'undertow replay'"
         in done.err
     )

@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(verb: str, tmp_path: P
     assert done.status == 2
     last = done.err.splitlines()[-1]
     assert last.startswith(f"undertow: {tmp_path / 'taken'}")
-    assert "cannot keep results there" in last
+    assert "cannot write results there" in last
 
 
 @pytest.mark.parametrize("verb", [*DATA, "study"])

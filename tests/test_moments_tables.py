@@ -107,7 +107,7 @@ def test_rows_of_an_hour_are_a_moment() -> None:
     table = read_table(frame, time_unit="hour")
     assert table.elapsed is not None
     assert table.elapsed.tolist() == [1, 0, 1, 2, 0, 23, 174]
-    assert "a moment is an hour: 2 rows are of the moment of the row before, and 196 moments pass without a row" in (
+    assert "a moment is an hour: 2 rows belong to the moment of the row before, and 196 moments pass without a row" in (
         table.notes
     )
     assert read_table(frame, time_unit="day").elapsed.tolist() == [1, 0, 0, 0, 0, 1, 7]  # type: ignore[union-attr]

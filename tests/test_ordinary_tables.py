@@ -105,7 +105,7 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path) -> None:
     frame = pd.DataFrame({"reward_a": [1, 2], "reward_b": [3, 4]})
     frame.to_csv(tmp_path / "data.csv")
     table = read_table(tmp_path / "data.csv")
-    assert table.notes == ("the first column has no name, as where pandas writes its index: it is not used",)
+    assert table.notes == ("the first column has no name, like an index that pandas wrote; it is ignored",)
     same(table, read_table(frame))
     assert table.columns.unused == ()
 
@@ -118,7 +118,7 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path) -> None:
         (
             ["1,234", "12", "-1,234,567.5"],
             [1234, 12, -1234567.5],
-            "commas are read as marks of thousands: 1,234 is 1234",
+            "commas are read as thousands separators: 1,234 is 1234",
         ),
         (["0.5", "12 345", "1 000 000"], [0.5, 12345, 1e6], "thousands are set apart: 12 345 is read as 12345"),
         (["1'234.5", "1", "2"], [1234.5, 1, 2], "thousands are set apart: 1'234.5 is read as 1234.5"),
@@ -237,7 +237,7 @@ def test_rounds_of_a_log_may_share_a_time(tmp_path: Path) -> None:
     rows = [f"2024-01-0{1 + t // 3},{'ab'[t % 2]},{t},0.5" for t in range(9)]
     file = csv(tmp_path, "time,arm,reward,propensity\n" + "\n".join(rows))
     assert read_table(file).notes == (
-        "6 rows have the same time as the row before; rounds are in the order of the rows",
+        "6 rows have the same time as the row before; rounds follow the order of the rows",
     )
     with pytest.raises(InvalidInputError, match=r"line 3, column 'time': '2024-01-01' is the same time .*; drop one"):
         read_table(csv(tmp_path, file.read_text().replace("arm,reward,prop", "x,reward_a,reward_b")))

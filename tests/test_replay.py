@@ -128,7 +128,7 @@ def test_policies_are_parsed() -> None:
         ("linucb(windows=5)", r"policies: linucb\(windows=5\): windows: linucb has no such parameter"),
         (
             "kalman-greedy",
-            "policies: kalman-greedy: kalman-greedy has to know the system, and a table does not say it",
+            "policies: kalman-greedy: kalman-greedy has to know the system, and a table does not contain it",
         ),
         ("random, random", "policies: 'Random' is the label of more than one policy"),
     ],
@@ -288,5 +288,5 @@ def test_names_of_arms_are_shown_as_they_are(verb: str, command: Terminal, tmp_p
 
 
 def test_a_label_of_the_report_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="policies: 'always 0' is what a row of the report is called"):
+    with pytest.raises(InvalidInputError, match="policies: 'always 0' is the name of a row of the report"):
         who_plays(paper_table(), contenders_of({"policies": [{"policy": "random", "label": "always 0"}]}))

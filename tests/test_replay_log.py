@@ -364,7 +364,7 @@ def test_the_command(tmp_path: Path, command: Terminal) -> None:
     )
     done = command(*words)
     assert done.status == 0, done.err
-    assert "a log: arm arm, reward reward, propensity propensity" in done.err
+    assert "log: arm in arm, reward in reward, propensity in propensity" in done.err
     assert "doubly robust" in done.out
     assert "warning: always arm 1: the effective sample size is" in done.out
     folder = tmp_path / "out" / "replay" / "data"

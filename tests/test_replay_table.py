@@ -64,7 +64,7 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
     [
         ("", {}, "data.csv: the file is empty"),
         ("\n\n", {}, "data.csv: the file is empty"),
-        ("reward_a,reward_b\n", {}, "names of columns, and no row follows"),
+        ("reward_a,reward_b\n", {}, "column names but no rows"),
         ("1,2\n3,4\n", {}, "line 1: expected names of columns, got numbers"),
         ("reward_a,reward_a\n1,2\n", {}, "line 1: two columns are called 'reward_a'"),
         ("reward_a,,reward_b\n1,2,3\n", {}, "line 1: column 2 has no name"),
@@ -73,8 +73,8 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
         ("a;b\n1;2\n", {}, r"there are a;b \(try --separator ';'\)"),
         ("a\tb\n1\t2\n", {}, r"\(try --separator tab\)"),
         ("a,b\n1,2\n", {"separator": ";"}, r"there are a,b \(try --separator ','\)"),
-        ("reward_a;reward_b\n1,5;2,5\n", {}, "line 2: expected 1 cells, got 3; try --separator ';'"),
-        ("a;b;c\n1,5;2;3\n", {}, "line 2: expected 1 cells, got 2; try --separator ';'"),
+        ("reward_a;reward_b\n1,5;2,5\n", {}, "line 2: expected 1 cell, got 3; try --separator ';'"),
+        ("a;b;c\n1,5;2;3\n", {}, "line 2: expected 1 cell, got 2; try --separator ';'"),
         (
             "reward_a;reward_b\n1,5;2,5\n",
             {"separator": ";"},
@@ -146,7 +146,7 @@ def test_mistakes_in_parquet_are_told_with_row_and_column(tmp_path: Path) -> Non
         read_table(file(tmp_path, "nonsense", "c.parquet"))
     with pytest.raises(InvalidInputError, match=r"d\.csv: there is no such file"):
         read_table(tmp_path / "d.csv")
-    with pytest.raises(InvalidInputError, match="this is a folder; name a file in it, such as CSV or Parquet"):
+    with pytest.raises(InvalidInputError, match="this is a folder; give a file in it, such as a CSV or Parquet file"):
         read_table(tmp_path)
 
 

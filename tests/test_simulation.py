@@ -165,7 +165,7 @@ def test_refusals() -> None:
     used = ARES(arms=2, context_dim=1)
     used.decide()
     for policy, more, message in (
-        (used, {}, "policy: expected one that was not used yet"),
+        (used, {}, "policy: expected an unused policy"),
         (ARES(arms=3, context_dim=1), {}, "policy: it was built with arm_count = 3, and the trajectory has 2"),
         (ARES(arms=2, context_dim=2), {}, "policy: it was built with context_dim = 2, and the trajectory has 1"),
         (LinUCB(arms=2, feature_dim=2), {}, "policy: it was built with feature_dim = 2, and the trajectory has 0"),

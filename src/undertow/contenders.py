@@ -80,7 +80,7 @@ class Contender:
 
     @property
     def claims(self) -> Claims:
-        """What the policy claims."""
+        """The capabilities of the policy."""
         return registry()[self.policy].claims
 
     @property

@@ -82,7 +82,8 @@ def draw_run(
     shares = np.add.reduceat(played, edges[:-1], axis=1) / np.diff(edges)
     plain_axis(middle, y="arms played, %")
     shades = [ARMS[arm % len(ARMS)] for arm in range(arm_count)]
-    middle.stackplot(centres, 100 * shares, colors=shades, labels=[str(arm) for arm in range(arm_count)], lw=0)
+    labels = [str(arm) for arm in range(arm_count)]
+    middle.stackplot(centres, 100 * shares, colors=shades, labels=labels, lw=0, step="mid")
     middle.set_ylim(0, 100)
     if errors is not None:
         squares = np.add.reduceat((errors**2).mean(axis=0), edges[:-1]) / np.diff(edges)
@@ -122,7 +123,7 @@ def draw_arms(
         look = {"fmt": "o", "ms": 5, "color": shade, "mfc": shade if known else "none"}
         first.errorbar(value, place, xerr=spread if known else None, **look)
     first.set_yticks(range(len(names)), names, fontsize=SMALL)
-    first.invert_yaxis()
+    first.set_ylim(len(names) - 0.5, -0.5)  # the first on top
     if past is not None:
         rounds, arms, rewards = past
         axis = others.pop(0)

@@ -257,9 +257,7 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
     if isinstance(policy, type) or not isinstance(policy, Policy):
         raise InvalidInputError(f"policy: expected decide, learn and observe, got {policy!r:.80}")
     if not getattr(policy, "unused", True):
-        raise InvalidInputError(
-            "policy: expected one that was not used yet; make a new one, or load it before its first round"
-        )
+        raise InvalidInputError("policy: expected an unused policy; make a new one, or load it before its first round")
     sees_all = isinstance(policy, LivePolicy) and policy.claims.simulates_only
     if trajectory.elapsed is not None and (sees_all or not isinstance(policy, LivePolicy)):
         raise InvalidInputError(

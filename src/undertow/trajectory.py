@@ -121,7 +121,8 @@ class Trajectory(Framed):
         deviations = self.rewards.std(axis=tuple(range(self.rewards.ndim - 1)))
         rows = list(zip(range(self.arm_count), means, deviations, strict=True))
         own = " of each arm" if self.arm_features else ""
-        size = f"{self.rounds:,} rounds, {self.context_dim} contexts, {self.features.shape[-1]} features{own}"
+        numbers = ((self.rounds, "round"), (self.context_dim, "context"), (self.features.shape[-1], "feature"))
+        size = ", ".join(f"{number:,} {word}{'s' * (number != 1)}" for number, word in numbers) + own
         title = f"Trajectory: {size}" if self.runs is None else f"Trajectory: {self.runs} runs of {size}"
         known = [] if self.means is not None else ["means are not known"]
         known += [f"{share:.1%} of the contexts are missing"] if (share := self._missing) else []

@@ -21,8 +21,8 @@ _SETTINGS: dict[str, Any] = {"standardise": True, "refit": "inline"}  # what com
 def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
     """Compile the kernels of policies, or load them, and return the folder that they are kept in.
 
-    The process that calls it waits for nothing later, and those that come after it load what it leaves on disk. None
-    where there is no folder that can be written: then the kernels are those of this process.
+    Later calls of this process do not wait for compilation, and later processes load the kernels from disk. The result
+    is None if no folder can be written; the kernels are then compiled for this process only.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""undertow's policies inside other packages: river in `undertow.adapters.river`, coba in `undertow.adapters.coba`."""
+"""undertow's policies in other packages: `undertow.adapters.river`, `.coba` and `.optuna`."""

@@ -110,7 +110,7 @@ class UndertowSampler(BaseSampler):
         self._others.after_trial(study, trial, state, values)
 
     def reseed_rng(self) -> None:
-        """Draw anew in a parallel worker: the other sampler; policies that exist go on as they are."""
+        """Reseed the other sampler in a parallel worker; existing policies continue as they are."""
         self._others.reseed_rng()
 
     def _make(self, choices: int, *, minimise: bool) -> LivePolicy:

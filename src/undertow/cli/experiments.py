@@ -60,7 +60,7 @@ def learners(
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Draw how well learners forecast the paper's system, and which model Autopilot follows on which problem.
+    """Plot how well learners forecast the paper's system, and which model Autopilot follows on which problem.
 
     It takes minutes and shows its progress.
     """

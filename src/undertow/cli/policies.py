@@ -73,7 +73,12 @@ def _row(entry: "Entry", *, explained: bool) -> dict[str, Any]:
     from undertow.live.registry import explain
 
     parameters = {key: None if value is ... else _plain(value) for key, value in entry.parameters.items()}
-    row = {"name": entry.name, "parameters": parameters, "claims": entry.claims._asdict(), "citation": entry.citation}
+    row = {
+        "name": entry.name,
+        "parameters": parameters,
+        "capabilities": entry.claims._asdict(),
+        "citation": entry.citation,
+    }
     return row | ({"explained": explain(entry.name)} if explained else {})
 
 

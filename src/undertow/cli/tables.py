@@ -30,8 +30,8 @@ def _option(help_text: str, panel: str = _COLUMNS, default: str | bool = True, *
 
 
 def _columns(what: str, default: str) -> Any:
-    separated = "separated by commas (quote a name that contains one); * is a wildcard"
-    return _option(f"{what}, {separated}.", default=default)
+    separated = "Separated by commas (quote a name that contains one); * is a wildcard."
+    return _option(f"{what}. {separated}", default=default)
 
 
 def _out(place: str) -> Any:
@@ -54,7 +54,7 @@ def _read(
         ),
     ],
     rewards: Annotated[str, _columns("Reward columns, one per arm", "reward_*")] = "",
-    contexts: Annotated[str, _columns("Context columns; empty cells are missing values", "context_*")] = "",
+    contexts: Annotated[str, _columns("Context columns, in which empty cells are missing values", "context_*")] = "",
     features: Annotated[str, _columns("Feature columns, known before the decision", "feature_*")] = "",
     time: Annotated[
         str | None, _option("Column of increasing timestamps.", default="time, timestamp, datetime or date")
@@ -62,8 +62,8 @@ def _read(
     time_unit: Annotated[
         str | None,
         _option(
-            "What a moment of the hidden state is: second, minute, hour, day or week (or a number, where the time is "
-            "one). Rows of the same moment share it, and moments without a row pass.",
+            "One step of the hidden state: second, minute, hour, day or week (or a number, if the time column has "
+            "numbers). Rows within one step share its moment; steps without a row also pass.",
             default="every row is a moment",
         ),
     ] = None,

@@ -1,8 +1,8 @@
-"""The rules that every policy keeps, shipped so that whoever writes one can check it.
+"""The rules that every policy keeps, for everyone who writes a policy.
 
     check_policy(lambda system, rng: MyPolicy(arms=system.arm_count, context_dim=system.context_dim, rng=rng))
 
-A rule that a policy's claims exempt it from is not tried. The first rule that is broken raises `BrokenContractError`.
+Rules that do not apply to a policy's capabilities are skipped. The first broken rule raises `BrokenContractError`.
 """
 
 from undertow.contracts import inside, rules, serving, timing, worth  # noqa: F401 (they enter the rules, in this order)

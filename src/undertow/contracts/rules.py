@@ -103,7 +103,7 @@ def _late_counts_alike(trial: Trial) -> None:
     early, late = prompt.forecast().forecast, tardy.forecast().forecast
     require(
         np.allclose(late, early, rtol=1e-6, atol=1e-9),
-        f"the forecast is {late} where rewards came late, {early} where they came at once; `learn` is told the "
+        f"the forecast is {late} if rewards come late, {early} if they come at once; `learn` gets the "
         f"age of a reward in rounds, and the memory of its decision",
     )
 

@@ -1,4 +1,4 @@
-"""What a policy is worth, last of all: whoever learns beats a random choice, and nobody beats full knowledge."""
+"""What a policy is worth, last of all: a policy that learns beats a random choice, and none beats full knowledge."""
 
 from undertow.contracts.trial import Trial, rule
 from undertow.policies import FullInformationOracle, Random

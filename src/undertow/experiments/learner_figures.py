@@ -224,8 +224,8 @@ def _leader(results: Sequence[Sequence[_Led]]) -> tuple[Sheet, str]:
     known = {name: models[name] for name in sorted(models, key=_place)} | policies
     sheet.legend(known.values(), known.keys(), ncols=4, **LEGEND)
     return sheet, (
-        "Left: the share of rounds that each of Autopilot's models led. Right: what was won so far of what there is to "
-        f"win, 0 for a random choice. Means over {len(results[0])} runs. At the end, in %: {'. '.join(words)}."
+        "Left: the share of rounds that each of Autopilot's models led. Right: the share of the achievable gain won so "
+        f"far, 0 for a random choice. Means over {len(results[0])} runs. At the end, in %: {'. '.join(words)}."
     )
 
 

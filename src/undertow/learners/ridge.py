@@ -179,7 +179,7 @@ class Ridge(Model):
 
     @property
     def handicap(self) -> float:
-        """By how many nats the model has to lead: none for constant arms where no context shows whether anything moves."""
+        """By how many nats the model has to lead; constant arms have to where contexts show what moves."""
         return HANDICAP if self.memory or self.context_dim else 0.0
 
     @property

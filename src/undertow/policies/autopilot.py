@@ -29,8 +29,8 @@ class Autopilot(LearningPolicy):
 
     Every model predicts the reward of the played arm, no matter which one chose it, so comparing them costs no regret.
     The score is the log likelihood of a model's errors with a variance for each arm, in which no arm counts for more
-    than fifty rewards and no error below a tenth of the rewards' spread counts (`learners.model.note_error`). Where there
-    are contexts, the other models have to lead the shared system by some nats (`learners.judge.handicap`).
+    than fifty rewards and no error below a tenth of the rewards' spread counts (`learners.model.note_error`). Where
+    there are contexts, the other models have to lead the shared system by some nats (`learners.judge.handicap`).
 
     Parameters
     ----------

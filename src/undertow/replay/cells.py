@@ -1,4 +1,4 @@
-"""Numbers as people write them: a column of text is read in one way throughout, and the reader is told which."""
+"""Numbers as people write them: a column of text is read in one way throughout, and a note says which."""
 
 import polars as pl
 
@@ -39,7 +39,7 @@ def read_numbers(text: pl.Series, *, commas_are_decimal: bool) -> tuple[pl.Serie
     for values, note in (
         (_truths(text), "True is read as 1, and False as 0"),
         (_percentages(text, empty), "percentages are read as shares: {0} is {1:.12g}"),
-        (_grouped(text, ",", doubtful=commas_are_decimal), "commas are read as marks of thousands: {0} is {1:.12g}"),
+        (_grouped(text, ",", doubtful=commas_are_decimal), "commas are read as thousands separators: {0} is {1:.12g}"),
         (_grouped(text, _BLANKS, doubtful=False), "thousands are set apart: {0} is read as {1:.12g}"),
     ):
         if not values.null_count():

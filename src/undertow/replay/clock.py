@@ -37,7 +37,9 @@ def moments_between(source: Source, column: str, times: pl.Series, unit: str) ->
             f"{_checks.LONGEST_GAP} may; take a larger time_unit than {unit!r}, or drop the rows before"
         )
     within, empty = int((passed == 0).sum()), int(np.maximum(passed - 1, 0).sum())
-    note = f"a moment is {_spelled(unit)}: {within} rows are of the moment of the row before, and {empty} moments pass"
+    note = (
+        f"a moment is {_spelled(unit)}: {within} rows belong to the moment of the row before, and {empty} moments pass"
+    )
     return passed.astype(np.int64), f"{note} without a row"
 
 

@@ -60,7 +60,7 @@ class Columns:
         known = [*self.features, *(f"{name} of {self.time}" for name in self.phases)]
         lines = {
             f"rewards of {len(self.rewards)} arms: {', '.join(self.rewards)}": self.rewards,
-            f"a log: arm {self.arm}, reward {self.reward}, propensity {self.propensity}": self.logged,
+            f"log: arm in {self.arm}, reward in {self.reward}, propensity in {self.propensity}": self.logged,
             f"contexts: {', '.join(self.contexts) or 'none'}": True,
             f"features: {', '.join(known) or 'none'}": True,
             f"time: {self.time}": self.time,
@@ -116,8 +116,8 @@ def find_columns(
             )
     if logged and every_arm:
         raise InvalidInputError(
-            "rewards: this is a log, with the reward of one arm per row, and every arm's is needed here; 'undertow "
-            "replay' estimates from a log what policies and fixed arms would have earned"
+            "rewards: this is a log, with the reward of one arm per row; the reward of every arm is needed here; "
+            "'undertow replay' estimates from a log what policies and fixed arms would have earned"
         )
     if logged:
         chosen["rewards"] = []
@@ -129,8 +129,8 @@ def find_columns(
         reward = _one(names, "reward", reward or "reward")
         if propensity is None and "propensity" not in names:
             raise InvalidInputError(
-                "propensity: a log needs the probability with which its arm was chosen; name the column, or say "
-                f"{UNIFORM!r} where every arm was equally likely; {_there(names)}"
+                "propensity: a log needs the probability with which its arm was chosen; name the column, or pass "
+                f"{UNIFORM!r} if every arm was equally likely; {_there(names)}"
             )
         if propensity != UNIFORM:
             propensity = _one(names, "propensity", propensity or "propensity")
@@ -143,7 +143,7 @@ def find_columns(
     parts = {part: tuple(group) for part, group in chosen.items()}
     used = [*parts["rewards"], *parts["contexts"], *parts["features"], time, arm, reward, propensity]
     if twice := next((name for name in used if name is not None and used.count(name) > 1), None):
-        raise InvalidInputError(f"column {twice!r} is given more than one part; every column has one")
+        raise InvalidInputError(f"column {twice!r} is given more than one role; a column can have only one")
     unused = tuple(name for name in names if name not in used)
     return Columns(
         **parts, time=time, phases=tuple(phases), arm=arm, reward=reward, propensity=propensity, unused=unused

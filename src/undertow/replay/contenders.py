@@ -78,7 +78,7 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InvalidInputError(f"policies: {twice!r} is the label of more than one policy; give them different labels")
     if taken := next((label for label in labels if label.startswith(_TAKEN)), None):
-        raise InvalidInputError(f"policies: {taken!r} is what a row of the report is called; give it another label")
+        raise InvalidInputError(f"policies: {taken!r} is the name of a row of the report; choose another label")
     playing, notes = [], []
     for contender in chosen or DEFAULTS:
         if not chosen and contender.parameters.get("reward_lags") and len(table.arms) > _MANY_ARMS:
@@ -98,7 +98,7 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
 def build(contender: Contender, table: Table, *, seed: int, context_first: bool = False) -> LivePolicy:
     """Make a policy for a table; inputs are standardised if it can do that, unless its parameters say otherwise."""
     if contender.claims.needs_system or contender.claims.simulates_only:
-        raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not say it")
+        raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not contain it")
     blind = table.features.ndim == 3 and not contender.claims.takes_arm_features
     return contender.build(
         arms=list(table.arms),

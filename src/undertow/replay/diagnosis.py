@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,7 +14,6 @@ from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, RE
 from undertow.replay.table import Table
 from undertow.reporting.numbers import share
 from undertow.reporting.pool import Progress
-from undertow.showing import html_table
 
 if TYPE_CHECKING:
     from undertow.drawing import Sheet
@@ -37,7 +37,7 @@ class Diagnosis:
     Attributes
     ----------
     verdict
-        "motion": arms change places in a way that can be followed. "fixed": a fixed arm wins what there is.
+        "motion": arms change places in a way that can be followed. "fixed": a fixed arm wins as much.
         "nothing": there is nothing to win. "unclear": too few rounds to tell.
     rounds, arms
         Size of the table.
@@ -97,7 +97,8 @@ class Diagnosis:
     def _repr_html_(self) -> str:
         from undertow.replay.diagnosis_text import answer, describe
 
-        return html_table(answer(self), describe(self))
+        rows = "".join(f"<tr><th>{escape(title)}</th><td>{escape(words)}</td></tr>" for title, words in describe(self))
+        return f"<table><caption>{escape(answer(self))}</caption>{rows}</table>"  # whole sentences, not shortened
 
     def plot(self) -> "Sheet":
         """Draw autocorrelations, what windows explain, and what can be won; needs matplotlib."""

@@ -43,7 +43,7 @@ def _by_policy(names: Sequence[str], height: float, x: str, mark: str, at: Seque
     axis.axvspan(low, high, color="#DDDDDD", lw=0)
     axis.axvline(value, color="black", lw=1.2, ls="--", label=mark)
     axis.set_yticks(range(len(names)), names, fontsize=SMALL)
-    axis.invert_yaxis()
+    axis.set_ylim(len(names) - 0.5, -0.5)  # the first on top
     return sheet, axis
 
 

@@ -72,7 +72,7 @@ class Replay(Framed):
 
     def _repr_html_(self) -> str:
         title = f"Replay of {self.table.name}: {count(self.table.rounds, 'round')}"
-        note = f"95 % intervals from a bootstrap of blocks of {self.block} rounds. {' '.join(self.notes)}"
+        note = f"95 % intervals from a bootstrap of blocks of {self.block} rounds. {'; '.join(self.notes)}"
         return html_table(title, interval_rows(self.summary.to_dicts(), _SHOWN), ["policy", *_SHOWN.values()], note)
 
     def rewards(self, label: str) -> FloatArray:

@@ -17,6 +17,7 @@ from undertow.errors import InvalidInputError
 from undertow.replay.cells import is_number
 from undertow.replay.columns import separator_hint
 from undertow.replay.source import Source
+from undertow.reporting.numbers import count
 
 __all__ = ["kind_of", "open_source", "table_name"]
 
@@ -33,7 +34,7 @@ _KINDS = {
     ".tab": "tsv",
 }
 _BROKEN = (pl.exceptions.PolarsError, UnicodeDecodeError, OSError, EOFError, zlib.error)
-_INDEX = "the first column has no name, as where pandas writes its index: it is not used"
+_INDEX = "the first column has no name, like an index that pandas wrote; it is ignored"
 
 
 def kind_of(path: Path) -> str:
@@ -63,7 +64,7 @@ def open_source(data: Any, separator: str | None) -> Source:
 
 def _open_file(path: Path, separator: str | None) -> Source:
     if path.is_dir():
-        raise InvalidInputError(f"{path}: this is a folder; name a file in it, such as CSV or Parquet")
+        raise InvalidInputError(f"{path}: this is a folder; give a file in it, such as a CSV or Parquet file")
     if not path.is_file():
         raise InvalidInputError(f"{path}: there is no such file; check its name and folder")
     kind = kind_of(path)
@@ -81,7 +82,7 @@ def _open_file(path: Path, separator: str | None) -> Source:
             return _open_text(path, separator)
     except _BROKEN as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidInputError(f"{path}: it cannot be read ({reason}); write it again, perhaps as CSV") from error
+        raise InvalidInputError(f"{path}: it cannot be read ({reason}); save it again, perhaps as CSV") from error
     names = [name.strip() for name in source.frame.columns]
     _check_names(names, source.place(-1))
     source.frame.columns = names
@@ -202,7 +203,8 @@ def _check_lines(path: Path, separator: str) -> None:
     for line, row in _lines(path, separator):
         if row and len(row) != len(names):
             remedy = separator_hint(names) or "complete it, and put cells that hold a separator into quotation marks"
-            raise InvalidInputError(f"{path}: line {line}: expected {len(names)} cells, got {len(row)}; {remedy}")
+            wanted = count(len(names), "cell")
+            raise InvalidInputError(f"{path}: line {line}: expected {wanted}, got {len(row)}; {remedy}")
 
 
 def _check_quotes(path: Path) -> None:
@@ -292,7 +294,7 @@ def _frame(data: Any) -> pl.DataFrame:
 
 
 def _from_pandas(data: Any) -> pl.DataFrame:
-    """Convert column by column, for which pyarrow need not be installed; an index with a name is a column, too."""
+    """Convert column by column, without pyarrow; an index with a name is a column too."""
     if any(name is not None for name in data.index.names):
         data = data.reset_index()
     return pl.DataFrame([_series(data.iloc[:, place], str(name)) for place, name in enumerate(data.columns)])

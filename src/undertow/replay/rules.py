@@ -1,6 +1,6 @@
 """Simple rules that see every arm's reward, tested on rounds that they have not seen: what can be forecast at all.
 
-They are not policies, since a policy sees only the reward of the arm it played. They show what there is to find: play
+They are not policies, since a policy sees only the reward of the arm it played. They show what can be found: play
 the arm that was best so far, the largest mean of the last w rounds, or the largest forecast of a regression on the last
 w rounds. Each of ten blocks of rounds is forecast from the blocks before; from the middle on, forecasts count.
 """

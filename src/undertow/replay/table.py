@@ -108,7 +108,7 @@ class Table(Framed):
         rows += [("features", ", ".join(self.feature_names) or "none")]
         rows += [("time", self.columns.time)] if self.columns.time else []
         rows += [("missing context entries", f"{self.missing:,}")] if self.missing else []
-        return html_table(f"{self.name}: a {kind} of {self.rounds:,} rounds", rows, note=" ".join(self.notes))
+        return html_table(f"{self.name}: a {kind} of {self.rounds:,} rounds", rows, note="; ".join(self.notes))
 
     @property
     def known(self) -> FloatArray:
@@ -189,7 +189,7 @@ def read_table(
     >>> for note in table.notes:
     ...     print(note)
     column 'feature_sky': 2 categories, each a feature that is 1 or 0: rain, sun
-    column 'reward_a': commas are read as marks of thousands: 1,200.5 is 1200.5
+    column 'reward_a': commas are read as thousands separators: 1,200.5 is 1200.5
     """
     source = open_source(data, separator)
     try:
@@ -208,7 +208,7 @@ def read_table(
     except InvalidInputError as error:
         raise InvalidInputError(f"{source.place(-1)}: {textwrap.shorten(str(error), _LONGEST)}") from error
     if source.frame.height == 0:
-        raise InvalidInputError(f"{source.label}: there are names of columns, and no row follows; add rows")
+        raise InvalidInputError(f"{source.label}: there are column names but no rows; add rows")
     notes, elapsed = source.notes, None
     if time_unit is not None and columns.time is None:
         raise InvalidInputError(f"{source.label}: time_unit: there is no column of times; name it with time")
@@ -265,7 +265,7 @@ def _arm_features(source: Source, names: Sequence[str], arms: Sequence[str]) -> 
         if arm not in arms:
             near = _checks.did_you_mean(arm, arms)
             raise InvalidInputError(
-                f"{source.place(-1, name)}: expected the name of an arm behind {AT}, got {arm!r:.80}{near}; rename the "
+                f"{source.place(-1, name)}: expected the name of an arm after {AT}, got {arm!r:.80}{near}; rename the "
                 f"column, or leave it out; arms are {', '.join(arms)}"
             )
     features = list(dict.fromkeys(name.partition(AT)[0] for name in names))
@@ -312,8 +312,8 @@ def _lacking_notes(log: Log) -> list[str]:
     if not lacking:
         return []
     return [
-        f"{lacking} of {len(log.rewards)} rounds have no reward: they pass, with nothing to learn from, and estimates "
-        "are of the others"
+        f"{lacking} of {len(log.rewards)} rounds have no reward: nothing is learned in them, and estimates "
+        "use the others"
     ]
 
 
@@ -350,7 +350,7 @@ def _gaps(times: pl.Series) -> list[str]:
     if steps.is_empty():
         return []
     if ties := int((times == times.shift(1)).sum()):
-        return [f"{ties} rows have the same time as the row before; rounds are in the order of the rows"]
+        return [f"{ties} rows have the same time as the row before; rounds follow the order of the rows"]
     usual = steps.mode().min()
     others = int((steps != usual).sum())
     note = (

@@ -25,7 +25,7 @@ def require_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise InvalidInputError(
-            f"{folder}: cannot keep results there ({error.strerror}); choose another with --out"
+            f"{folder}: cannot write results there ({error.strerror}); choose another with --out"
         ) from error
 
 

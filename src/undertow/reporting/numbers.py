@@ -97,7 +97,7 @@ def number(value: float | None) -> str:
 def duration(seconds: float) -> str:
     """Return a duration, as in "5 minutes"."""
     if seconds < 120:
-        return f"{seconds:.0f} seconds"
+        return count(round(seconds), "second")
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 

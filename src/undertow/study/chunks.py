@@ -38,7 +38,7 @@ def run_plan(
 ) -> Tables:
     """Run the missing chunks of a plan, write the tables to its folder, and return them.
 
-    A chunk that is damaged counts as missing, and `say` is told, by default the log. One process at a time works in a
+    A damaged chunk counts as missing, and `say` reports it, by default to the log. One process at a time works in a
     folder; a second one is refused.
     """
     total = len(plan.chunks)

@@ -204,7 +204,7 @@ _STATEMENTS = (
         "and Random. The Oracle knows the system and is left out.",
         "At psi = 4 even the best forecast from the last ten contexts is hardly better than none, so ARES and PIES "
         "are little better than Random there. Before ARES has tried its windows and arms often enough, it can also "
-        "fall behind Random at smaller psi, so that short studies are no test.",
+        "fall behind Random at smaller psi, so short studies do not test this.",
         _beats_others,
     ),
     _Statement(
@@ -230,9 +230,9 @@ _STATEMENTS = (
         "It appears that as max_a c_a'Pc_a + σ_η² and ρ(Ψ − ΨKC_θ) increase, ARES starts to perform better than PIES "
         "for any preset parameter s = 1, …, 10 value.",
         f"At psi = 4, where both are largest, ARES has less regret than PIES at every window, {_BY}.",
-        "At psi = 4 the last ten contexts tell so little of the rewards that ARES and PIES at all windows lie within "
-        "a few per cent of one another and of Random. ARES, which explores as well, saves nothing there that could be "
-        "told from chance.",
+        "At psi = 4 the last ten contexts say so little about the rewards that ARES and PIES at all windows lie within "
+        "a few per cent of each other and of Random. ARES also explores, and any saving is within the scatter of "
+        "runs.",
         _ares_beats_pies,
     ),
     _Statement(
@@ -250,7 +250,7 @@ _STATEMENTS = (
         "In the last fifth of the rounds ARES's mean window is larger at psi = 1, 2, 3 than at psi = 4, for both arms, "
         f"and at psi = 2, the “third lowest plot”, within {_NEAR:g} of 8 and 10.",
         "ARES begins with short windows, and its penalty on long ones fades only as arms are played, so windows grow "
-        "slowly and in short studies have not grown yet. The paper, too, says that at psi = 1 and 3 they still "
+        "slowly, and in short studies have not grown yet. The paper also says that at psi = 1 and 3 they still "
         "increase late.",
         _windows,
     ),
@@ -259,8 +259,8 @@ _STATEMENTS = (
         "Read as: at every psi, those of both actions. Their mean widths in the last fifth of the rounds have a mean "
         f"ratio between {1 / _ALIKE:g} and {_ALIKE:g}.",
         "A width shrinks with the plays of its arm and with how much its window explains, so arms that differ in "
-        "these differ in width. Where contexts tell little, one arm can be played for long while the width of the "
-        "other stays.",
+        "these differ in width. Where contexts say little, one arm can be played for long while the width of "
+        "the other stays.",
         _widths,
     ),
     _Statement(

@@ -1,7 +1,7 @@
-"""The same chunks on processes of this machine, or on a dask.distributed cluster that runs already.
+"""The same chunks on processes of this machine, or on an existing dask.distributed cluster.
 
-A scheduler of dask runs whatever code anybody sends it who reaches its port. So none is started here: local workers
-are processes of our own. A cluster that runs already is as safe as whoever started it made it.
+A scheduler of dask runs any code that is sent to its port. So none is started here: local workers are processes of our
+own. An existing cluster is as safe as it was set up to be.
 """
 
 import importlib.util

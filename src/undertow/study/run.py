@@ -49,8 +49,8 @@ def run_study(
 ) -> Outcome:
     """Run the missing chunks of a plan, and write tables, figures and the report.
 
-    A study that takes longer reports as soon as every system has its first runs, and again in the end. `module` is a
-    file that registers policies of the plan, which workers have to run, too. With `appendix`, the paper's ambiguous
+    A long study writes a first report as soon as every system has its first runs. `module` is a file that registers
+    policies of the plan; workers run it too. With `appendix`, the paper's ambiguous
     choices are varied, on a few of the runs. `progress(done, total)` is called after every chunk; `say` receives
     messages for a person at a terminal.
     """

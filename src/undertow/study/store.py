@@ -60,7 +60,7 @@ def open_folder(plan: Plan, out: str | os.PathLike[str]) -> Path:
         elif file.read_text(encoding="utf-8") != plan.to_json():
             raise InvalidInputError(f"{folder}: its plan.json is not this plan; move it away and start again")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{folder}: cannot keep results there ({error}); choose another with --out") from error
+        raise InvalidInputError(f"{folder}: cannot write results there ({error}); choose another with --out") from error
     return folder
 
 

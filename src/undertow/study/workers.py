@@ -33,7 +33,7 @@ def on_processes(work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], wor
             deaths += 1
             if deaths == TRIES:
                 raise UndertowError(
-                    f"workers: they died {TRIES} times in a row before anything was computed, perhaps for want of "
+                    f"workers: they died {TRIES} times in a row before anything was computed, perhaps for lack of "
                     "memory; use fewer of them (--threads), or none (no --cluster)"
                 ) from error
 

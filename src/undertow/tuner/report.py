@@ -54,7 +54,7 @@ class Report(NamedTuple):
     calls, stuck
         Number of calls, and in how many of them no choice was made.
     mean_cost
-        Of a call, failures aside.
+        Of a call, without failures.
     chosen, chosen_error
         Mean cost of the calls in which the policy chose, failures with their penalty, and its standard error.
     choice_seconds, own_seconds

@@ -39,11 +39,11 @@ class Tuner(Generic[P, R]):
     A tuner is called like the function. It asks its policy for a variant, calls it, measures its cost, learns and
     returns what the variant returned. It may be called from any thread; variants run without a lock.
 
-    Where the tuner's own time costs more than choosing saves, it sticks with the best variant and chooses now and then,
-    and choosing takes about 1 % of the cost. It can weigh the two if the cost is seconds or `second_costs` is given.
+    If the tuner's own time costs more than choosing saves, it sticks with the best variant and chooses only now and
+    then, which takes about 1 % of the cost. It can weigh the two if the cost is seconds or `second_costs` is given.
 
-    An exception of a variant goes on to the caller. The call counts as `penalty` times the largest mean cost of a
-    variant, and the variant rests for ten calls, for twice as many after every further failure in a row.
+    An exception of a variant is passed on to the caller. The call counts as `penalty` times the largest mean cost of a
+    variant, and the variant is not called for ten calls, or twice as many after every further failure in a row.
 
     Parameters
     ----------
