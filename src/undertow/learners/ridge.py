@@ -11,7 +11,8 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled import Layout, Record, kernel
+from undertow.compiled import Layout, Record
+from undertow.compiled.kernel import part
 from undertow.compiled.layout import Index, Within
 from undertow.identify.table import centre_and_scale
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
@@ -79,7 +80,7 @@ _LAYOUT = Layout(RidgeState)
 open_ridge = _LAYOUT.open_in_kernels
 
 
-@kernel
+@part
 def begin(blocks: FloatArray, at: int) -> None:
     """Step to the present moment, if that of the last round is over; lags are of moments."""
     own = open_ridge(blocks, at)
@@ -88,7 +89,7 @@ def begin(blocks: FloatArray, at: int) -> None:
         own.now.moment += 1.0
 
 
-@kernel
+@part
 def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     """Build the inputs of round t."""
     own = open_ridge(blocks, at)
@@ -98,7 +99,7 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     build_inputs(own.inputs, len(own.u), int(own.now.moment), own.row[m:], own.Θ)
 
 
-@kernel
+@part
 def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
     """Write forecast, width and standard error of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_ridge(blocks, at)
@@ -117,14 +118,14 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
         out.arm_error[a] = math.sqrt(noise * uncertainty)
 
 
-@kernel
+@part
 def played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
     """Note which arm was played in round t; −1 for none."""
     own = open_ridge(blocks, at)
     note_round(own.inputs, int(own.now.moment), t, arm)
 
 
-@kernel
+@part
 def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     """Add a row to the played arm's regression; t is the round of the reward."""
     own = open_ridge(blocks, at)
@@ -145,7 +146,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     ridge_update(own.W[arm], own.u[arm], y, x, own.scratch[1], own.scratch[2])
 
 
-@kernel
+@part
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
     """File a context, which begins the moment or ends it."""
     if first:
