@@ -127,7 +127,8 @@ class Problem(NamedTuple):
 
     def scored(self) -> float:
         """Return the penalised objective and fill its gradient."""
-        return score(*self[:5], PRIOR, *self[5:])[0]
+        objective: float = score(*self[:5], PRIOR, *self[5:])[0]
+        return objective
 
     def filtered_by_twin(self) -> float:
         """Return the log likelihood of the first rounds from the readable twin."""

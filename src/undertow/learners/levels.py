@@ -215,7 +215,7 @@ def in_groups(table: FloatArray, size: int, k: int) -> tuple[FloatArray, list[in
     told = np.flatnonzero((table[:, 0] >= 0.0) & ~np.isnan(table[:, 1]))
     arms = table[told, 0].astype(np.int64)
     plays = np.bincount(arms, minlength=k)
-    groups = max(1, -(-np.count_nonzero(plays) // size)) if k > size else 1
+    groups = max(1, -(-int(np.count_nonzero(plays)) // size)) if k > size else 1
     place = np.empty(k, dtype=np.int64)  # by plays where not all arms fit into one group, even if those played do
     place[np.argsort(-plays, kind="stable") if k > size else np.arange(k)] = np.arange(k)
     order = told[np.argsort(place[arms] % groups, kind="stable")]
