@@ -194,12 +194,6 @@ WRONG = {
     "state-free": "rewards ignore the state",
     "relu": "rewards are max(0, ·) of a linear one",
 }
-TABLE_NAMES = {
-    "chicago": "Chicago, 20 stations",
-    "bike-sharing": "bike sharing, 5 forecasters",
-    "victoria": "Victoria, 5 forecasters",
-    "stocks": "four stock indices",
-}
 
 
 def _ratio(value: float | None) -> str:
@@ -215,12 +209,10 @@ def _trials(printed: str) -> Blocks:
     made = {
         "systems": _systems(by, [family for family in SYSTEMS if family in families]),
         "misspecified": _misspecified(by, [kind for kind in WRONG if f"misspecified-{kind}" in families]),
-        "data": _data(by, [name for name in TABLE_NAMES if f"data-{name}" in families]),
-        "more-data": _beside_simple(
-            by, [f for f in families if f.startswith("data-") and f.removeprefix("data-") not in TABLE_NAMES], "share"
-        ),
+        "data": _beside_simple(by, [family for family in families if family.startswith("data-")], "share_mean"),
         "worlds": _beside_simple(by, [family for family in families if family.startswith("world-")], "to_simple"),
         "safe": _beside_simple(by, [family for family in families if family.startswith("safe-")], "reward"),
+        "overall": _overall(rows),
     }
     return {name: table for name, table in made.items() if table}
 
@@ -245,57 +237,59 @@ def _misspecified(by: Mapping[tuple[str, str], Row], kinds: Sequence[str]) -> st
     return markdown(["", *order], lines) if lines else ""
 
 
-def _data(by: Mapping[tuple[str, str], Row], names: Sequence[str]) -> str:
-    order = {
-        "LinUCB + own rewards": "LinUCB + own rewards",
-        "LinUCB + own rewards (0.1)": "LinUCB + own rewards, bonus 0.1",
-        "Discounted UCB": "discounted UCB, 0.99",
-        "LearnedKalman": "LearnedKalman",
-        "StructuralKalman": "StructuralKalman",
-        "Autopilot": "Autopilot",
-        "best fixed arm (hindsight)": "best fixed arm (hindsight)",
-        "average of all rewards (sees all)": "sees all rewards, average 0.9",
-    }
-    lines = [
-        [title, *(_share(by[f"data-{name}", label]) for name in names)]
-        for label, title in order.items()
-        if all((f"data-{name}", label) in by for name in names)
-    ]
-    return markdown(["", *(TABLE_NAMES[name] for name in names)], lines) if names else ""
-
-
-def _share(row: Row) -> str:
-    middle, low, high = (100 * row[name] for name in ("share", "share_low", "share_high"))
-    return f"{middle:.1f}" if low == high else f"{middle:.1f} ({low:.1f}–{high:.1f})"
+HINDSIGHT = "best fixed arm (hindsight)"
 
 
 def _beside_simple(by: Mapping[tuple[str, str], Row], families: Sequence[str], measure: str) -> str:
-    """Return the learners beside the best simple policy of every family."""
+    """Return the learners next to the best simple policy of every family, losses of Autopilot first."""
     from undertow.problems.families import FAMILIES
 
     order = ("Autopilot", "StructuralKalman", "LearnedKalman")
+    ratios = measure == "to_simple"
+
+    def won(family: str) -> float:
+        row = by[family, "Autopilot"]
+        return -row[measure] if ratios else row[measure] - by[family, row["simple"]][measure]
+
     lines = []
-    for family in families:
+    for family in sorted(families, key=won):
         simple = str(by[family, "Autopilot"]["simple"])
-        labels = [*order, *([simple] if measure != "to_simple" else [])]
-        numbers = [_with_error(by[family, label], measure) for label in labels]
-        lines.append([FAMILIES[family].title.removeprefix("recorded: "), *numbers, simple])
-    beside = ["best simple policy"] if measure != "to_simple" else []
-    return markdown(["", *order, *beside, "which"], lines) if lines else ""
+        cells = [_with_error(by[family, label], measure) for label in (*order, *(() if ratios else (simple,)))]
+        if measure == "share_mean":
+            low, high = (100 * by[family, "Autopilot"][name] for name in ("share_low", "share_high"))
+            cells[0] += f" ({low:.0f} to {high:.0f})"
+            cells.append(f"{100 * by[family, HINDSIGHT][measure]:.1f}")
+        title = FAMILIES[family].title.removeprefix("recorded: ")
+        lines.append([f"{title} ({by[family, 'Autopilot']['problems']})", *cells, simple])
+    more = [] if ratios else ["best simple policy", *([HINDSIGHT] if measure == "share_mean" else [])]
+    return markdown(["", *order, *more, "which simple policy"], lines) if lines else ""
 
 
 def _with_error(row: Row, measure: str) -> str:
-    value, error = (
-        (row[f"{measure}_mean"], row["share_error"])
-        if measure == "share"
-        else (
-            row[measure],
-            row[f"{measure}_error"],
-        )
-    )
-    factor, digits = (100, 1) if measure == "share" else (1, 2)
+    value, error = row[measure], row[measure.removesuffix("_mean") + "_error"]
+    factor, digits = (100, 1) if measure == "share_mean" else (1, 2)
     spread = f" ± {factor * error:.{digits}f}" if error else ""
     return f"{factor * value:.{digits}f}{spread}"
+
+
+def _overall(rows: Sequence[Row]) -> str:
+    """Return the learners and the best simple policy over all families of a kind."""
+    import polars as pl
+
+    from undertow.experiments.overall import overall
+
+    lines = []
+    for kind in overall(pl.DataFrame(rows, infer_schema_length=None)).partition_by("kind", maintain_order=True):
+        learners = ("Autopilot", "StructuralKalman", "LearnedKalman")
+        simple = kind.filter(~pl.col("policy").is_in([*learners, *LEARNERS]))["policy"][:1].to_list()
+        for row in kind.filter(pl.col("policy").is_in([*learners, *simple])).iter_rows(named=True):
+            percent = row["kind"] == "recorded tables"
+            factor, digits = (100, 1) if percent else (1, 2)
+            mean, error, worst = (factor * row[name] for name in ("mean", "error", "worst"))
+            shown = f"{mean:.{digits}f} ± {error:.{digits}f}", f"{worst:{'+' if percent else ''}.{digits}f}"
+            family = row["family"].partition("-")[2]
+            lines.append([row["kind"], row["policy"], *shown, family])
+    return markdown(["", "policy", "mean", "worst", "where"], lines) if lines else ""
 
 
 def _example(name: str, minutes: float, *more: str, seeds: str = "0 to 9") -> Piece:
