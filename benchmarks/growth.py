@@ -36,8 +36,8 @@ class Series(NamedTuple):
 
     def times(self) -> dict[int, list[float]]:
         """Return nanoseconds per round, or of the whole where that is what grows."""
-        for call in self.calls.values():
-            call()  # compiles
+        for call in list(self.calls.values())[:2]:
+            call()  # compiles: kernels are the same for all sizes, but for those of no features
         names = {str(value): call for value, call in self.calls.items()}
         rounds = {str(value): count for value, count in self.rounds.items()}
         return {int(name): values for name, values in in_turn(names, rounds, 1, REPEATS).items()}

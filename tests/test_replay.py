@@ -180,7 +180,7 @@ def test_the_command_writes_everything(tmp_path: Path, command: Terminal) -> Non
     assert done.status == 0, done.err
     assert "best fixed arm: " in done.out
     assert f"{file}: contexts: context_0" in done.err
-    assert "4 of 4 runs" in done.err
+    assert "1200 of 1200 rounds" in done.err
     folder = tmp_path / "out" / "replay" / "data"
     summary = pl.read_csv(folder / "summary.csv")
     assert summary["policy"].to_list()[:3] == ["linucb(window=2)", "Discounted UCB", "Random"]
