@@ -4,7 +4,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from benchmarks import ares, arms, growth, headline, late, learners, quality, sampling, speed, study, tuner
+from benchmarks import ares, arms, growth, headline, late, learners, quality, rounds, sampling, speed, study, tuner
 from benchmarks.problems import FULL, SHORT
 
 
@@ -15,13 +15,14 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="PART",
-        help="quality, speed, ares, sampling, growth, study, tuner, late, arms, learners",
+        help="quality, speed, rounds, ares, sampling, growth, study, tuner, late, arms, learners",
     )
     chosen = parser.parse_args()
     extent = FULL if chosen.full else SHORT
     parts: dict[str, Callable[[], object]] = {
         "quality": lambda: quality.main(extent),
         "speed": speed.main,
+        "rounds": rounds.main,
         "headline": headline.main,
         "ares": ares.main,
         "sampling": sampling.main,
