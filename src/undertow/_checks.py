@@ -85,8 +85,10 @@ def entries(name: str, value: Any) -> list[Any]:
 
 def row(name: str, value: npt.ArrayLike, shape: tuple[int, ...], *, missing: bool = False) -> FloatArray:
     """Do as `array` for a few numbers, without a copy where none is needed: for reading only."""
-    if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and _plain_numbers(value):
-        return value
+    if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and value.size <= _FEW:
+        few = value.tolist() if len(shape) == 1 else value.ravel().tolist()
+        if math.hypot(*few) < _PLAUSIBLE:  # as in `_plain_numbers`, without one more call
+            return value
     return measured(name, value, shape, missing=missing)
 
 
