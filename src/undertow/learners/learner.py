@@ -23,6 +23,7 @@ from undertow.learners.judge import level_with_last, set_fineness, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog, same_moment
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
+from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records
 from undertow.learners.telling import Telling
 from undertow.live.decision import Why
@@ -34,8 +35,6 @@ from undertow.live.saved import COUNT, Saved
 __all__ = ["Learner"]
 
 LONGEST = 20_000  # rounds that a fit looks at
-_why = partial(tuple.__new__, Why)  # in half the time of the class, whose own __new__ is Python's
-_BOUND = ("blocks", "leader", "lead", "said")  # views of the state
 _SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the formulas of the models
 
 
@@ -67,17 +66,11 @@ class Learner(Timeline):
         self._bind()
 
     def _bind(self) -> None:
-        """Open the blocks of the models, and what every decision is explained by."""
-        self.blocks, learner = self.open_blocks(self.player.state), self.player.own.learner
-        self.leader, self.lead = learner.cell("leader").item, learner.cell("lead").item
-        models = [own.model for own in self.blocks]
-        self.said = {
-            place: (name, model.state_error, model.arm_error, model.head.cell("fitted").item)
-            for place, name, model in zip(self.places, self.names, models, strict=True)
-        }
+        self.blocks = self.open_blocks(self.player.state)
+        self.reasons = Reasons(self.player, self.places, self.names, self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _BOUND}
+        return {name: value for name, value in self.__dict__.items() if name not in ("blocks", "reasons")}
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
@@ -314,15 +307,8 @@ class Learner(Timeline):
         return self.log.nbytes + self.late.nbytes + tasks
 
     def why(self) -> Why:
-        """Explain the decision that was just made, as the kernel noted it."""
-        leader, k = self.leader(), len(self.player.rewards)
-        if leader < 0:
-            return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
-        name, state_error, arm_error, fitted = self.said[leader]
-        lead, t = self.lead(), int(self.player.begun()) - 1
-        if name != self.telling.leader:
-            self.telling.leads(name, lead, t)
-        return _why((state_error.copy(), arm_error.copy(), name, lead, t - int(fitted())))
+        """Explain the decision that was just made."""
+        return self.reasons.why(self.telling)
 
     # One more arm, and save files
 

@@ -1,7 +1,6 @@
 """What happens in the calls of a round, each of which happens whole or not at all (`undertow.live.whole`)."""
 
 import abc
-import copy
 import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -16,7 +15,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.live.arms import open_arms
-from undertow.live.decision import Claims, Decision, Outlook
+from undertow.live.decision import Claims, Decision
 from undertow.live.rounds import Parts, Pending, Timeline, Turns, Waiting
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
@@ -357,30 +356,6 @@ class Calls(abc.ABC):
             each.put_back()
         if defaulted:
             self._pending.wait_again(defaulted)
-
-    def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
-        """Return what the policy would predict now, before its own draws, and change nothing."""
-        with self._lock:
-            if self._awaits_kernels:
-                self._attend_to_kernels(decides=False)
-            given = self._checked_features(features)
-            begins = self._columns.follows and self._pending.made == 0
-            if begins or self._player.rounds >= self._columns.pause:
-                return copy.deepcopy(self).forecast_in_new_units(given)
-            return self._forecast(given)
-
-    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
-        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
-        if self._player.rounds >= self._columns.pause:
-            self._rescale()
-        self._columns.begin(**({} if features is None else {"features": features}))
-        return self._forecast(features)
-
-    def _forecast(self, features: FloatArray | None) -> Outlook:
-        self._columns.put_features(features, self._player)
-        self._player.draws[:] = 0.0
-        self._player.decide(self._timeline.scratch())
-        return Outlook(*self._outlook())
 
     # How the parts work together
 
