@@ -4,7 +4,21 @@ import argparse
 import time
 from collections.abc import Callable
 
-from benchmarks import ares, arms, growth, headline, late, learners, quality, sampling, speed, study, tables, tuner
+from benchmarks import (
+    ares,
+    arms,
+    growth,
+    headline,
+    late,
+    learners,
+    quality,
+    rounds,
+    sampling,
+    speed,
+    study,
+    tables,
+    tuner,
+)
 from benchmarks.problems import FULL, SHORT
 
 
@@ -17,13 +31,14 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="PART",
-        help="quality, speed, ares, sampling, growth, study, tuner, late, arms, tables, learners",
+        help="quality, speed, rounds, ares, sampling, growth, study, tuner, late, arms, tables, learners",
     )
     chosen = parser.parse_args()
     extent = FULL if chosen.full else SHORT
     parts: dict[str, Callable[[], object]] = {
         "quality": lambda: quality.main(extent),
         "speed": speed.main,
+        "rounds": rounds.main,
         "headline": headline.main,
         "ares": ares.main,
         "sampling": sampling.main,

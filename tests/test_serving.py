@@ -122,7 +122,7 @@ def test_whether_there_was_a_seed_is_saved(monkeypatch: pytest.MonkeyPatch) -> N
         policy = undertow.from_bytes(UCB(arms=50, explore=1.0, rng=seed).to_bytes())
         twin = copy.deepcopy(policy)
         with monkeypatch.context() as patch:
-            patch.setattr("os.getpid", lambda: -1)
+            patch.setattr(policy.parts.pending, "forked", True)
             arms = [policy.decide().arm for _ in range(20)]
         assert (arms == [twin.decide().arm for _ in range(20)]) == same
 

@@ -249,7 +249,7 @@ def _beside_simple(by: Mapping[tuple[str, str], Row], families: Sequence[str], m
 
     def won(family: str) -> float:
         row = by[family, "Autopilot"]
-        return -row[measure] if ratios else row[measure] - by[family, row["simple"]][measure]
+        return float(-row[measure] if ratios else row[measure] - by[family, row["simple"]][measure])
 
     lines = []
     for family in sorted(families, key=won):

@@ -22,10 +22,11 @@ POLICY_BRANCH, SYSTEM_BRANCH = 2**32 - 1, 2**32 - 2
 
 _SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
 _POSITIVITY = 1e-12
-_FEW = 32  # numbers up to which Python is faster than NumPy
+_FEW = 100  # numbers up to which Python is faster than NumPy
 LONGEST_GAP = 10_000  # moments between two decisions: each of them is a round, and a learner's log remembers 20,000
 LARGEST = 1e152  # what is measured and larger than this was not measured; its square is still a number
 _FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the machine
+_PLAUSIBLE = 0.999 * LARGEST  # whatever rounding does
 
 
 @contextlib.contextmanager
@@ -84,8 +85,10 @@ def entries(name: str, value: Any) -> list[Any]:
 
 def row(name: str, value: npt.ArrayLike, shape: tuple[int, ...], *, missing: bool = False) -> FloatArray:
     """Do as `array` for a few numbers, without a copy where none is needed: for reading only."""
-    if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and _plain_numbers(value):
-        return value
+    if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and value.size <= _FEW:
+        few = value.tolist() if len(shape) == 1 else value.ravel().tolist()
+        if math.hypot(*few) < _PLAUSIBLE:  # as in `_plain_numbers`, without one more call
+            return value
     return measured(name, value, shape, missing=missing)
 
 
@@ -102,7 +105,8 @@ def measured(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, m
 
 def _plain_numbers(values: FloatArray) -> bool:
     """Return quickly whether a few numbers are all finite and plausible; False means unknown."""
-    return values.size <= _FEW and all(map(LARGEST.__gt__, map(abs, values.ravel().tolist())))
+    row = values if values.ndim == 1 else values.ravel()
+    return len(row) <= _FEW and math.hypot(*row.tolist()) < _PLAUSIBLE  # no entry is larger than their hypotenuse
 
 
 def readonly(values: FloatArray) -> FloatArray:

@@ -41,6 +41,11 @@ __all__ = [
 DECIDE, LEARN, OBSERVE = 0, 1, 2
 _NO_MEMORY = np.empty(0)
 
+
+def _no_memory() -> FloatArray:
+    return _NO_MEMORY
+
+
 if TYPE_CHECKING:  # the names that every copy of a template binds to steps of its own
 
     def open_state(state: FloatArray, start: int) -> Any: ...
@@ -87,6 +92,11 @@ class Player:
         self._shared = self.features[0]
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
+        self.forecast, self.width, self.window = self.record
+        memory = self.common.memory
+        self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else _no_memory
+        self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `moments`
+        self.moments_begun: Callable[[], float] = self._moments.item
         self.taken: list[int] = []
         row = (self.state, self._row, fixed)
         self._deciding = {
@@ -147,9 +157,7 @@ class Player:
     def decide(self, state: FloatArray | None = None) -> bool:
         """Decide with features and draws as they stand; False where the policy has to be attended to first."""
         step = self._deciding[self.rows]
-        if state is not None:
-            step = (state, *step[1:])
-        return self.loop.play(*step) > DECIDE
+        return self.loop.play(*(step if state is None else (state, *step[1:]))) > DECIDE
 
     def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         """Learn a reward of a decision that is `age` rounds old."""

@@ -89,10 +89,8 @@ def start_up(own: LearnerState, draws: FloatArray) -> int:
     return arm
 
 
-def start_up_chance(own: LearnerState, arm: int) -> float | None:
-    """Return the chance with which start-up drew an arm, among those played least until then; None after it."""
-    if own.learner.leader >= 0.0:
-        return None
+def start_up_chance(own: LearnerState, arm: int) -> float:
+    """Return the chance with which start-up drew an arm, among those played least until then."""
     plays, closed = own.plays.copy(), own.common.closed
     plays[arm] -= 1.0
     least = (closed == 0) & (plays == plays[closed == 0].min())

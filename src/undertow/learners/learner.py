@@ -23,6 +23,7 @@ from undertow.learners.judge import level_with_last, set_fineness, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import RoundLog, same_moment
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
+from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records
 from undertow.learners.telling import Telling
 from undertow.live.decision import Why
@@ -62,14 +63,18 @@ class Learner(Timeline):
         self.telling = Telling()
         self.fits = BackgroundFits(self.models, self.log)
         self.latest = self.now_latest = 0  # how many rounds late rewards have been lately, and with the one that comes
-        self.blocks = self.open_blocks(player.state)
+        self._bind()
+
+    def _bind(self) -> None:
+        self.blocks = self.open_blocks(self.player.state)
+        self.reasons = Reasons(self.player, self.places, self.names, self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "blocks"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("blocks", "reasons")}
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
-        self.blocks = self.open_blocks(self.player.state)
+        self._bind()
 
     # The blocks of the models
 
@@ -88,7 +93,7 @@ class Learner(Timeline):
 
     def decides_in_one_step(self, *, still: bool = False) -> bool:
         """Whether no fit is ready, no reward is to be taken in, no state to be remembered, no moment to be shared."""
-        return self.player.rounds < self.late.wake and not still and (not self.fits.under_way or self.fits.idle)
+        return self.player.begun() < self.late.wake and not still and (not self.fits.under_way or self.fits.idle)
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
         """Swap in the fits that are ready, and go on with late rewards."""
@@ -199,10 +204,10 @@ class Learner(Timeline):
         """File the choice of the last round."""
         if arm < 0:
             return
-        row, log = self.log.row(t), self.log
-        row[log.arm] = arm
+        log = self.log
+        log.put(t, log.arm, arm)
         if log.feature_dim:
-            row[log.context_dim : log.shared] = self.player.features_of(arm)
+            log.row(t)[log.context_dim : log.shared] = self.player.features_of(arm)
 
     def observe(self) -> None:
         """Take in a context, and file it."""
@@ -211,8 +216,8 @@ class Learner(Timeline):
 
     def observed(self) -> None:
         """File a context."""
-        number = self.player.rounds - (not self.turns.context_first)
-        self.log.row(number)[: self.log.context_dim] = self.player.context
+        number = int(self.player.begun()) - (not self.turns.context_first)
+        self.log.put(number, self.log.context, self.player.context)
 
     def require_recent(self, age: int) -> None:
         """Refuse a reward that comes too late."""
@@ -221,7 +226,8 @@ class Learner(Timeline):
 
     def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """File a reward and take it in: at once, or at its own round."""
-        self.require_recent(age)
+        if age > self.max_delay or waiting.round < self.log.begin:
+            self.require_recent(age)
         self.now_latest = max(self.latest - 1, age)
         if one_step:
             self.player.learn(waiting.memory, waiting.arm, reward, 0)
@@ -236,8 +242,9 @@ class Learner(Timeline):
 
     def learned(self, waiting: Waiting, reward: float) -> None:
         """File a reward."""
-        self.log.row(waiting.round)[self.log.reward] = reward
-        self.fits.note_reward(waiting.round)
+        self.log.put(waiting.round, self.log.reward, reward)
+        if self.fits.under_way:
+            self.fits.note_reward(waiting.round)
         self.latest = self.now_latest
 
     def keep(self, rounds: Sequence[int] = ()) -> Any:
@@ -300,16 +307,8 @@ class Learner(Timeline):
         return self.log.nbytes + self.late.nbytes + tasks
 
     def why(self) -> Why:
-        """Explain the decision that was just made, as the kernel noted it."""
-        learner, k = self.player.own.learner, len(self.player.rewards)
-        if learner.leader < 0:
-            return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
-        number = self.places.index(int(learner.leader))
-        block = self.blocks[number].model
-        self.telling.leads(self.names[number], learner.lead, self.player.rounds - 1)
-        since_fit = self.player.rounds - 1 - int(block.head.fitted)
-        errors = (block.state_error.copy(), block.arm_error.copy())
-        return Why(*errors, self.names[number], learner.lead, since_fit)
+        """Explain the decision that was just made."""
+        return self.reasons.why(self.telling)
 
     # One more arm, and save files
 

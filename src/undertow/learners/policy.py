@@ -156,8 +156,7 @@ class LearningPolicy(ContextPolicy):
 
     def _chance(self, own: LearnerState, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
-        chance = start_up_chance(own, arm)
-        return float(arm == own.common.head.proposed) if chance is None else chance
+        return float(arm == self._player.proposed) if self._learner.reasons.leader() >= 0 else start_up_chance(own, arm)
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         return {"n": None}  # each model makes room for itself

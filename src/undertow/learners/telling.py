@@ -61,12 +61,11 @@ class Telling:
         self._note(_ALARMS, logging.INFO, text)
 
     def leads(self, name: str, lead: float, t: int) -> None:
-        """Take note of the model that decided, where it is another than before."""
-        if name != self.leader:
-            instead = f" in place of the {self.leader}" if self.leader else ""
-            self._note(_ALARMS, logging.INFO, f"from round {t} on the {name} decides{instead}, by {lead:.1f} nats")
-            self.leader = name
-            self.write()
+        """Take note of the model that decided, which is another than before."""
+        instead = f" in place of the {self.leader}" if self.leader else ""
+        self._note(_ALARMS, logging.INFO, f"from round {t} on the {name} decides{instead}, by {lead:.1f} nats")
+        self.leader = name
+        self.write()
 
     def write(self) -> None:
         """Write the lines to the log."""

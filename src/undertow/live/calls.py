@@ -1,7 +1,6 @@
 """What happens in the calls of a round, each of which happens whole or not at all (`undertow.live.whole`)."""
 
 import abc
-import copy
 import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -16,13 +15,15 @@ from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.live.arms import open_arms
-from undertow.live.decision import Claims, Decision, Outlook
+from undertow.live.decision import Claims, Decision
 from undertow.live.rounds import Parts, Pending, Timeline, Turns, Waiting
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
 from undertow.live.whole import Kept, insist
 
 __all__ = ["Calls"]
+
+_decision = partial(tuple.__new__, Decision)  # in half the time of the class, whose own __new__ is Python's
 
 
 class Calls(abc.ABC):
@@ -95,79 +96,95 @@ class Calls(abc.ABC):
                 self._attend_to_kernels(decides=True)
             if features is not None and not self._feature_dim:
                 self._checked_features(features)  # which says how it is
+            player, pending, turns, timeline = self._player, self._pending, self._turns, self._timeline
+            still, passed, shut, given = False, 0, None, None
             if type(elapsed) is not int or elapsed != 1:
-                begun, with_context = self._player.rounds > 0, context is not ...
-                elapsed = self._turns.checked_elapsed(elapsed, begun=begun, with_context=with_context)
-            still, passed = elapsed == 0, elapsed - 1 if elapsed > 1 else 0
+                begun, with_context = player.rounds > 0, context is not ...
+                elapsed = turns.checked_elapsed(elapsed, begun=begun, with_context=with_context)
+                still, passed = elapsed == 0, max(elapsed - 1, 0)
             if context is not ...:
-                self._turns.require_context()
-            elif not still:
-                self._turns.require("decide")
-            closed = self._player.common.closed
-            shut = None if available is None else open_arms(available, closed > 0, self.names)
-            given = None
+                turns.require_context()
+            elif turns.due != "decide" and not still:
+                turns.require("decide")
+            if available is not None:
+                shut = open_arms(available, player.common.closed > 0, self.names)
             if self._feature_dim:
                 given = self._checked_features(features)
-            if self._pending.forked:
+            if pending.forked:
                 self._part_from_parent()
-            player, timeline, t = self._player, self._timeline, self._player.rounds + passed
-            number, name = self._pending.made, self._pending.name(id)
-            overdue = {} if passed else self._pending.overdue(t)
-            plain = timeline.plain
+            t, number, name = int(player.begun()) + passed, pending.made, pending.name(id)
+            overdue = {} if passed or pending.wait is None else pending.overdue(t)
             one_step = shut is None and context is ... and not overdue and not self._columns.follows and not passed
-            if one_step and not plain:
+            if one_step and not timeline.plain:
                 one_step = timeline.decides_in_one_step(still=still)
             kept = [] if one_step else [Kept.of(self.parts)]
-            retired = closed.copy() if shut is not None else None
+            retired = None if shut is None else player.common.closed.copy()
             try:
-                if passed:
-                    self._let_pass([None] * passed, kept, overdue)
-                if context is not ...:
-                    self._take_context(context)
-                if due := self._pending.overdue(t) if passed else overdue:
-                    overdue |= due
-                    self._take_defaults(due, kept)
-                if t >= self._columns.pause:
-                    self._rescale()
+                if not one_step:
+                    self._lead_up(passed, context, t, given, kept, overdue)
                 if given is not None:
-                    self._columns.note(features=given)
                     self._columns.put_features(given, player)
-                if not plain:
-                    timeline.prepare(self._pending.oldest(t), still=still, one_step=one_step)
+                if timeline.remembers or not one_step:
+                    timeline.prepare(pending.oldest(t), still=still, one_step=one_step)
                 if self._draw_count:
                     self._streams.follow(number)
-                    player.draws[:] = self._draws(1)[0]
+                    player.draws[...] = self._draws(1)
                 if shut is not None:
-                    closed[:] = shut
+                    player.common.closed[:] = shut
                 if still:
                     player.stay(still=True)
                 while not player.decide():
                     kept = kept or [Kept.of(self.parts)]
                     timeline.attend()
-                arm = self._file(name, number, t)
+                arm = self._file(name, number, t, id)
                 if kept:
                     timeline.report()
-                why, propensity = timeline.why(), self._propensity(arm)
+                why = None if timeline.plain else timeline.why()
+                propensity = self._propensity(arm) if self._draw_count else 1.0
                 if retired is not None:
-                    closed[:] = retired
-                outlook = self._outlook()
-                return Decision(name, t, arm, self.names[arm], *outlook, why, propensity, player.moments - 1)
+                    player.common.closed[:] = retired
+                outlook, moment = self._outlook(), int(player.moments_begun()) - 1
+                return _decision((name, t, arm, self.names[arm], *outlook, why, propensity, moment))
             except BaseException:
-                insist(partial(self._mend_decision, name, number, t, kept, overdue, retired))
+                insist(partial(self._mend_decision, name, number, t, id, kept, overdue, retired))
                 raise
+
+    def _lead_up(
+        self,
+        passed: int,
+        context: npt.ArrayLike | EllipsisType | None,
+        t: int,
+        features: FloatArray | None,
+        kept: list[Kept],
+        overdue: dict[str, Waiting],
+    ) -> None:
+        """Do what changes the policy before a decision: let time pass, take in what has come, change the units."""
+        if passed:
+            self._let_pass([None] * passed, kept, overdue)
+        if context is not ...:
+            self._take_context(context)
+        if due := self._pending.overdue(t) if passed else overdue:
+            overdue |= due
+            self._take_defaults(due, kept)
+        if t >= self._columns.pause:
+            self._rescale()
+        if features is not None:
+            self._columns.note(features=features)
 
     def _part_from_parent(self) -> None:
         """Have ids, and where no seed was given random numbers, of our own in a forked process."""
         self._streams.part(self._pending.made)
         self._pending.reincarnate()
 
-    def _file(self, name: str, number: int, t: int) -> int:
+    def _file(self, name: str, number: int, t: int, given: str | None) -> int:
         """Take note of the decision that the player has made, and return its arm."""
-        arm = int(self._player.arm.item())
-        self._turns.decided()
-        self._pending.add(name, number, t, arm, self._player.common.memory.copy())
-        if not self._timeline.plain:
-            self._timeline.decided(t, arm)
+        player, turns, timeline = self._player, self._turns, self._timeline
+        arm = int(player.arm.item())
+        if turns.context_dim:
+            turns.due = "observe"
+        self._pending.add(name, number, t, arm, player.copy_memory(), given=given is not None)
+        if not timeline.plain:
+            timeline.decided(t, arm)
         return arm
 
     def _mend_decision(
@@ -175,13 +192,14 @@ class Calls(abc.ABC):
         name: str,
         number: int,
         t: int,
+        given: str | None,
         kept: list[Kept],
         overdue: dict[str, Waiting],
         retired: FloatArray | None,
     ) -> None:
         """File a decision that was made, or undo what was to lead to it."""
         if self._player.rounds > t:
-            self._file(name, number, t)
+            self._file(name, number, t, given)
         else:
             for each in reversed(kept):
                 each.put_back()
@@ -210,16 +228,21 @@ class Calls(abc.ABC):
         with self._lock:
             if self._awaits_kernels:
                 self._attend_to_kernels(decides=False)
+            player, timeline, columns, pending = self._player, self._timeline, self._columns, self._pending
             value = _checks.reward(reward)
-            name, waiting = self._pending.find(decision, self.names)
-            player, timeline = self._player, self._timeline
-            age = player.rounds - 1 - waiting.round
+            name, waiting = pending.find(decision, self.names)
+            then, arm, memory, _ = waiting
+            age = int(player.begun()) - 1 - then
             one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
-            kept = None if one_step and not self._columns.follows else Kept.of(self.parts, [waiting.round])
+            kept = None if one_step and not columns.follows else Kept.of(self.parts, [then])
             player.taken.clear()
             try:
-                timeline.learn(waiting, self._columns.reward(value), age, one_step=one_step)
-                del self._pending.waiting[name]
+                inward = value if columns.units is None else columns.reward(value)
+                if timeline.plain:
+                    player.learn(memory, arm, inward, age)
+                else:
+                    timeline.learn(waiting, inward, age, one_step=one_step)
+                del pending.waiting[name]
             except BaseException:
                 insist(partial(self._mend_reward, name, waiting, value, kept))
                 raise
@@ -262,12 +285,18 @@ class Calls(abc.ABC):
         with self._lock:
             if self._awaits_kernels:
                 self._attend_to_kernels(decides=False)
-            self._turns.require("observe")
-            player = self._player
-            kept = Kept.of(self.parts) if self._columns.follows else None
+            player, timeline, columns, turns = self._player, self._timeline, self._columns, self._turns
+            if turns.due != "observe":
+                turns.require("observe")
+            kept = Kept.of(self.parts) if columns.follows else None
             player.taken.clear()
             try:
-                self._take_context(context)
+                columns.put_context(context, player.context)
+                if timeline.plain:
+                    player.observe()
+                else:
+                    timeline.observe()
+                turns.due = "decide"
             except BaseException:
                 insist(self._mend_context if kept is None else kept.put_back)
                 raise
@@ -328,30 +357,6 @@ class Calls(abc.ABC):
         if defaulted:
             self._pending.wait_again(defaulted)
 
-    def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
-        """Return what the policy would predict now, before its own draws, and change nothing."""
-        with self._lock:
-            if self._awaits_kernels:
-                self._attend_to_kernels(decides=False)
-            given = self._checked_features(features)
-            begins = self._columns.follows and self._pending.made == 0
-            if begins or self._player.rounds >= self._columns.pause:
-                return copy.deepcopy(self).forecast_in_new_units(given)
-            return self._forecast(given)
-
-    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
-        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
-        if self._player.rounds >= self._columns.pause:
-            self._rescale()
-        self._columns.begin(**({} if features is None else {"features": features}))
-        return self._forecast(features)
-
-    def _forecast(self, features: FloatArray | None) -> Outlook:
-        self._columns.put_features(features, self._player)
-        self._player.draws[:] = 0.0
-        self._player.decide(self._timeline.scratch())
-        return Outlook(*self._outlook())
-
     # How the parts work together
 
     def _checked_features(self, features: npt.ArrayLike | None) -> FloatArray | None:
@@ -375,7 +380,8 @@ class Calls(abc.ABC):
         return (1 - self.explore) * chance + self.explore / int((self._player.common.closed == 0).sum())
 
     def _outlook(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
-        forecast, width, window = self._player.record.copy()
-        if self._columns.units is not None:
-            forecast, width = self._columns.units.outward(forecast, width)
-        return forecast, width, window.astype(np.int64) if self.has_windows else None
+        player, units = self._player, self._columns.units
+        forecast, width = player.forecast.copy(), player.width.copy()
+        if units is not None:
+            forecast, width = units.outward(forecast, width)
+        return forecast, width, player.window.astype(np.int64) if self.has_windows else None

@@ -5,9 +5,12 @@ drawn anew whenever a policy comes into being: when it is made, loaded, copied o
 decision that another policy, or an earlier life of this one, has made.
 """
 
+import contextlib
 import os
 import secrets
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -33,6 +36,10 @@ class Waiting(NamedTuple):
     number: int
 
 
+_LIVING: "weakref.WeakSet[Pending]" = weakref.WeakSet()
+_waiting = partial(tuple.__new__, Waiting)  # in half the time of the class, whose own __new__ is Python's
+
+
 class Pending:
     """The decisions that wait for their reward, by id, in the order in which they were made.
 
@@ -50,17 +57,13 @@ class Pending:
 
     def reincarnate(self) -> None:
         """Draw the letters with which new ids begin, for the process that runs."""
+        _LIVING.add(self)
         self.incarnation = secrets.token_hex(8)
-        self.process = os.getpid()  # last: what was interrupted is done again
+        self.forked = False  # whether this process was forked since; last: what was interrupted is done again
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
         self.reincarnate()
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process was forked from the one in which the policy came into being."""
-        return self.process != os.getpid()
 
     def name(self, given: str | None) -> str:
         """Return the id of the next decision: the one given, or where that is None one of our own."""
@@ -74,15 +77,15 @@ class Pending:
             raise InvalidInputError(f"id: {given!r} is of the kind that this policy makes by itself; give another one")
         return given
 
-    def add(self, id: str, number: int, round: int, arm: int, memory: FloatArray) -> None:
-        """Have a decision wait; a second time, it changes nothing."""
-        self.made = number + 1
-        self.waiting[id] = Waiting(round, arm, memory, number)
-        if len(self.waiting) > self.most:
-            oldest = next(iter(self.waiting))
-            self.forgotten = self.waiting[oldest].number
-            del self.waiting[oldest]
-        if not id.startswith(self.incarnation):
+    def add(self, id: str, number: int, round: int, arm: int, memory: FloatArray, *, given: bool) -> None:
+        """Have a decision wait, whose id was given or is our own; a second time, it changes nothing."""
+        self.made, waiting = number + 1, self.waiting
+        waiting[id] = _waiting((round, arm, memory, number))
+        if len(waiting) > self.most:
+            oldest = next(iter(waiting))
+            self.forgotten = waiting[oldest].number
+            del waiting[oldest]
+        if given:
             self.given[id] = None
             if len(self.given) > self.most:
                 del self.given[next(iter(self.given))]
@@ -95,10 +98,10 @@ class Pending:
         waiting = self.waiting.get(id)
         if waiting is None:
             raise self._unknown(id)
-        made = (waiting.arm, names[waiting.arm], waiting.round)
-        if isinstance(decision, Decision) and (decision.arm, decision.name, decision.round) != made:
+        then, arm, _, _ = waiting
+        if isinstance(decision, Decision) and (decision.round, decision.arm, decision.name) != (then, arm, names[arm]):
             raise UnknownDecisionError(
-                f"decision: {id!r} of this policy was arm {made[0]} ({made[1]}) in round {made[2]}, not arm "
+                f"decision: {id!r} of this policy was arm {arm} ({names[arm]}) in round {then}, not arm "
                 f"{decision.arm} ({decision.name}) in round {decision.round}; give it as it was made"
             )
         return id, waiting
@@ -193,6 +196,15 @@ class Pending:
             f"decision: this policy knows no decision {id!r:.80}. Another policy made it, or this one did after it was "
             f"saved, copied or forked; give it to the policy that made it, and learn nothing from it otherwise"
         )
+
+
+def _note_fork() -> None:
+    for pending in _LIVING:
+        pending.forked = True
+
+
+with contextlib.suppress(AttributeError):  # there are systems without forks
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def _is_id(id: object) -> bool:

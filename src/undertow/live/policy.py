@@ -27,7 +27,7 @@ from undertow.compiled.loop import Loop, Player
 from undertow.errors import InvalidInputError
 from undertow.live.arms import arm_index, arm_names
 from undertow.live.calls import Calls
-from undertow.live.decision import Claims
+from undertow.live.decision import Claims, Outlook
 from undertow.live.episode import play_episode
 from undertow.live.health import Health
 from undertow.live.pending import Pending
@@ -258,6 +258,30 @@ class LivePolicy(Calls):
                 if self._player is kept.parts.player:
                     insist(kept.put_back)
                 raise
+
+    def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
+        """Return what the policy would predict now, before its own draws, and change nothing."""
+        with self._lock:
+            if self._awaits_kernels:
+                self._attend_to_kernels(decides=False)
+            given = self._checked_features(features)
+            begins = self._columns.follows and self._pending.made == 0
+            if begins or self._player.rounds >= self._columns.pause:
+                return copy.deepcopy(self).forecast_in_new_units(given)
+            return self._forecast(given)
+
+    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
+        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
+        if self._player.rounds >= self._columns.pause:
+            self._rescale()
+        self._columns.begin(**({} if features is None else {"features": features}))
+        return self._forecast(features)
+
+    def _forecast(self, features: FloatArray | None) -> Outlook:
+        self._columns.put_features(features, self._player)
+        self._player.draws[:] = 0.0
+        self._player.decide(self._timeline.scratch())
+        return Outlook(*self._outlook())
 
     def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
         """Draw what the policy would predict now, given features where it takes them; nothing changes.

@@ -39,6 +39,7 @@ class Rewinding(Timeline):
     """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if it does."""
 
     plain: ClassVar[bool] = False
+    remembers: ClassVar[bool] = True
 
     def __init__(self, player: Player, turns: Turns, max_delay: int) -> None:
         super().__init__(player)

@@ -118,6 +118,7 @@ class Timeline:
     """
 
     plain: ClassVar[bool] = True  # whether a step of the player is all there is; asked before, since calls take time
+    remembers: ClassVar[bool] = False  # whether `prepare` has something to do also before a decision in one step
 
     def __init__(self, player: Player) -> None:
         self.player = player

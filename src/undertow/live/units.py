@@ -97,9 +97,9 @@ class Columns:
         if context is None:
             row.fill(math.nan)
             return
-        row[:] = _checks.row("context", context, row.shape, missing=True)
-        self.note(context=row)
+        row[...] = _checks.row("context", context, row.shape, missing=True)
         if self.units is not None:
+            self.note(context=row)
             row[:] = self.units.inward(row, 0)
 
     def reward(self, value: float) -> float:
