@@ -12,15 +12,12 @@ import numpy as np
 
 import naive_levels as exact
 from benchmarks.report import OUT, Report, sampled
-from helpers import called, learner_of
+from helpers import learner_of
 from undertow import random_system
-from undertow.identify.levels import filter as filters
-from undertow.identify.levels.filter import new_belief, predict, start
+from undertow.identify.levels.filter import condition, new_belief, predict, start
 from undertow.identify.levels.fit import typical_levels
 from undertow.identify.levels.steps import Hyper
 from undertow.policies import Autopilot
-
-condition = called(filters.condition)
 
 ARMS, FEATURES = (5, 20, 50, 100, 200), (0, 10)
 ROUNDS, LAST = 800, 300

@@ -26,15 +26,12 @@ from benchmarks import ares
 from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, Times, sampled
 from helpers import fit_next, learner_of, models_of
 from undertow import Trajectory, paper_system, random_system, simulate
-from undertow.compiled.kernel import straight_kernel
 from undertow.identify import fit
-from undertow.identify.system import score as scores
-from undertow.identify.system.score import filter_table, information_size, store_size
+from undertow.identify.system.score import filter_table, information_size, score, store_size
 from undertow.identify.system.vector import Prior
 from undertow.learners.policy import LearningPolicy
 from undertow.policies import ARES, Autopilot, LearnedKalman, StructuralKalman
 
-score = straight_kernel(scores.score.py_func)  # type: ignore[attr-defined]  # as it stands in fits, to be called
 REPEATS = 5
 ROUNDS = 10_000  # of a whole run
 KERNEL_ROUNDS, TWIN_ROUNDS, KERNEL_REPEATS = 5_000, 300, 25

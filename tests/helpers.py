@@ -1,14 +1,12 @@
 """Systems and data that several tests share."""
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from undertow import LinearGaussianSystem, Trajectory, random_system
-from undertow.compiled.kernel import kernel
 from undertow.contenders import build
 from undertow.learners.candidate import WithCandidates
 from undertow.learners.learner import Learner
@@ -16,14 +14,8 @@ from undertow.learners.model import BLOCK, Block
 from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
-F = TypeVar("F", bound=Callable[..., Any])
 
 LIVE = [name for name, entry in registry().items() if not entry.claims.simulates_only]
-
-
-def called(part: F) -> F:
-    """Return a part of kernels as a kernel of its own, which Python may call."""
-    return kernel(getattr(part, "py_func", part))
 
 
 def arguments(d: int = 3, m: int = 2, k: int = 2, seed: int = 0) -> dict[str, Any]:

@@ -11,14 +11,19 @@ import pytest
 from statsmodels.tsa.statespace.mlemodel import MLEModel
 
 import naive_identify as naive
-from helpers import called, with_gaps
+from helpers import with_gaps
 from undertow import InvalidInputError, LinearGaussianSystem, kalman, paper_system
 from undertow.identify import FittedSystem, fit
-from undertow.identify.system import em, information
-from undertow.identify.system import score as scores
 from undertow.identify.system.descent import fit_model
-from undertow.identify.system.information import spectral_radius
-from undertow.identify.system.score import filter_table, information_size, store_size
+from undertow.identify.system.em import em_step
+from undertow.identify.system.information import (
+    invert_information,
+    limit_radius,
+    precondition,
+    renew_prior,
+    spectral_radius,
+)
+from undertow.identify.system.score import filter_table, information_size, score, store_size
 from undertow.identify.system.search import Search, fit_one
 from undertow.identify.system.vector import (
     Prior,
@@ -33,10 +38,6 @@ from undertow.identify.system.vector import (
     to_system,
     vector_size,
 )
-
-em_step, score = called(em.em_step), called(scores.score)
-invert_information, renew_prior = called(information.invert_information), called(information.renew_prior)
-limit_radius, precondition = called(information.limit_radius), called(information.precondition)
 
 Array = naive.Array
 NAN = math.nan

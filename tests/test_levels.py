@@ -7,11 +7,10 @@ import numpy.typing as npt
 import pytest
 
 import naive_levels as naive
-from helpers import called
 from undertow.errors import InvalidInputError
-from undertow.identify.levels import filter as filters
 from undertow.identify.levels.filter import (
     LIMIT,
+    condition,
     filter_levels,
     forecast_arms,
     limit_rewards,
@@ -24,7 +23,6 @@ from undertow.identify.levels.steps import GROUPS, Hyper
 from undertow.learners.levels import in_groups
 
 Array = naive.Array
-condition = called(filters.condition)
 
 STILL = np.array([0.9, 0.98, -0.6, 1.0, 1.0, 1.0, 0.3, 0.4, 0.5, 0.7, 0.2, 0.6, 0.3])
 DRIFT = np.array([-0.5, 0.99, 0.7, 0.999, 0.97, 0.95, 0.1, 0.8, 0.2, 0.4, 0.5, 0.3, 0.05])

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import inlined, part
+from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Index
 from undertow.compiled.views import Record
 from undertow.ridge import ridge_project, ridge_update
@@ -154,7 +154,7 @@ def within(deviations: float) -> float:
     return min(max(deviations, -_LARGEST), _LARGEST)
 
 
-@part
+@kernel
 def fill_gaps(
     means: FloatArray,
     squares: FloatArray,

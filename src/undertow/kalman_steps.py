@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import kernel, part
+from undertow.compiled.kernel import kernel
 from undertow.symbols import Symbols
 
 __all__ = ["condition_scalar", "condition_step", "filter_series", "predict_step", "smooth_series"]
@@ -40,7 +40,7 @@ def predict_step(z: FloatArray, P: FloatArray, symbols: Symbols) -> None:
             P[j, i] = total
 
 
-@part
+@kernel
 def condition_scalar(z: FloatArray, P: FloatArray, h: FloatArray, y: float, r: float, Ph: FloatArray) -> float:
     """Condition on y = h'z + N(0, r) and return its log density.
 

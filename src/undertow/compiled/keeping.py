@@ -18,8 +18,6 @@ from typing import Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-from undertow.compiled.library import SelfContained
-
 __all__ = ["KernelCache", "tell_once"]
 
 _HASH = 16  # bytes at the end of every file
@@ -51,8 +49,6 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature; None if it has to be compiled."""
-        codegen = target_context.codegen()
-        before, codegen._library_class = codegen._library_class, SelfContained  # noqa: SLF001 (not that of a caller)
         try:
             return super().load_overload(sig, target_context)
         except Exception as error:  # whatever pickle, numba or LLVM make of a file
@@ -66,8 +62,6 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
                 "folder",
             )
             return None
-        finally:
-            codegen._library_class = before  # noqa: SLF001
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write the machine code for a signature, if that is possible."""

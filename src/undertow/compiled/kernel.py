@@ -21,15 +21,14 @@ from numba.core import event
 
 from undertow.compiled.cache import cache_folder, cache_roots
 from undertow.compiled.keeping import KernelCache, tell_once
-from undertow.compiled.library import Linked, LinkedAsWritten, SelfContained
+from undertow.compiled.library import SelfContained
 
-__all__ = ["inlined", "kernel", "part", "plain", "spliced", "straight_kernel", "straight_part"]
+__all__ = ["inlined", "kernel", "plain", "spliced", "straight_kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 REVOCABLE = (20,)  # LLVM from which on an option may be set again
 _KERNELS: set[Callable[..., Any]] = set()
-_PARTS: set[Callable[..., Any]] = set()
 _STRAIGHT: set[Callable[..., Any]] = set()
 
 # Sums may be reordered and fused, but NaN keeps its meaning: it marks what is missing.
@@ -43,27 +42,8 @@ _OPTIONS: dict[str, Any] = {
 
 def inlined(function: F) -> F:
     """Mark a part of larger kernels that is to be inlined into them; it is never called from Python."""
-    return _linked(function, forceinline=True)
-
-
-def part(function: F) -> F:
-    """Mark a part of larger kernels that they call; it is never called from Python."""
-    return _linked(function)
-
-
-def straight_part(function: F) -> F:
-    """Do as `part`, and pack straight-line arithmetic into vector instructions, as `straight_kernel` does.
-
-    A part of straight kernels alone needs no mark for it.
-    """
-    _STRAIGHT.add(function)
-    return _linked(function)
-
-
-def _linked(function: F, **options: bool) -> F:
-    _PARTS.add(function)
-    compiled: F = numba.njit(no_cpython_wrapper=True, **_OPTIONS, **options)(function)
-    return compiled
+    part: F = numba.njit(forceinline=True, no_cpython_wrapper=True, **_OPTIONS)(function)
+    return part
 
 
 def spliced(function: F) -> F:
@@ -157,11 +137,8 @@ class _Compiling(event.Listener):  # type: ignore[misc]
         function, codegen = event.data["dispatcher"].py_func, event.data["dispatcher"].targetctx.codegen()
         before = (numba.config.SLP_VECTORIZE, self.hurried, gc.isenabled(), codegen._library_class)  # noqa: SLF001
         self.before.append(before)
-        if function in _PARTS:
-            kind = Linked if function in _STRAIGHT else LinkedAsWritten  # a caller may not be straight
-            codegen._library_class = kind  # noqa: SLF001 (numba has no other way to say what is linked)
-        elif function in _KERNELS or issubclass(codegen._library_class, Linked):  # noqa: SLF001
-            codegen._library_class = SelfContained  # noqa: SLF001 (also what a part calls that is none itself)
+        if function in _KERNELS:
+            codegen._library_class = SelfContained  # noqa: SLF001 (numba has no other way to say what is linked)
         ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
         if ours:
             numba.config.SLP_VECTORIZE = int(function in _STRAIGHT)

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled import Layout, Record
-from undertow.compiled.kernel import inlined, part, plain
+from undertow.compiled import Layout, Record, kernel
+from undertow.compiled.kernel import inlined, plain
 from undertow.identify.levels.filter import (
     CONSTANT,
     SLOW,
@@ -83,7 +83,7 @@ _LAYOUT = Layout(LevelsState)
 open_levels = _LAYOUT.open_in_kernels
 
 
-@part
+@kernel
 def begin(blocks: FloatArray, at: int) -> None:
     """Step to the present round, if the belief is still in the last one."""
     own = open_levels(blocks, at)
@@ -94,7 +94,7 @@ def begin(blocks: FloatArray, at: int) -> None:
             predict(own.belief, own.hyper, 1.0)
 
 
-@part
+@kernel
 def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     """Set the features of the present round: those given, and the lagged contexts."""
     own = open_levels(blocks, at)
@@ -121,7 +121,7 @@ def helps(own: LevelsState, a: int, t: int) -> float:
     return lasting / total if total > 0.0 else constant
 
 
-@part
+@kernel
 def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
     """Write forecast, width and standard errors of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_levels(blocks, at)
@@ -135,7 +135,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
         out.arm_error[a] = scale * math.sqrt(own.forecast[4, a])
 
 
-@part
+@kernel
 def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     """Condition on a reward of round t, the present one."""
     own = open_levels(blocks, at)
@@ -148,7 +148,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     watch(own.model.alarm, e * e, t + 1)
 
 
-@part
+@kernel
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
     """File a context, which begins the round or ends it."""
     if first:

@@ -11,8 +11,7 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled import Layout, Record
-from undertow.compiled.kernel import part
+from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.layout import Index, Within
 from undertow.identify.table import centre_and_scale
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
@@ -80,7 +79,7 @@ _LAYOUT = Layout(RidgeState)
 open_ridge = _LAYOUT.open_in_kernels
 
 
-@part
+@kernel
 def begin(blocks: FloatArray, at: int) -> None:
     """Step to the present moment, if that of the last round is over; lags are of moments."""
     own = open_ridge(blocks, at)
@@ -89,7 +88,7 @@ def begin(blocks: FloatArray, at: int) -> None:
         own.now.moment += 1.0
 
 
-@part
+@kernel
 def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     """Build the inputs of round t."""
     own = open_ridge(blocks, at)
@@ -99,7 +98,7 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     build_inputs(own.inputs, len(own.u), int(own.now.moment), own.row[m:], own.Θ)
 
 
-@part
+@kernel
 def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
     """Write forecast, width and standard error of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_ridge(blocks, at)
@@ -118,14 +117,14 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
         out.arm_error[a] = math.sqrt(noise * uncertainty)
 
 
-@part
+@kernel
 def played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
     """Note which arm was played in round t; −1 for none."""
     own = open_ridge(blocks, at)
     note_round(own.inputs, int(own.now.moment), t, arm)
 
 
-@part
+@kernel
 def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     """Add a row to the played arm's regression; t is the round of the reward."""
     own = open_ridge(blocks, at)
@@ -146,7 +145,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     ridge_update(own.W[arm], own.u[arm], y, x, own.scratch[1], own.scratch[2])
 
 
-@part
+@kernel
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
     """File a context, which begins the moment or ends it."""
     if first:

@@ -14,7 +14,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled import Layout
-from undertow.compiled.kernel import inlined, straight_part
+from undertow.compiled.kernel import inlined, straight_kernel
 from undertow.identify.system.information import spectral_radius
 from undertow.identify.system.rows import dot, row, times_rows
 from undertow.identify.system.score import condition_on, filter_table, move
@@ -78,7 +78,7 @@ _LAYOUT = Layout(SharedState)
 open_shared = _LAYOUT.open_in_kernels
 
 
-@straight_part
+@straight_kernel
 def begin(blocks: FloatArray, at: int) -> None:
     """Step to the present round, if the belief is still in the last one."""
     own = open_shared(blocks, at)
@@ -112,7 +112,7 @@ def widening(t: int, k: int, plays: float, unseen: float) -> float:
     return 1.0 + unseen * (min(_WIDEST, math.sqrt(max(1.0, short - _SHORT))) - 1.0)
 
 
-@straight_part
+@straight_kernel
 def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None:
     """Write forecast, width and standard errors of arms `first` to `last` − 1, in the rewards' own units."""
     own = open_shared(blocks, at)
@@ -141,7 +141,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
         out.width[a] = scale * factor * error * widening(t, k, plays[a], unseen)
 
 
-@straight_part
+@straight_kernel
 def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     """Condition state and arm on a reward of round t, the present one."""
     own = open_shared(blocks, at)
@@ -177,7 +177,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     watch(own.model.alarm, e * e / F, t + 1)
 
 
-@straight_part
+@straight_kernel
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
     """Condition the belief on a context, which begins the round or ends it, after t rounds have begun."""
     if first:

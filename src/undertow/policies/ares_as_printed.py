@@ -9,8 +9,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Layout, Record, compile_loop, inlined
-from undertow.compiled.kernel import part
+from undertow.compiled import Layout, Record, compile_loop, inlined, kernel
 from undertow.errors import InvalidInputError
 from undertow.live import register
 from undertow.policies.ares import ARES, AresState, decide, learn, observe, played, total_width
@@ -39,7 +38,7 @@ PrintedState: Any = NamedTuple(
 )
 
 
-@part
+@kernel
 def printed_forecasts(G: FloatArray, Θ: FloatArray, m: int, forecasts: FloatArray) -> None:
     """Forecast Ĝ(s)'Θ of every window from weights that are kept per window, (S, p)."""
     for s in range(len(G)):
@@ -49,7 +48,7 @@ def printed_forecasts(G: FloatArray, Θ: FloatArray, m: int, forecasts: FloatArr
         forecasts[s] = total
 
 
-@part
+@kernel
 def printed_weights(G: FloatArray, W: FloatArray, y: FloatArray, X: float, m: int, total: FloatArray) -> None:
     """A2: Ĝ(s) ← Ĝ(s) + X V(s)⁻¹Θ for every window, with V⁻¹Θ = W'y from before the round (Step 3 (h)(ii))."""
     total[:] = 0.0
@@ -63,7 +62,7 @@ def printed_weights(G: FloatArray, W: FloatArray, y: FloatArray, X: float, m: in
             G[s, j] += X * total[j]
 
 
-@part
+@kernel
 def printed_forms(V: FloatArray, Θ: FloatArray, m: int, forms: FloatArray) -> None:
     """A1: V ← V + ΘΘ', and Θ'V(s)Θ in place of Θ'V(s)⁻¹Θ for every window (Step 3 (h)(iv))."""
     form = 0.0

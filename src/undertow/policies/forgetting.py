@@ -21,9 +21,9 @@ from undertow.compiled import (
     compile_loop,
     features_of_arm,
     inlined,
+    kernel,
     present_moment,
 )
-from undertow.compiled.kernel import part
 from undertow.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context, put_features
 from undertow.live import Claims, LaggedPolicy, register
 from undertow.live.standardise import Change, change_inputs
@@ -65,7 +65,7 @@ class ForgettingState(NamedTuple):
     past_inputs: Annotated[FloatArray, "h p"]
 
 
-@part
+@kernel
 def factorise(V: FloatArray, λ: float, L: FloatArray) -> None:
     """V + λI = LL'.
 
@@ -85,7 +85,7 @@ def factorise(V: FloatArray, λ: float, L: FloatArray) -> None:
                 L[i, i] = _DROPPED
 
 
-@part
+@kernel
 def solve(L: FloatArray, b: FloatArray, x: FloatArray) -> None:
     """Solve LL'x = b."""
     p = len(b)
@@ -101,7 +101,7 @@ def solve(L: FloatArray, b: FloatArray, x: FloatArray) -> None:
         x[i] = total / L[i, i]
 
 
-@part
+@kernel
 def add_row(V: FloatArray, V2: FloatArray, b: FloatArray, Θ: FloatArray, reward: float, weight: float) -> None:
     """Give a row of a regression a weight; a negative one takes it away."""
     for i in range(len(Θ)):
@@ -111,7 +111,7 @@ def add_row(V: FloatArray, V2: FloatArray, b: FloatArray, Θ: FloatArray, reward
             V2[i, j] += weight * abs(weight) * Θ[i] * Θ[j]
 
 
-@part
+@kernel
 def scale_all(b: FloatArray, V: FloatArray, V2: FloatArray, γ: float) -> None:
     """Let every row lose weight by γ."""
     for a in range(len(b)):
@@ -122,7 +122,7 @@ def scale_all(b: FloatArray, V: FloatArray, V2: FloatArray, γ: float) -> None:
                 V2[a, i, j] *= γ * γ
 
 
-@part
+@kernel
 def replace_round(
     past_arm: FloatArray,
     past_reward: FloatArray,

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import inlined, kernel, part
+from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Layout
 from undertow.compiled.views import Record
 from undertow.identify.levels.steps import (
@@ -209,7 +209,7 @@ def _take_in(belief: Belief, a: int, v: FloatArray, v_shared: FloatArray, step: 
             belief.P_cross[a, i, j] -= v_i * v_shared[j]
 
 
-@part
+@kernel
 def condition(belief: Belief, hyper: FloatArray, u: FloatArray, a: int, x: float) -> tuple[float, float, float]:
     """Condition on reward x of arm a under features u; return its log density, standardised innovation and deviation.
 

@@ -22,7 +22,7 @@ touched once per step.
 """
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import inlined, kernel, part
+from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.views import Record, view
 
 __all__ = [
@@ -177,7 +177,7 @@ def innovation_variance(φ: float, V: float) -> float:
     return V * (1.0 - φ) * (1.0 + φ)
 
 
-@part
+@kernel
 def levels_start(z: FloatArray, P: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
     """Write the stationary law: ẑ = 0, P = diag V. It is the belief at the beginning of the first round."""
     D = len(z)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import part
+from undertow.compiled.kernel import kernel
 from undertow.identify.system.information import precondition
 from undertow.identify.system.rows import WIDTH
 from undertow.identify.system.score import block_of, entry_of
@@ -14,7 +14,7 @@ from undertow.identify.system.vector import Prior, open_vector, output_prior, sp
 __all__ = ["em_step"]
 
 
-@part
+@kernel
 def em_step(
     π: FloatArray,
     d: int,
@@ -65,7 +65,7 @@ def em_step(
         _rotate_to_identity(π, d, m, k, block_of(information, p), disturbed, step)
 
 
-@part
+@kernel
 def _rotate_to_identity(
     π: FloatArray, d: int, m: int, k: int, whole: FloatArray, disturbed: FloatArray, step: FloatArray
 ) -> None:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import kernel, part
+from undertow.compiled.kernel import kernel
 from undertow.identify.system.rows import WIDTH
 from undertow.identify.system.score import BLOCK, block_of, entry_of
 from undertow.identify.system.vector import (
@@ -70,7 +70,7 @@ def spectral_radius(π: FloatArray, d: int) -> float:
     return math.exp((exponent + 0.5 * math.log(norm)) / 2.0**_SQUARINGS)
 
 
-@part
+@kernel
 def limit_radius(π: FloatArray, d: int, limit: float) -> None:
     """Scale A back to a spectral radius, if it is above."""
     radius = spectral_radius(π, d)
@@ -81,7 +81,7 @@ def limit_radius(π: FloatArray, d: int, limit: float) -> None:
                 A[i, j] *= limit / radius
 
 
-@part
+@kernel
 def _invert(X: FloatArray, size: int, scratch: FloatArray) -> bool:
     """Invert a positive definite matrix in place by its Cholesky factor; say whether it was one."""
     L = scratch
@@ -113,7 +113,7 @@ def _invert(X: FloatArray, size: int, scratch: FloatArray) -> bool:
     return True
 
 
-@part
+@kernel
 def invert_information(
     π: FloatArray, d: int, m: int, k: int, information: FloatArray, prior: FloatArray, inverse: FloatArray
 ) -> bool:
@@ -145,7 +145,7 @@ def invert_information(
     return True
 
 
-@part
+@kernel
 def renew_prior(
     π: FloatArray, d: int, m: int, k: int, information: FloatArray, prior: FloatArray, inverse: FloatArray
 ) -> float:
@@ -203,7 +203,7 @@ def renew_prior(
     return freedom + m + 1
 
 
-@part
+@kernel
 def shift_origin(π: FloatArray, d: int, m: int, k: int, prior: FloatArray) -> None:
     """Move the origin of the state to where the penalties on b and D are least.
 
@@ -244,7 +244,7 @@ def shift_origin(π: FloatArray, d: int, m: int, k: int, prior: FloatArray) -> N
             D[o] -= C[o, i] * c[i]
 
 
-@part
+@kernel
 def precondition(
     x: FloatArray, d: int, m: int, k: int, information: FloatArray, inverse: FloatArray, out: FloatArray
 ) -> None:

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import inlined, part, plain, straight_kernel
+from undertow.compiled.kernel import inlined, kernel, plain, straight_kernel
 from undertow.compiled.views import Record, view
 from undertow.identify.system.rows import WIDTH, ZERO, Row, add_outer, dot, multiply, plus, put, row, times_rows
 from undertow.identify.system.vector import Prior, open_vector, output_prior, spent_on_noise
@@ -195,7 +195,7 @@ def filter_table(π: FloatArray, d: int, m: int, k: int, table: FloatArray, vari
     return total - 0.5 * math.log(product)
 
 
-@part
+@straight_kernel
 def _smooth(
     π: FloatArray, d: int, m: int, k: int, table: FloatArray, store: FloatArray, sums: FloatArray, disturbed: FloatArray
 ) -> None:
@@ -273,7 +273,7 @@ def _smooth(
             add_outer(N, 1.0, M, 1, plus(plus(ZERO, dot(gain, NK) + 1.0 / F, h), -1.0, NK), d)
 
 
-@part
+@kernel
 def score(
     π: FloatArray,
     d: int,
