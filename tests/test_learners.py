@@ -1157,13 +1157,18 @@ def test_an_arm_that_is_played_for_long_is_left_for_a_probe() -> None:
     assert 5 < probes <= math.sqrt(400)
 
 
-def test_no_learner_stays_at_a_safe_arm_for_ever() -> None:
-    """An arm that always pays 0 beside levels: of the last third of 1500 rounds, at most 90 % (seeds 20–22)."""
-    for seed in (20, 21, 22):
-        path = SAFE_WORLDS["3-0"].path(seed, 1500)
-        for policy in (StructuralKalman(arms=3, rng=seed), Autopilot(arms=3, rng=seed)):
-            run = simulate(policy, path)
-            assert np.mean(run.arms[1000:] == 0) < 0.9
+@pytest.mark.parametrize(("policy", "most"), [(StructuralKalman, 0), (Autopilot, 1)])
+def test_learners_do_not_stay_at_a_safe_arm_for_ever(policy: Any, most: int) -> None:
+    """An arm that always pays 0 among levels: runs of ten that spend 90 % of the last 500 of 1500 rounds there.
+
+    Seeds 20 to 29; before models were compared by their errors on each arm there were six in ten. The safe arm is the
+    best one in 0 to 61 % of these rounds.
+    """
+    stays = []
+    for seed in range(20, 30):
+        run = simulate(policy(arms=3, rng=seed), SAFE_WORLDS["3-0"].path(seed, 1500))
+        stays.append(float(np.mean(run.arms[1000:] == 0)))
+    assert sum(stay > 0.9 for stay in stays) <= most, stays
 
 
 @pytest.mark.parametrize("refit", ["inline", "background"])

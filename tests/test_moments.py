@@ -326,7 +326,7 @@ def test_a_fit_ends_where_the_filter_would(m: int, context_first: bool, last: in
         one, two = model.open(block), model.open(led)
         for name in ("z", "P", "past", "u", "W"):
             if hasattr(one, name) and not (name == "u" and hasattr(one, "past")):
-                np.testing.assert_allclose(getattr(two, name), getattr(one, name), rtol=1e-5, atol=1e-9, err_msg=name)
+                np.testing.assert_allclose(getattr(two, name), getattr(one, name), rtol=1e-4, atol=1e-9, err_msg=name)
         if hasattr(one, "belief"):
             for mine, theirs in zip(one.belief[:5], two.belief[:5], strict=True):
                 np.testing.assert_allclose(theirs, mine, rtol=1e-5, atol=1e-9)

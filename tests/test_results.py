@@ -121,18 +121,24 @@ def test_tables_of_trials_by_hand() -> None:
         for place, label in enumerate(pieces.LEARNERS)
     ]
     rows += [summary_row("misspecified-relu", label, to_best=1.5) for label in pieces.LEARNERS]
-    for label, share in (("Autopilot", 0.5), ("best fixed arm (hindsight)", 0.25)):
-        spread = 0.1 if label == "Autopilot" else 0.0
-        rows.append(summary_row("data-stocks", label, share=share, share_low=share - spread, share_high=share + spread))
+    more = {"simple": "UCB (1)", "to_simple": 0.9, "to_simple_error": 0.02, "share_error": 0.01}
     for label in ("Autopilot", "StructuralKalman", "LearnedKalman", "UCB (1)"):
-        more = {"simple": "UCB (1)", "to_simple": 0.9, "to_simple_error": 0.02, "share_mean": 0.4, "share_error": 0.01}
-        rows += [summary_row(family, label, **more) for family in ("world-standing", "data-rain")]
+        rows.append(summary_row("world-standing", label, **more))
+        for family, share in (("data-rain", 0.4), ("data-calls", 0.4 if label == "UCB (1)" else 0.3)):
+            spread = {"share_mean": share, "share_low": share - 0.1, "share_high": share + 0.1}
+            rows.append(summary_row(family, label, **more, **spread))
+    rows += [summary_row(family, pieces.HINDSIGHT, share_mean=0.25) for family in ("data-rain", "data-calls")]
     blocks = pieces.PIECES["trials"].blocks(json.dumps(rows))
     assert "| 3 random systems, stable | 1.00 (437) | 21.0 (437) | 41.0 | 61.0 | 81.0 | 0.99 |" in blocks["systems"]
     assert "| rewards are max(0, ·) of a linear one | 1.50 | 1.50 | 1.50 | 1.50 | 1.50 |" in blocks["misspecified"]
-    assert "| Autopilot | 50.0 (40.0–60.0) |\n| best fixed arm (hindsight) | 25.0 |" in blocks["data"]
     assert "| 0.90 ± 0.02 | 0.90 ± 0.02 | 0.90 ± 0.02 | UCB (1) |" in blocks["worlds"]
-    assert "| rain | 40.0 ± 1.0 | 40.0 ± 1.0 | 40.0 ± 1.0 | 40.0 ± 1.0 | UCB (1) |" in blocks["more-data"]
+    _, _, loss, draw = blocks["data"].splitlines()  # losses first
+    assert loss.startswith(
+        "| calls (3) | 30.0 ± 1.0 (20 to 40) | 30.0 ± 1.0 | 30.0 ± 1.0 | 40.0 ± 1.0 | 25.0 | UCB (1) |"
+    )
+    assert draw.startswith("| rain (3) | 40.0 ± 1.0 (30 to 50) |")
+    assert "| recorded tables | Autopilot | 35.0 ± 0.7 | -10.0 | calls |" in blocks["overall"]
+    assert "| worlds | Autopilot | 0.90 ± 0.02 | 0.90 | standing |" in blocks["overall"]
     done = {"event": "done", "summary": rows}
     assert pieces.PIECES["trials"].blocks('{"event": "progress"}\n' + json.dumps(done)) == blocks
 
