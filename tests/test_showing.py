@@ -101,6 +101,8 @@ def test_a_decision_shows_its_arms() -> None:
     learner = StructuralKalman(arms=2, rng=0)
     assert "state error" in checked(learner.decide()._repr_html_())
     assert "structural levels" in checked(learner.health()._repr_html_())
+    simple = make("ucb", arms=2).health()
+    assert str(simple) in checked(simple._repr_html_())  # without a model there is still something to say
 
 
 def test_results_show_themselves(

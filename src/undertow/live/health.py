@@ -101,9 +101,8 @@ class Health(NamedTuple):
             )
             for name in self.alarms
         ]
-        head = ["model", "mean squared innovation", "alarms", "last fit in round", "outcome"]
-        note = f"Being fitted: {', '.join(self.under_way)}." if self.under_way else ""
-        return html_table("Health", rows, head, note)
+        head = ["model", "mean squared innovation", "alarms", "last fit in round", "outcome"] if rows else []
+        return html_table("Health", rows, head, str(self))
 
     def to_json(self) -> str:
         """Return everything as a JSON object, with `ok` and `problems`; what is not a number is null."""

@@ -122,7 +122,7 @@ class LogReplay(Framed):
     def _repr_html_(self) -> str:
         title = f"Replay of the log {self.table.name}: {count(self.table.rounds, 'round')}"
         rows = interval_rows(self.summary.to_dicts(), _SHOWN)
-        return html_table(title, rows, ["policy", *_SHOWN.values()], " ".join([*self.warnings, *self.notes]))
+        return html_table(title, rows, ["policy", *_SHOWN.values()], "; ".join([*self.warnings, *self.notes]))
 
 
 def replay_log(
