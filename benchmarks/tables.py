@@ -60,6 +60,7 @@ def main() -> None:
         for rows in (FEW, ROWS):  # the first ones compile
             write_tables(folder, rows)
             costs = {kind: replayed(folder / f"{kind}.csv") for kind in (LOG, FULL)}
+            print(f"{rows:,} rows: {costs}", flush=True)
     cells = {kind: [f"{cost.clock:.1f}", f"{cost.cores:.1f}", f"{cost.megabytes:.0f}"] for kind, cost in costs.items()}
     title = f"undertow replay, {ROWS:,} rows, default policies, {os.cpu_count()} cores"
     report.grid(title, ["seconds", "seconds of all cores", "MB"], cells)
