@@ -31,6 +31,7 @@ __all__ = [
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _EARLY = 100.0  # rounds that say little about whether anything moves
+_SURPRISE = 2.0  # standard deviations by which a reward exceeds its forecast
 
 
 class LearnerSizes(Record):
@@ -50,10 +51,12 @@ class LearnerHead(Record):
 
 
 class Streak(Record):
-    """Which arm was played last, and how often in a row."""
+    """Which arm was played last, how often in a row, whether that was a probe, and whether its reward surprised."""
 
     arm: Annotated[float, Index("k")]
     length: Annotated[float, Index("2**53")]
+    probing: Annotated[float, Index("2")]
+    surprised: Annotated[float, Index("2")]
 
 
 class LearnerState(NamedTuple):
@@ -142,22 +145,38 @@ def level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
 
 
 @inlined
+def surprises(block: Block) -> bool:
+    """Return whether the last reward was far above the forecast of a model."""
+    last = int(block.score.count) - 1
+    return last >= 0 and block.innovations[last % len(block.innovations)] > _SURPRISE
+
+
+@inlined
 def probe(own: LearnerState, best: int, t: int) -> int:
     """Return the best arm or, where it was played more than 2√t times in a row, the most promising of the others.
 
     Without contexts, an arm that is played all the time is all that fits and scores see. If it hardly moves, they
     conclude that nothing does, and would play it for ever. Their widths may be too small then, so a probe goes by twice
-    the width. There are at most √t of them.
+    the width. There are at most √t of them, and those that are repeated: a model in which nothing moves takes one
+    reward that is far above its forecast for noise, and only a second one can tell.
     """
-    common, other, top = own.common, -1, 0.0
-    if common.sizes.m > 0.0 or int(own.streak.arm) != best or own.streak.length <= 2.0 * math.sqrt(t):
+    common, streak, other, top = own.common, own.streak, -1, 0.0
+    last, again = int(streak.arm), streak.surprised > 0.0
+    streak.surprised = 0.0
+    if again and last != best and common.closed[last] == 0.0:
+        return last
+    streak.probing = 0.0
+    if common.sizes.m > 0.0 or last != best or streak.length <= 2.0 * math.sqrt(t):
         return best
     for r in range(len(common.order)):
         a = int(common.order[r])
         promise = common.forecast[a] + 2.0 * common.width[a]
         if common.closed[a] == 0.0 and a != best and (other < 0 or promise > top):
             other, top = a, promise
-    return other if other >= 0 else best
+    if other < 0:
+        return best
+    streak.probing = 1.0
+    return other
 
 
 @spliced
@@ -297,6 +316,8 @@ def _played(own: LearnerState, arm: int) -> None:
 def _learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Let every model predict a reward of the present round, be scored, and learn it."""
     learn_all(own.blocks, 0, int(own.common.head.rounds) - 1, arm, rewards[arm])
+    if own.streak.probing > 0.0 and surprises(open_block(own.blocks, int(own.learner.leader))):
+        own.streak.surprised = 1.0
 
 
 def _observe(own: LearnerState, context: FloatArray) -> None:
