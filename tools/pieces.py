@@ -202,8 +202,8 @@ def _ratio(value: float | None) -> str:
 
 
 def _trials(printed: str) -> Blocks:
-    """Return the tables of docs/learners.md, from the last line of `trials --json` or from its summary.json."""
-    rows: list[Row] = json.loads(printed) if printed.lstrip().startswith("[") else _done(printed)[-1]["summary"]
+    """Return the tables of docs/learners.md for some families, from the last line of `trials --json`."""
+    rows: list[Row] = _done(printed)[-1]["summary"]
     by = {(row["family"], row["policy"]): row for row in rows}
     families = dict.fromkeys(row["family"] for row in rows)
     made = {
@@ -259,9 +259,12 @@ def _beside_simple(by: Mapping[tuple[str, str], Row], families: Sequence[str], m
             low, high = (100 * by[family, "Autopilot"][name] for name in ("share_low", "share_high"))
             cells[0] += f" ({low:.0f} to {high:.0f})"
             cells.append(f"{100 * by[family, HINDSIGHT][measure]:.1f}")
+        if measure == "reward":
+            cells.append(", ".join(str(by[family, label]["stuck"]) for label in order))
         title = FAMILIES[family].title.removeprefix("recorded: ")
         lines.append([f"{title} ({by[family, 'Autopilot']['problems']})", *cells, simple])
-    more = [] if ratios else ["best simple policy", *([HINDSIGHT] if measure == "share_mean" else [])]
+    also = {"share_mean": [HINDSIGHT], "reward": ["runs of these three that stay at it"]}
+    more = [] if ratios else ["best simple policy", *also[measure]]
     return markdown(["", *order, *more, "which simple policy"], lines) if lines else ""
 
 
@@ -290,6 +293,13 @@ def _overall(rows: Sequence[Row]) -> str:
             family = row["family"].partition("-")[2]
             lines.append([row["kind"], row["policy"], *shown, family])
     return markdown(["", "policy", "mean", "worst", "where"], lines) if lines else ""
+
+
+def _trials_of(*families: str, minutes: float, policies: Sequence[str] = ()) -> Piece:
+    """Return a piece that runs the trials of some families, with all policies or with these."""
+    chosen = [option for family in families for option in ("--family", family)]
+    some = ("--policies", ",".join(policies)) if policies else ()
+    return Piece(("-m", "undertow", "trials", *chosen, *some, "--json"), "one per problem, from 0", minutes, _trials)
 
 
 def _example(name: str, minutes: float, *more: str, seeds: str = "0 to 9") -> Piece:
@@ -346,7 +356,15 @@ PIECES: dict[str, Piece] = {
         lambda printed: {"captions": printed.strip()},
         {f"out/{name}": f"docs/{name}" for name in ("learners_forecast.png", "learners_leader.png")},
     ),
-    "trials": Piece(("-m", "undertow", "trials", "--json"), "one per problem, from 0", 60, _trials),
+    "trials-data": _trials_of("data", minutes=30),
+    "trials-worlds": _trials_of("world", minutes=10),
+    "trials-safe": _trials_of("safe", minutes=10),
+    "trials-systems": _trials_of(
+        *("paper", "stable", "stable-drift", "unit-root", "unit-root-drift", "missing", "no-contexts"),
+        minutes=30,
+        policies=("KalmanGreedy", *LEARNERS),
+    ),
+    "trials-misspecified": _trials_of("misspecified", minutes=5, policies=LEARNERS),
     "tuner": Piece(("-m", "benchmarks", "tuner"), "0; worlds 0 to 9", 15, _tuner),
     "torture": Piece(("tools/torture.py", "--seed", "24", "--seconds", "60"), "24", 15, _first_table),
     "bench": Piece(

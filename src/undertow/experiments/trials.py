@@ -31,6 +31,7 @@ from undertow.trajectory import Trajectory
 __all__ = ["CONTENDERS", "OTHERS", "SIMPLE", "run_trials", "show", "summarise", "write"]
 
 FLOOR = 0.01  # of Random's regret; below it, less regret is luck
+STUCK = 0.9  # share of the last third of the rounds at the safe arm
 _APART = 1_000_000  # between two seeds of a policy on one problem, so that they are not those of other problems
 _WARM_UP = 300  # rounds; enough for every kernel to be compiled before the clock runs
 
@@ -223,8 +224,9 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
     simple, to_simple, to_simple_error
         The best of `SIMPLE` by the geometric mean of regret over the family, the geometric mean of the ratio to it, and
         its standard error. Every regret is at least 1 % of a uniform choice's.
-    reward, reward_error, stayed
-        Mean reward per round and its standard error over the problems; the largest share of a last third at arm 0.
+    reward, reward_error, stayed, stuck
+        Mean reward per round and its standard error over the problems; the largest share of a last third at arm 0, and
+        the number of problems on which that share is above 90 %.
     best, to_best
         The best of `OTHERS`, the one with the smallest geometric mean of regret over the family, and the geometric mean
         of the ratio to it. Here every regret is at least 1 % of a uniform choice's.
@@ -269,6 +271,7 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
                     "reward": group["reward"].mean(),
                     "reward_error": _error(group["reward"]),
                     "stayed": group["stayed"].max(),
+                    "stuck": int((group["stayed"] > STUCK).sum()),
                     "share": group["share"].median(),
                     "share_low": group["share"].min(),
                     "share_high": group["share"].max(),
@@ -277,7 +280,7 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
                     "microseconds": group["microseconds"].median(),
                 }
             )
-    words, counts = ("family", "policy", "best", "simple"), ("problems", "known_problems")
+    words, counts = ("family", "policy", "best", "simple"), ("problems", "known_problems", "stuck")
     kinds = dict.fromkeys(words, pl.String) | dict.fromkeys(counts, pl.Int64)
     return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in rows[0]})
 
