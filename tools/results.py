@@ -4,7 +4,7 @@
     python tools/results.py channels theory  # these
     python tools/results.py --list           # what there is, and of which version
     python tools/results.py --fill           # fill the pages from results/, run nothing
-    python tools/results.py --printed FILE trials    # the command was run before, and FILE holds what it printed
+    python tools/results.py --printed FILE PIECE     # the command was run before, and FILE holds what it printed
 
 A page says what it shows: `<!-- results: PIECE.BLOCK -->` before, `<!-- end -->` after. On lines of their own they hold
 the whole block. Within a line they hold a block of one line, one number of a table (`<!-- results: PIECE.BLOCK; ROW;
