@@ -10,7 +10,7 @@ import pytest
 from tables import Terminal, paper_table, table_of, write_csv
 from undertow import InvalidInputError, Trajectory, make, simulate
 from undertow.replay import parse_policies, read_table, replay_log, replay_table
-from undertow.replay.contenders import DEFAULTS, build, who_plays
+from undertow.replay.contenders import DEFAULTS, build, usual_runs, who_plays
 from undertow.reporting.folders import plain
 from undertow.reporting.numbers import decimals, spelled
 from undertow.study.plan import contenders_of
@@ -69,6 +69,24 @@ def test_threads_change_nothing_and_seeds_do() -> None:
     one, two = (replay_table(table, specs, threads=threads).summary.select(measures) for threads in (1, 2))
     assert one.equals(two)
     assert not one.equals(replay_table(table, specs, seed=1).summary.select(measures))
+
+
+@pytest.mark.parametrize(("rounds", "runs"), [(20, 3), (83_333, 3), (83_334, 2), (125_001, 1), (10**7, 1)])
+def test_runs_add_up_to_a_quarter_of_a_million_rounds(rounds: int, runs: int) -> None:
+    assert usual_runs(rounds) == runs
+
+
+def test_a_long_table_is_played_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, policies = paper_table(200), parse_policies("random, discounted-ucb")
+    assert [len(arms) for arms in replay_table(table, policies).choices.values()] == [3, 1]
+    monkeypatch.setattr("undertow.replay.contenders.MOST_ROUNDS", 399)
+    usual, given = replay_table(table, policies), replay_table(table, policies, runs=3)
+    assert (usual.choices["Random"] == given.choices["Random"][:1]).all()
+    said = "200 rounds are many, so randomised policies played them once, not 3 times; --runs sets how often"
+    assert said in usual.notes
+    assert said not in given.notes
+    assert said not in replay_table(table, policies, runs=1).notes
+    assert said not in replay_table(table, policies[1:]).notes
 
 
 def test_comparisons_are_paired() -> None:

@@ -134,7 +134,10 @@ def replay(
     runs: Annotated[
         int | None,
         _option(
-            "Runs per randomised policy; passes of every policy through a log.", _PLAY, "3, fewer of a long log", min=1
+            "Runs per randomised policy; passes of every policy through a log.",
+            _PLAY,
+            "3, fewer if there are many rows",
+            min=1,
         ),
     ] = None,
     context_first: ContextFirst = False,
@@ -158,7 +161,7 @@ def replay(
     The table has the reward of every arm (columns reward_*), or is a log with arm, reward and propensity.
     """
     from undertow.replay import parse_policies, replay_log, replay_table
-    from undertow.replay.logged import USUAL_RUNS, usual_runs
+    from undertow.replay.contenders import usual_runs
     from undertow.replay.output import write_replay
     from undertow.reporting.folders import plain, require_writable
     from undertow.study.plan import contenders_of, read_toml
@@ -173,14 +176,12 @@ def replay(
             "learn_from: this is for logs only, and the table has every arm's reward; leave out --learn-from"
         )
     require_writable(out)
-    if runs is None:
-        runs = USUAL_RUNS if table.log is None else usual_runs(table.rounds)
-    settings: dict[str, Any] = {"runs": runs, "seed": seed, "context_first": context_first}
+    settings: dict[str, Any] = {"runs": runs or usual_runs(table.rounds), "seed": seed, "context_first": context_first}
     result: Replay | LogReplay
     with watching(as_json, "rounds") as (progress, say):
         for line in [f"{table.rounds} rounds", *table.columns.describe()]:
             say(f"{file}: {line}")
-        more = settings | {"block": block, "threads": threads, "progress": progress}
+        more = settings | {"runs": runs, "block": block, "threads": threads, "progress": progress}
         if table.log is None:
             result = replay_table(table, chosen, **more)
         else:

@@ -16,10 +16,10 @@ from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
-from undertow.replay.contenders import build, play_all, remarks, who_plays
+from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.table import Table
 from undertow.reporting.numbers import count, interval_rows, share, share_won, with_interval
-from undertow.reporting.pool import Progress
+from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
@@ -85,7 +85,7 @@ def replay_table(
     table: Table,
     policies: Sequence[Contender] = (),
     *,
-    runs: int = 3,
+    runs: int | None = None,
     seed: int = 0,
     block: int | None = None,
     resamples: int = RESAMPLES,
@@ -100,7 +100,8 @@ def replay_table(
     policies
         By default a set of nine, except those that cannot play this table.
     runs
-        Runs per randomised policy; their rewards are averaged. Other policies play once.
+        Runs per randomised policy; their rewards are averaged. Other policies play once. By default three, or as many
+        as add up to 250,000 rounds where that is less, and at least one.
     seed
         Seed of the policies and of the bootstrap.
     block
@@ -142,14 +143,17 @@ def replay_table(
         return arms, 1e6 * (time.perf_counter() - start) / table.rounds
 
     shared: dict[str, Any] = {"threads": threads, "progress": progress}
-    played = play_all(playing, play, rounds=table.rounds, runs=runs, **shared)
+    often = usual_runs(table.rounds) if runs is None else runs
+    played = play_all(playing, play, rounds=table.rounds, runs=often, **shared)
     choices = {label: np.stack([arms for arms, _ in each]) for label, each in played.items()}
     earned = np.stack([_earned(table.rewards, arms) for arms in choices.values()], axis=1)
     best = int(table.rewards.mean(axis=0).argmax())
     marks = np.stack([table.rewards.mean(axis=1), table.rewards[:, best], table.rewards.max(axis=1)], axis=1)
     series = np.hstack([marks, earned])
     if block is None:
-        block = max(block_length(column) for column in np.hstack([series, earned - marks[:, 1:2]]).T)
+        lengths = [partial(block_length, column) for column in series.T]
+        lengths += [partial(_gain_length, own, marks[:, 1]) for own in earned.T]
+        block = max(run_tasks(lengths, threads=threads))
     means = resampled_means(series, block=block, resamples=resamples, seed=seed)
     labels = [AVERAGE, f"{FIXED}: {table.arms[best]}", CLAIRVOYANT, *choices]
     rows = [_row(label, place, series, means) for place, label in enumerate(labels)]
@@ -159,6 +163,8 @@ def replay_table(
         row |= {"microseconds": min(time for _, time in each)}  # the first run may have to compile
     summary = pl.DataFrame([*rows[3:], *rows[:3]], schema=_SCHEMA)
     notes += [*table.notes, *remarks(playing, table)]
+    if runs is None and any(contender.randomised for contender in playing):
+        notes += few_runs(table.rounds, "randomised policies")
     return Replay(table, playing, choices, summary, _comparisons(labels[3:], means[:, 3:], earned), block, notes)
 
 
@@ -180,6 +186,11 @@ _SCHEMA = (
 
 def _earned(rewards: FloatArray, choices: npt.NDArray[np.int64]) -> FloatArray:
     return np.asarray(np.take_along_axis(rewards, choices.T, axis=1).mean(axis=1))
+
+
+def _gain_length(earned: FloatArray, fixed: FloatArray) -> int:
+    """Return the length of blocks that suits the gain over the best fixed arm."""
+    return block_length(earned - fixed)
 
 
 def _row(label: str, place: int, series: FloatArray, means: FloatArray) -> dict[str, object]:
