@@ -219,6 +219,35 @@ def test_the_command_writes_everything(tmp_path: Path, command: Terminal) -> Non
     }
 
 
+def test_of_a_long_table_the_last_rows_are_played(
+    tmp_path: Path, command: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policies do on the last rows what they do on a file that holds nothing else; --rows has more played."""
+    whole, alone = write_csv(tmp_path, paper_table(150), "whole.csv"), tmp_path / "alone.csv"
+    lines = whole.read_text().splitlines(keepends=True)
+    alone.write_text("".join([lines[0], *lines[51:]]))
+    shared = ["--policies", CHEAP, "--runs", "1", "--out", str(tmp_path)]
+    choices = {}
+    monkeypatch.setattr("undertow.replay.contenders.MOST_ROUNDS", 100)
+    said = "of 150 rows, the last 100 are used, and the others are not looked at; --rows 150 uses all"
+    for name, words, rounds, notes in (
+        ("alone", [], 100, 0),
+        ("whole", [], 100, 1),
+        ("whole", ["--rows", "150"], 150, 0),
+        ("whole", ["--rows", "100"], 100, 1),
+    ):
+        done = command("replay", str(tmp_path / f"{name}.csv"), *words, *shared)
+        assert (done.status, done.out.count(said)) == (0, notes)
+        folder = tmp_path / "replay" / name
+        about = json.loads((folder / "replay.json").read_text())
+        assert (about["rounds"], about["skipped"]) == (rounds, 50 * notes)
+        assert ("the last 100 of 150 rounds" in (folder / "report.html").read_text()) == bool(notes)
+        choices[name, *words] = pl.read_parquet(folder / "choices.parquet")
+    assert choices["whole",].equals(choices["alone",])
+    assert choices["whole", "--rows", "100"].equals(choices["alone",])
+    assert choices["whole", "--rows", "150"].height == 150
+
+
 def test_json_for_machines_and_plans(tmp_path: Path, command: Terminal) -> None:
     file = write_csv(tmp_path, paper_table(60))
     plan = tmp_path / "plan.toml"

@@ -18,7 +18,7 @@ from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
 from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.table import Table
-from undertow.reporting.numbers import count, interval_rows, share, share_won, with_interval
+from undertow.reporting.numbers import interval_rows, share, share_won, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
@@ -71,7 +71,7 @@ class Replay(Framed):
         return self.summary.to_dict(as_series=False)
 
     def _repr_html_(self) -> str:
-        title = f"Replay of {self.table.name}: {count(self.table.rounds, 'round')}"
+        title = f"Replay of {self.table.name}: {self.table.extent}"
         note = f"95 % intervals from a bootstrap of blocks of {self.block} rounds. {'; '.join(self.notes)}"
         return html_table(title, interval_rows(self.summary.to_dicts(), _SHOWN), ["policy", *_SHOWN.values()], note)
 

@@ -38,7 +38,7 @@ from undertow.replay.contenders import build, few_runs, play_all, remarks, usual
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS
 from undertow.replay.table import Log, Table
-from undertow.reporting.numbers import count, interval_rows, with_interval
+from undertow.reporting.numbers import interval_rows, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
@@ -118,7 +118,7 @@ class LogReplay(Framed):
         return self.summary.to_dict(as_series=False)
 
     def _repr_html_(self) -> str:
-        title = f"Replay of the log {self.table.name}: {count(self.table.rounds, 'round')}"
+        title = f"Replay of the log {self.table.name}: {self.table.extent}"
         rows = interval_rows(self.summary.to_dicts(), _SHOWN)
         return html_table(title, rows, ["policy", *_SHOWN.values()], "; ".join([*self.warnings, *self.notes]))
 
