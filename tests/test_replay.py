@@ -288,6 +288,12 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert last == "ModuleNotFoundError: undertow.replay needs polars; pip install 'undertow[study]'"
 
 
+def test_reading_a_table_does_without_what_takes_long_to_import() -> None:
+    program = "import sys, undertow.replay.output; print([name for name in sys.modules if name == 'scipy.signal'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_digits() -> None:
     rows = [{"x": 1.23456, "x_low": 1.1, "x_high": 1.4}, {"x": 2.0, "x_low": 2.0, "x_high": 2.0}]
     assert decimals(rows, "x") == 2
