@@ -10,7 +10,7 @@ import pytest
 from tables import Terminal, paper_table, table_of, write_csv
 from undertow import InvalidInputError, Trajectory, make, simulate
 from undertow.replay import parse_policies, read_table, replay_log, replay_table
-from undertow.replay.contenders import DEFAULTS, build, who_plays
+from undertow.replay.contenders import DEFAULTS, build, usual_runs, who_plays
 from undertow.reporting.folders import plain
 from undertow.reporting.numbers import decimals, spelled
 from undertow.study.plan import contenders_of
@@ -69,6 +69,24 @@ def test_threads_change_nothing_and_seeds_do() -> None:
     one, two = (replay_table(table, specs, threads=threads).summary.select(measures) for threads in (1, 2))
     assert one.equals(two)
     assert not one.equals(replay_table(table, specs, seed=1).summary.select(measures))
+
+
+@pytest.mark.parametrize(("rounds", "runs"), [(20, 3), (83_333, 3), (83_334, 2), (125_001, 1), (10**7, 1)])
+def test_runs_add_up_to_a_quarter_of_a_million_rounds(rounds: int, runs: int) -> None:
+    assert usual_runs(rounds) == runs
+
+
+def test_a_long_table_is_played_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, policies = paper_table(200), parse_policies("random, discounted-ucb")
+    assert [len(arms) for arms in replay_table(table, policies).choices.values()] == [3, 1]
+    monkeypatch.setattr("undertow.replay.contenders.MOST_ROUNDS", 399)
+    usual, given = replay_table(table, policies), replay_table(table, policies, runs=3)
+    assert (usual.choices["Random"] == given.choices["Random"][:1]).all()
+    said = "200 rounds are many, so randomised policies played them once, not 3 times; --runs sets how often"
+    assert said in usual.notes
+    assert said not in given.notes
+    assert said not in replay_table(table, policies, runs=1).notes
+    assert said not in replay_table(table, policies[1:]).notes
 
 
 def test_comparisons_are_paired() -> None:
@@ -201,6 +219,35 @@ def test_the_command_writes_everything(tmp_path: Path, command: Terminal) -> Non
     }
 
 
+def test_of_a_long_table_the_last_rows_are_played(
+    tmp_path: Path, command: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policies do on the last rows what they do on a file that holds nothing else; --rows has more played."""
+    whole, alone = write_csv(tmp_path, paper_table(150), "whole.csv"), tmp_path / "alone.csv"
+    lines = whole.read_text().splitlines(keepends=True)
+    alone.write_text("".join([lines[0], *lines[51:]]))
+    shared = ["--policies", CHEAP, "--runs", "1", "--out", str(tmp_path)]
+    choices = {}
+    monkeypatch.setattr("undertow.replay.contenders.MOST_ROUNDS", 100)
+    said = "of 150 rows, the last 100 are used, and the others are not looked at; --rows 150 uses all"
+    for name, words, rounds, notes in (
+        ("alone", [], 100, 0),
+        ("whole", [], 100, 1),
+        ("whole", ["--rows", "150"], 150, 0),
+        ("whole", ["--rows", "100"], 100, 1),
+    ):
+        done = command("replay", str(tmp_path / f"{name}.csv"), *words, *shared)
+        assert (done.status, done.out.count(said)) == (0, notes)
+        folder = tmp_path / "replay" / name
+        about = json.loads((folder / "replay.json").read_text())
+        assert (about["rounds"], about["skipped"]) == (rounds, 50 * notes)
+        assert ("the last 100 of 150 rounds" in (folder / "report.html").read_text()) == bool(notes)
+        choices[name, *words] = pl.read_parquet(folder / "choices.parquet")
+    assert choices["whole",].equals(choices["alone",])
+    assert choices["whole", "--rows", "100"].equals(choices["alone",])
+    assert choices["whole", "--rows", "150"].height == 150
+
+
 def test_json_for_machines_and_plans(tmp_path: Path, command: Terminal) -> None:
     file = write_csv(tmp_path, paper_table(60))
     plan = tmp_path / "plan.toml"
@@ -239,6 +286,12 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
     assert last == "ModuleNotFoundError: undertow.replay needs polars; pip install 'undertow[study]'"
+
+
+def test_reading_a_table_does_without_what_takes_long_to_import() -> None:
+    program = "import sys, undertow.replay.output; print([name for name in sys.modules if name == 'scipy.signal'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_digits() -> None:

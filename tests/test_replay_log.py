@@ -14,7 +14,7 @@ from undertow.replay import Log, Table, parse_policies, replay_log, replay_table
 from undertow.replay.bootstrap import block_length, interval, resampled_means
 from undertow.replay.contenders import DEFAULTS, build
 from undertow.replay.forecaster import forecast_log
-from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through, usual_runs
+from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through
 
 SKEWED = (0.7, 0.3)
 
@@ -301,21 +301,20 @@ def test_estimates_are_what_they_say() -> None:
         assert [row[f"{name}_high"] for name in names] == pytest.approx(high, rel=1e-10)
 
 
-@pytest.mark.parametrize(("rounds", "runs"), [(20, 3), (333_333, 3), (333_334, 2), (500_001, 1), (10**7, 1)])
-def test_passes_of_a_log_add_up_to_a_million_rounds(rounds: int, runs: int) -> None:
-    assert usual_runs(rounds) == runs
-
-
 def test_a_long_log_is_gone_through_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     table = log_of(paper_table(200), SKEWED, 0)
     policies = parse_policies("discounted-ucb")
     assert len(replay_log(table, policies).choices["Discounted UCB"]) == 3
-    monkeypatch.setattr("undertow.replay.logged._LEAD", 400)
+    monkeypatch.setattr("undertow.replay.contenders.MOST_ROUNDS", 400)
     usual, given = replay_log(table, policies), replay_log(table, policies, runs=3)
     assert (usual.choices["Discounted UCB"] == given.choices["Discounted UCB"][:2]).all()
-    said = "the log is long, so each policy went through it twice, not 3 times; --runs sets how often"
+    said = "200 rounds are many, so all policies played them twice, not 3 times; --runs sets how often"
     assert said in usual.notes
     assert said not in given.notes
+    assert said not in replay_log(table, policies, runs=2).notes
+    even = replay_log(log_of(paper_table(200), (0.5, 0.5), 0), parse_policies("discounted-ucb, random"))
+    assert [len(arms) for arms in even.choices.values()] == [1, 2]
+    assert said.replace("all", "randomised") in even.notes
 
 
 def test_progress_is_told_in_rounds() -> None:

@@ -248,3 +248,46 @@ def test_numbers_that_cannot_be_true_are_named(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("reward_a,reward_b\n" + "\n".join(rows))
     with pytest.raises(InvalidInputError, match=r"line 6, column 'reward_a': expected a number below 1e\+152 in size"):
         read_table(tmp_path / "data.csv")
+
+
+def test_the_last_rows_are_read_as_if_there_were_no_others(tmp_path: Path) -> None:
+    """The rows before hold a cell that is no number, times that fall, a third arm and another category."""
+    head = "time,feature_sky,context_1,arm,reward,propensity\n"
+    before = "9,fog,oops,c,1,0.5\n8,fog,1,c,1,0.5\n"
+    last = "1,sun,1,a,1,0.5\n2,rain,,b,2,0.5\n4,sun,3,a,,0.5\n"
+    alone = read_table(file(tmp_path, head + last, "alone.csv"))
+    table = read_table(file(tmp_path, head + before + last), rows=3)
+    assert table.arms == alone.arms == ("a", "b")
+    assert table.feature_names == alone.feature_names
+    assert table.log is not None
+    assert alone.log is not None
+    for ours, theirs in (
+        (table.contexts, alone.contexts),
+        (table.features, alone.features),
+        (table.log.arms, alone.log.arms),
+        (table.log.rewards, alone.log.rewards),
+    ):
+        assert np.array_equal(ours, theirs, equal_nan=True)
+    said = "of 5 rows, the last 3 are used, and the others are not looked at; --rows 5 uses all"
+    assert table.notes == (said, *alone.notes)
+    assert (table.skipped, table.extent) == (2, "the last 3 of 5 rounds")
+    assert (alone.skipped, alone.extent) == (0, "3 rounds")
+
+
+def test_of_the_last_rows_mistakes_are_told_with_the_line_of_the_file(tmp_path: Path) -> None:
+    path = file(tmp_path, "reward_a,reward_b\n1,2\n3,4\n5,oops\n")
+    with pytest.raises(InvalidInputError, match=r"line 4, column 'reward_b': expected a number, got 'oops'"):
+        read_table(path, rows=2)
+    with pytest.raises(InvalidInputError, match=r"data.csv: line 1: "):
+        read_table(path, rows=2, rewards=["reward_c", "reward_a"])
+
+
+@pytest.mark.parametrize("rows", [3, 4, 10**9])
+def test_as_many_rows_as_there_are_is_all_of_them(rows: int) -> None:
+    table = read_table(pl.DataFrame({"reward_a": [1, 2, 3], "reward_b": [3, 2, 1]}), rows=rows)
+    assert (table.rounds, table.skipped, table.notes) == (3, 0, ())
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="rows: expected"):
+        read_table(pl.DataFrame({"reward_a": [1, 2, 3], "reward_b": [3, 2, 1]}), rows=0)

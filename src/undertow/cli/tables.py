@@ -80,6 +80,7 @@ def _read(
         str | None, _option("Column of the probability of choosing it, or the word uniform.", _LOG, "propensity")
     ] = None,
     every_arm: bool = False,
+    rows: int | None = None,
 ) -> "Table":
     """Read the table that the options describe."""
     from undertow.replay import read_table
@@ -88,7 +89,7 @@ def _read(
     columns: dict[str, Any] = {name: words(text) for name, text in lists.items()}
     columns |= {"time": time, "time_unit": time_unit, "arm": arm, "reward": reward, "propensity": propensity}
     separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    return read_table(file, **columns, minimise=minimise, separator=separator, every_arm=every_arm)
+    return read_table(file, **columns, minimise=minimise, separator=separator, every_arm=every_arm, rows=rows)
 
 
 def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -99,7 +100,7 @@ def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
     options = {
         name: option
         for name, option in inspect.signature(_read).parameters.items()
-        if name not in (*without, "every_arm")
+        if name not in (*without, "every_arm", "rows")
     }
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -121,7 +122,7 @@ def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
 @_on_a_table()
 def replay(
     file: Path,
-    read: Callable[[], "Table"],
+    read: Callable[..., "Table"],
     policies: Annotated[
         str,
         _option(
@@ -134,8 +135,14 @@ def replay(
     runs: Annotated[
         int | None,
         _option(
-            "Runs per randomised policy; passes of every policy through a log.", _PLAY, "3, fewer of a long log", min=1
+            "Runs per randomised policy; passes of every policy through a log.",
+            _PLAY,
+            "3, fewer if there are many rows",
+            min=1,
         ),
+    ] = None,
+    rows: Annotated[
+        int | None, _option("Rows to play, the last ones of the table.", _PLAY, "all, up to 250000", min=1)
     ] = None,
     context_first: ContextFirst = False,
     learn_from: Annotated[
@@ -158,7 +165,7 @@ def replay(
     The table has the reward of every arm (columns reward_*), or is a log with arm, reward and propensity.
     """
     from undertow.replay import parse_policies, replay_log, replay_table
-    from undertow.replay.logged import USUAL_RUNS, usual_runs
+    from undertow.replay.contenders import MOST_ROUNDS, usual_runs
     from undertow.replay.output import write_replay
     from undertow.reporting.folders import plain, require_writable
     from undertow.study.plan import contenders_of, read_toml
@@ -167,20 +174,18 @@ def replay(
         raise InvalidInputError("plan: give policies or a plan, not both")
     load_module(module)
     chosen = contenders_of(read_toml(plan)) if plan else parse_policies(policies)
-    table = read()
+    table = read(rows=rows or MOST_ROUNDS)
     if table.log is None and learn_from is not None:
         raise InvalidInputError(
             "learn_from: this is for logs only, and the table has every arm's reward; leave out --learn-from"
         )
     require_writable(out)
-    if runs is None:
-        runs = USUAL_RUNS if table.log is None else usual_runs(table.rounds)
-    settings: dict[str, Any] = {"runs": runs, "seed": seed, "context_first": context_first}
+    settings: dict[str, Any] = {"runs": runs or usual_runs(table.rounds), "seed": seed, "context_first": context_first}
     result: Replay | LogReplay
     with watching(as_json, "rounds") as (progress, say):
-        for line in [f"{table.rounds} rounds", *table.columns.describe()]:
+        for line in [table.extent, *table.columns.describe()]:
             say(f"{file}: {line}")
-        more = settings | {"block": block, "threads": threads, "progress": progress}
+        more = settings | {"runs": runs, "block": block, "threads": threads, "progress": progress}
         if table.log is None:
             result = replay_table(table, chosen, **more)
         else:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.signal
 
 from undertow import _checks
 from undertow._checks import FloatArray
@@ -102,6 +101,8 @@ def follow_average(data: Dataset, decay: float = 0.9) -> npt.NDArray[np.int64]:
 
     The averages start at 0 and move by x̄ ← decay · x̄ + (1 − decay) · x after each round; ties go to the first arm.
     """
+    import scipy.signal  # takes longer to import than all else that reads a table
+
     decay = _checks.fraction("decay", decay)
     averages = scipy.signal.lfilter([1 - decay], [1, -decay], data.trajectory.rewards, axis=0)
     before = np.vstack([np.zeros(averages.shape[1]), averages[:-1]])

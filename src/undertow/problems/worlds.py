@@ -10,7 +10,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import scipy.signal
 
 from undertow import _checks
 from undertow._checks import FloatArray
@@ -39,6 +38,8 @@ class World(NamedTuple):
 
 def _levels(draw: np.random.Generator, rounds: int, columns: int, persistence: float = _LEVEL) -> FloatArray:
     """Return independent AR(1) processes that start in their stationary law N(0, 1), (rounds, columns)."""
+    import scipy.signal  # as in `datasets`: it takes long to import
+
     kicks = draw.standard_normal((rounds, columns))
     kicks[1:] *= math.sqrt(1.0 - persistence**2)
     return np.asarray(scipy.signal.lfilter([1.0], [1.0, -persistence], kicks, axis=0))

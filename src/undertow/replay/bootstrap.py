@@ -99,10 +99,11 @@ def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLE
     centre = values.mean(axis=0)  # sums of deviations lose no digits
     sums = np.vstack([np.zeros(values.shape[1]), values, values[:block]])
     sums[1:] -= centre
+    del values  # a copy
     np.cumsum(sums[1:], axis=0, out=sums[1:])
     whole, last = sums[block:] - sums[:-block], n - block * (count - 1)  # the block that begins with each round
     rng = np.random.default_rng(np.random.SeedSequence(_checks.integer("seed", seed, least=0), spawn_key=(1,)))
-    means = np.zeros((_checks.integer("resamples", resamples, least=1), values.shape[1]))
+    means = np.zeros((_checks.integer("resamples", resamples, least=1), len(centre)))
     for row in means:
         starts = rng.integers(n, size=count)
         _add_rows(whole, starts[:-1], row)

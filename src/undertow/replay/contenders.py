@@ -14,7 +14,7 @@ from undertow.policies import LivePolicy, registry
 from undertow.replay.table import Table
 from undertow.reporting.pool import Progress, run_tasks
 
-__all__ = ["build", "parse_policies", "play_all", "remarks", "who_plays"]
+__all__ = ["MOST_ROUNDS", "build", "few_runs", "parse_policies", "play_all", "remarks", "usual_runs", "who_plays"]
 
 Result = TypeVar("Result")
 
@@ -29,6 +29,8 @@ DEFAULTS = (
     Contender("Sliding-window UCB", "sliding-window-ucb"),
     Contender("Random", "random"),
 )
+MOST_ROUNDS = 250_000  # that a policy plays by default, all its runs together
+_USUAL_RUNS = 3
 _MANY_ARMS = 40  # beyond, five lags of every arm's reward make regressions of hundreds of inputs for each arm
 
 
@@ -128,6 +130,19 @@ def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:
     if table.features.shape[-1] and (blind := [label for label, claim in claims.items() if not getattr(claim, takes)]):
         notes.append(f"policies that do not use features: {', '.join(blind)}")
     return notes
+
+
+def usual_runs(rounds: int) -> int:
+    """Return how many runs a policy makes by default: what differs between them averages out over many rounds."""
+    return max(1, min(_USUAL_RUNS, MOST_ROUNDS // rounds))
+
+
+def few_runs(rounds: int, who: str) -> list[str]:
+    """Return a remark on who makes fewer runs than usual, where the rounds are so many."""
+    if (runs := usual_runs(rounds)) == _USUAL_RUNS:
+        return []
+    often = "once" if runs == 1 else "twice"
+    return [f"{rounds:,} rounds are many, so {who} played them {often}, not {_USUAL_RUNS} times; --runs sets how often"]
 
 
 def play_all(

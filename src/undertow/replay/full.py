@@ -16,10 +16,10 @@ from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
-from undertow.replay.contenders import build, play_all, remarks, who_plays
+from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.table import Table
-from undertow.reporting.numbers import count, interval_rows, share, share_won, with_interval
-from undertow.reporting.pool import Progress
+from undertow.reporting.numbers import interval_rows, share, share_won, with_interval
+from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
@@ -71,7 +71,7 @@ class Replay(Framed):
         return self.summary.to_dict(as_series=False)
 
     def _repr_html_(self) -> str:
-        title = f"Replay of {self.table.name}: {count(self.table.rounds, 'round')}"
+        title = f"Replay of {self.table.name}: {self.table.extent}"
         note = f"95 % intervals from a bootstrap of blocks of {self.block} rounds. {'; '.join(self.notes)}"
         return html_table(title, interval_rows(self.summary.to_dicts(), _SHOWN), ["policy", *_SHOWN.values()], note)
 
@@ -85,7 +85,7 @@ def replay_table(
     table: Table,
     policies: Sequence[Contender] = (),
     *,
-    runs: int = 3,
+    runs: int | None = None,
     seed: int = 0,
     block: int | None = None,
     resamples: int = RESAMPLES,
@@ -100,7 +100,8 @@ def replay_table(
     policies
         By default a set of nine, except those that cannot play this table.
     runs
-        Runs per randomised policy; their rewards are averaged. Other policies play once.
+        Runs per randomised policy; their rewards are averaged. Other policies play once. By default three, or as many
+        as add up to 250,000 rounds where that is less, and at least one.
     seed
         Seed of the policies and of the bootstrap.
     block
@@ -142,24 +143,32 @@ def replay_table(
         return arms, 1e6 * (time.perf_counter() - start) / table.rounds
 
     shared: dict[str, Any] = {"threads": threads, "progress": progress}
-    played = play_all(playing, play, rounds=table.rounds, runs=runs, **shared)
-    choices = {label: np.stack([arms for arms, _ in each]) for label, each in played.items()}
-    earned = np.stack([_earned(table.rewards, arms) for arms in choices.values()], axis=1)
+    often = usual_runs(table.rounds) if runs is None else runs
+    played = play_all(playing, play, rounds=table.rounds, runs=often, **shared)
+    took = {label: [time for _, time in each] for label, each in played.items()}
+    choices = {label: np.stack([arms for arms, _ in played.pop(label)]) for label in took}  # no run is held twice
     best = int(table.rewards.mean(axis=0).argmax())
-    marks = np.stack([table.rewards.mean(axis=1), table.rewards[:, best], table.rewards.max(axis=1)], axis=1)
-    series = np.hstack([marks, earned])
+    series = np.empty((table.rounds, 3 + len(choices)))  # average, best fixed arm, clairvoyant; then the policies
+    series[:, 0], series[:, 1], series[:, 2] = table.rewards.mean(axis=1), table.rewards[:, best], table.rewards.max(1)
+    for column, arms in zip(series.T[3:], choices.values(), strict=True):
+        column[:] = _earned(table.rewards, arms)
     if block is None:
-        block = max(block_length(column) for column in np.hstack([series, earned - marks[:, 1:2]]).T)
+        lengths = [partial(block_length, column) for column in series.T]
+        lengths += [partial(_gain_length, column, series[:, 1]) for column in series.T[3:]]
+        block = max(run_tasks(lengths, threads=threads))
     means = resampled_means(series, block=block, resamples=resamples, seed=seed)
     labels = [AVERAGE, f"{FIXED}: {table.arms[best]}", CLAIRVOYANT, *choices]
-    rows = [_row(label, place, series, means) for place, label in enumerate(labels)]
-    for row, each in zip(rows[3:], played.values(), strict=True):
-        shares = [share_won(table.rewards, arms) for arms, _ in each]
+    averages = series.mean(axis=0, keepdims=True)
+    rows = [_row(label, place, table.rounds, averages, means) for place, label in enumerate(labels)]
+    for row, (label, each) in zip(rows[3:], choices.items(), strict=True):
+        shares = [share_won(table.rewards, arms) for arms in each]
         row |= {"kind": "policy", "runs": len(each), "share_least": min(shares), "share_most": max(shares)}
-        row |= {"microseconds": min(time for _, time in each)}  # the first run may have to compile
+        row |= {"microseconds": min(took[label])}  # the first run may have to compile
     summary = pl.DataFrame([*rows[3:], *rows[:3]], schema=_SCHEMA)
     notes += [*table.notes, *remarks(playing, table)]
-    return Replay(table, playing, choices, summary, _comparisons(labels[3:], means[:, 3:], earned), block, notes)
+    if runs is None and any(contender.randomised for contender in playing):
+        notes += few_runs(table.rounds, "randomised policies")
+    return Replay(table, playing, choices, summary, _comparisons(labels[3:], series[:, 3:], means[:, 3:]), block, notes)
 
 
 # Of column i of the mean rewards m over n rounds; columns 0, 1 and 2 are average, best fixed arm and clairvoyant
@@ -182,18 +191,23 @@ def _earned(rewards: FloatArray, choices: npt.NDArray[np.int64]) -> FloatArray:
     return np.asarray(np.take_along_axis(rewards, choices.T, axis=1).mean(axis=1))
 
 
-def _row(label: str, place: int, series: FloatArray, means: FloatArray) -> dict[str, object]:
+def _gain_length(earned: FloatArray, fixed: FloatArray) -> int:
+    """Return the length of blocks that suits the gain over the best fixed arm."""
+    return block_length(earned - fixed)
+
+
+def _row(label: str, place: int, rounds: int, averages: FloatArray, means: FloatArray) -> dict[str, object]:
     row: dict[str, object] = {"policy": label, "kind": "reference"}
     for measure, statistic in _MEASURES.items():
-        found = measured(series, means, partial(statistic, len(series), place))
+        found = measured(averages, means, partial(statistic, rounds, place))
         row |= zip(with_interval(measure), found, strict=True)
     return row
 
 
-def _comparisons(labels: Sequence[str], resampled: FloatArray, earned: FloatArray) -> pl.DataFrame:
-    rows = []
+def _comparisons(labels: Sequence[str], earned: FloatArray, resampled: FloatArray) -> pl.DataFrame:
+    rows, averages = [], [float(column.mean()) for column in earned.T]
     for (one, label), (two, other) in itertools.permutations(enumerate(labels), 2):
-        difference = float(earned[:, one].mean() - earned[:, two].mean())
+        difference = averages[one] - averages[two]
         low, high = np.quantile(resampled[:, one] - resampled[:, two], [0.025, 0.975])
         rows.append((label, other, difference, float(low), float(high)))
     schema = dict.fromkeys(("policy", "other"), pl.String) | dict.fromkeys(("difference", "low", "high"), pl.Float64)

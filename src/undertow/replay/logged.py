@@ -34,11 +34,11 @@ from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.policies import Policy
 from undertow.replay.bootstrap import RESAMPLES, Measured, block_length, check_block, measured, resampled_means
-from undertow.replay.contenders import build, play_all, remarks, who_plays
+from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS
 from undertow.replay.table import Log, Table
-from undertow.reporting.numbers import count, interval_rows, with_interval
+from undertow.reporting.numbers import interval_rows, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
@@ -47,15 +47,13 @@ from undertow.trajectory import Trajectory
 if TYPE_CHECKING:
     from undertow.drawing import Sheet
 
-__all__ = ["ESTIMATORS", "LOGGED", "USUAL_RUNS", "Estimate", "LogReplay", "estimate", "replay_log", "usual_runs"]
+__all__ = ["ESTIMATORS", "LOGGED", "Estimate", "LogReplay", "estimate", "replay_log"]
 
 LOGGED = "as logged"
 ESTIMATORS = ("rejection", "ips", "snips", "dr")
 FEW = 100  # effective rounds below which an estimate comes with a warning
 _HEAVY = 0.1  # of all weight on one round
 _TERMS = 6  # of a policy, in each round
-USUAL_RUNS = 3
-_LEAD = 1_000_000  # rounds that the passes of a policy add up to at most, by default
 _MANY_ARMS = 20  # beyond, only the fixed arm with the largest estimate is shown
 
 _SHOWN = {"dr": "doubly robust", "snips": "self-normalised IPS", "gain": "gain over the log"}
@@ -120,7 +118,7 @@ class LogReplay(Framed):
         return self.summary.to_dict(as_series=False)
 
     def _repr_html_(self) -> str:
-        title = f"Replay of the log {self.table.name}: {count(self.table.rounds, 'round')}"
+        title = f"Replay of the log {self.table.name}: {self.table.extent}"
         rows = interval_rows(self.summary.to_dicts(), _SHOWN)
         return html_table(title, rows, ["policy", *_SHOWN.values()], "; ".join([*self.warnings, *self.notes]))
 
@@ -146,7 +144,7 @@ def replay_log(
         As for `replay_table`.
     runs
         Passes of each policy through the log, if anything is random, acceptance included; their terms are averaged.
-        By default three, or as many as add up to a million rounds where that is less, and at least one.
+        By default as for `replay_table`.
     learn_from
         "accepted" rounds are a random part of all, whatever the policy chooses. "matched" rounds are all in which it
         chose the logged arm: more to learn from, but confounded where propensities follow the rewards.
@@ -175,8 +173,6 @@ def replay_log(
     playing, notes = who_plays(table, policies)
     keep = acceptance(whole)
     certain = bool((keep == 1).all())  # equal propensities: every match is accepted
-    if runs is None:
-        runs = usual_runs(table.rounds)
 
     def kept(run: int) -> npt.NDArray[np.bool_]:
         return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2, run))).random(table.rounds) < keep
@@ -186,7 +182,8 @@ def replay_log(
         return lead_through(policy, table, kept(run), learn_from, run, progress)
 
     shared: dict[str, Any] = {"threads": threads, "progress": progress}
-    passes = play_all(playing, lead, rounds=table.rounds, runs=runs, random=not certain, **shared)
+    often = usual_runs(table.rounds) if runs is None else runs
+    passes = play_all(playing, lead, rounds=table.rounds, runs=often, random=not certain, **shared)
     fixed, first = {}, kept(0)
     for arm, name in enumerate(table.arms):
         arms = np.broadcast_to(np.int64(arm), table.rounds)  # takes no memory
@@ -215,11 +212,8 @@ def replay_log(
             f"matching round with probability {whole.propensities.min():.3g} / propensity"
             + (", and policies learn from these rounds alone" if learn_from == "accepted" else "")
         )
-        if runs == usual_runs(table.rounds) < USUAL_RUNS:
-            notes.append(
-                f"the log is long, so each policy went through it {'once' if runs == 1 else 'twice'}, not "
-                f"{USUAL_RUNS} times; --runs sets how often"
-            )
+    if runs is None and (not certain or any(one.randomised for one in playing)):
+        notes += few_runs(table.rounds, "randomised policies" if certain else "all policies")
     choices = {label: np.stack([way.arms for way in ways]) for label, ways in passes.items()}
     return LogReplay(table, playing, choices, summary, block, notes, warnings)
 
@@ -227,14 +221,6 @@ def replay_log(
 def acceptance(log: Log) -> FloatArray:
     """Return the probabilities c/p with which a matching round is accepted, c the smallest propensity."""
     return np.asarray(log.propensities.min() / log.propensities)
-
-
-def usual_runs(rounds: int) -> int:
-    """Return how many passes a policy makes by default.
-
-    They differ in which rounds are accepted; over a long log, that averages out in one.
-    """
-    return max(1, min(USUAL_RUNS, _LEAD // rounds))
 
 
 def lead_through(

@@ -47,6 +47,7 @@ def write_replay(
     about = {
         "command": command,
         "rounds": table.rounds,
+        "skipped": table.skipped,
         "arms": table.arms,
         "columns": vars(table.columns),
         "policies": [

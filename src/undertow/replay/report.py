@@ -37,7 +37,7 @@ def report_replay(result: Replay, figures: Sequence[Figure], command: str, folde
     best = result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True).row(0, named=True)
     fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
     lead = (
-        f"{count(len(result.policies), 'policy', 'policies')} played {count(result.table.rounds, 'round')} of "
+        f"{count(len(result.policies), 'policy', 'policies')} played {result.table.extent}, with "
         f"{count(len(result.table.arms), 'arm')}. {best['policy']} won most: {100 * best['share']:.1f} % "
         f"({100 * best['share_low']:.1f} to {100 * best['share_high']:.1f}) of the gap between any arm at random and a "
         f"clairvoyant. The best fixed arm in hindsight wins {100 * fixed['share']:.1f} %."
@@ -67,8 +67,8 @@ def report_log(result: LogReplay, figures: Sequence[Figure], command: str, folde
         for kind in ("policy", "fixed arm")
     )
     lead = (
-        f"{count(len(result.policies), 'policy', 'policies')} went through a log of "
-        f"{count(result.table.rounds, 'round')} of {count(len(result.table.arms), 'arm')}. By the doubly robust "
+        f"{count(len(result.policies), 'policy', 'policies')} went through a log: "
+        f"{result.table.extent}, with {count(len(result.table.arms), 'arm')}. By the doubly robust "
         f"estimate {best['policy']} earns most: {number(best['dr'])} per round, {number(best['gain'])} "
         f"({number(best['gain_low'])} to {number(best['gain_high'])}) more than was logged. The best fixed arm "
         f"({fixed['policy']}) is estimated at {number(fixed['dr'])} ({number(fixed['dr_low'])} to "

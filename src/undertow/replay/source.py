@@ -42,6 +42,8 @@ class Source:
         Whether a comma in a number is likely a decimal one.
     notes
         What the reader should know of how cells were read.
+    skipped
+        How many rows of the table come before those of the frame.
     """
 
     label: str
@@ -49,6 +51,19 @@ class Source:
     where: Callable[[int], str]
     commas_are_decimal: bool = False
     notes: list[str] = field(default_factory=list)
+    skipped: int = 0
+
+    def last(self, rows: int) -> "Source":
+        """Return the last rows; itself where there are no more."""
+        before = self.frame.height - rows
+        if before <= 0:
+            return self
+        where, notes = (lambda row: self.where(row + before if row >= 0 else row)), list(self.notes)
+        notes.append(
+            f"of {self.frame.height:,} rows, the last {rows:,} are used, and the others are not looked at; "
+            f"--rows {self.frame.height} uses all"
+        )
+        return Source(self.label, self.frame[before:], where, self.commas_are_decimal, notes, before)
 
     def place(self, row: int, column: str | None = None) -> str:
         """Return the place of a row, counted from 0 (−1 for the header), and of a column."""

@@ -19,6 +19,7 @@ from undertow.replay.columns import AT, UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
 from undertow.replay.source import Source
+from undertow.reporting.numbers import count
 from undertow.showing import Framed, html_table
 
 __all__ = ["Log", "Table", "read_table"]
@@ -72,6 +73,8 @@ class Table(Framed):
         Remarks on the table that matter for its results.
     elapsed
         How many moments began since the row before, (n,); None where every row is a moment.
+    skipped
+        How many rows came before these, and are left out.
     """
 
     name: str
@@ -84,11 +87,19 @@ class Table(Framed):
     log: Log | None
     notes: tuple[str, ...] = ()
     elapsed: npt.NDArray[np.int64] | None = None
+    skipped: int = 0
 
     @property
     def rounds(self) -> int:
         """Number of rounds n."""
         return len(self.features)
+
+    @property
+    def extent(self) -> str:
+        """How many rounds there are, in words, and of how many rows they are the last."""
+        if not self.skipped:
+            return count(self.rounds, "round")
+        return f"the last {self.rounds:,} of {self.rounds + self.skipped:,} rounds"
 
     def _frame(self) -> dict[str, Any]:
         names = dict(zip(self.columns.contexts, self.contexts.T, strict=True))
@@ -145,6 +156,7 @@ def read_table(
     minimise: bool = False,
     separator: str | None = None,
     every_arm: bool = False,
+    rows: int | None = None,
 ) -> Table:
     """Read a table from a file or a frame; `undertow.replay.columns.find_columns` describes the default columns.
 
@@ -179,6 +191,8 @@ def read_table(
         Column separator of a text file, by default a tab for .tsv and a comma for all others.
     every_arm
         Whether every arm's reward is needed, so that a log is refused.
+    rows
+        How many rows to use, the last ones; by default all.
 
     Examples
     --------
@@ -192,6 +206,8 @@ def read_table(
     column 'reward_a': commas are read as thousands separators: 1,200.5 is 1200.5
     """
     source = open_source(data, separator)
+    if rows is not None:
+        source = source.last(_checks.integer("rows", rows, least=1))
     try:
         columns = find_columns(
             source.frame.columns,
@@ -244,7 +260,7 @@ def read_table(
         shared = np.broadcast_to(known[:, None], (len(known), len(arms), known.shape[1]))
         known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
     parts = (columns, arms, observed, known, tuple(feature_names), full, log)
-    return Table(table_name(data), *parts, tuple(notes), elapsed)
+    return Table(table_name(data), *parts, tuple(notes), elapsed, source.skipped)
 
 
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
