@@ -106,6 +106,7 @@ def unnamed(decision: Decision) -> str:
 
 def everything(policy: LivePolicy) -> tuple[Any, ...]:
     """What a rejected call may not change; ids of a policy's own are its numbers, since twins have others."""
+    policy.settle()
     player, columns, streams, turns, pending, _ = policy.parts
     seen = {name: values.tobytes() for name, values in columns.arrays().items()}
     drawn = streams.own.bit_generator.state, streams.explore.bit_generator.state

@@ -93,6 +93,9 @@ class Player:
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
         self.forecast, self.width, self.window = self.record
+        self.copy_forecast: Callable[[], FloatArray] = self.forecast.copy  # bound once, for every decision
+        self.copy_width: Callable[[], FloatArray] = self.width.copy
+        self.chosen: Callable[[], float] = self.arm.item
         memory = self.common.memory
         self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else _no_memory
         self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `moments`
@@ -104,7 +107,7 @@ class Player:
             for rows in (1, k)
         }
         self._observing = ((*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0, 0),)
-        self._learning = (*row, LEARN, LEARN + 1, 0)
+        self._fixed = fixed
 
     def __getstate__(self) -> dict[str, Any]:
         return {"owner": self.owner, "state": self.state.copy(), "_draw_count": self._draw_count}
@@ -162,7 +165,7 @@ class Player:
     def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         """Learn a reward of a decision that is `age` rounds old."""
         self.arm[0], self.rewards[arm] = arm, reward
-        step = (*self._learning, memory, age, self._out, 0, 0)
+        step = (self.state, self._row, self._fixed, LEARN, LEARN + 1, 0, memory, age, self._out, 0, 0)
         self.taken.extend(starmap(self.loop.play, (step,)))
 
     def observe(self) -> None:
