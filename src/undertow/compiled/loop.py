@@ -13,7 +13,7 @@ copies each with these names bound to a policy's own steps, and compiles the cop
 
 import types
 from collections.abc import Callable
-from itertools import starmap
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,10 +40,6 @@ __all__ = [
 
 DECIDE, LEARN, OBSERVE = 0, 1, 2
 _NO_MEMORY = np.empty(0)
-
-
-def _no_memory() -> FloatArray:
-    return _NO_MEMORY
 
 
 if TYPE_CHECKING:  # the names that every copy of a template binds to steps of its own
@@ -97,7 +93,7 @@ class Player:
         self.copy_width: Callable[[], FloatArray] = self.width.copy
         self.chosen: Callable[[], float] = self.arm.item
         memory = self.common.memory
-        self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else _no_memory
+        self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else repeat(_NO_MEMORY).__next__
         self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `moments`
         self.moments_begun: Callable[[], float] = self._moments.item
         self.taken: list[int] = []

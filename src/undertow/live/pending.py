@@ -10,7 +10,6 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ class Waiting(NamedTuple):
 
 
 _LIVING: "weakref.WeakSet[Pending]" = weakref.WeakSet()
-_waiting = partial(tuple.__new__, Waiting)  # in half the time of the class, whose own __new__ is Python's
+_tuple = tuple.__new__  # makes one that waits in half the time of its class, whose own __new__ is Python's
 
 
 class Pending:
@@ -65,10 +64,8 @@ class Pending:
         self.__dict__.update(entries)
         self.reincarnate()
 
-    def name(self, given: str | None) -> str:
-        """Return the id of the next decision: the one given, or where that is None one of our own."""
-        if given is None:
-            return f"{self.incarnation}-{self.made}"
+    def checked(self, given: str) -> str:
+        """Return an id that was given for the next decision; one of our own is the incarnation and its number."""
         if not _is_id(given):
             raise InvalidInputError(f"id: expected a printable text of 1 to {_LONGEST} characters, got {given!r:.80}")
         if given in self.waiting or given in self.given:
@@ -80,7 +77,7 @@ class Pending:
     def add(self, id: str, number: int, round: int, arm: int, memory: FloatArray, given: str | None) -> None:
         """Have a decision wait, whose id was given or is our own; a second time, it changes nothing."""
         self.made, waiting = number + 1, self.waiting
-        waiting[id] = _waiting((round, arm, memory, number))
+        waiting[id] = _tuple(Waiting, (round, arm, memory, number))
         if len(waiting) > self.most:
             oldest = next(iter(waiting))
             self.forgotten = waiting[oldest].number

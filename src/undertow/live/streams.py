@@ -20,7 +20,7 @@ class _Ahead(NamedTuple):
     """Draws of the decisions from `first` on, one row each, and where the streams stood before and after them."""
 
     first: int
-    rows: FloatArray
+    rows: list[FloatArray]
     before: Any
     after: Any
 
@@ -44,19 +44,16 @@ class Streams:
     def note(self, decisions: int) -> None:
         """Note that so many decisions have been drawn for, and none ahead."""
         now = self._places()
-        self._ahead = _Ahead(decisions, np.empty((0, 0)), now, now)
+        self._ahead = _Ahead(decisions, [], now, now)
 
     def row(self, decision: int, draw: Callable[[int], FloatArray], width: int) -> FloatArray:
         """Return the draws of a decision, `width` numbers; `draw` draws for a number of decisions."""
-        ahead = self._ahead
-        place = decision - ahead.first
-        if place >= len(ahead.rows):
-            self._go_to(ahead.after)  # in case that the last time was interrupted
-            rows = draw(max(min(_ROWS, _NUMBERS // width), 1))
-            self._ahead = ahead = _Ahead(decision, rows, ahead.after, self._places())
-            place = 0
-        row: FloatArray = ahead.rows[place]
-        return row
+        first, rows, _, after = self._ahead
+        if decision - first >= len(rows):
+            self._go_to(after)  # in case that the last time was interrupted
+            rows, first = list(draw(max(min(_ROWS, _NUMBERS // width), 1))), decision
+            self._ahead = _Ahead(first, rows, after, self._places())
+        return rows[decision - first]
 
     def stand(self, decisions: int, draw: Callable[[int], FloatArray]) -> None:
         """Stand where so many decisions have been drawn for, and none ahead."""
