@@ -19,11 +19,16 @@ class Crew:
     """
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._members = 0
         self._threads: list[threading.Thread] = []
         self.disbanded = False
-        self.here = True  # whether the threads live in this process, and not in one that this one was forked from
+
+    @property
+    def here(self) -> bool:
+        """Whether the threads live in this process, and not in one that this one was forked from."""
+        return self._process == os.getpid()
 
     def enlist(self, owner: Any) -> None:
         """Work for an owner until it is gone."""
@@ -74,11 +79,11 @@ def join_crew(owner: Any) -> Crew:
         return _crew
 
 
-def _begin_anew() -> None:
-    """Begin a forked process without threads, and without a lock that another thread held."""
+def _forget_lock() -> None:
+    """Begin a forked process without a lock that another thread held."""
     global _lock
-    _lock, _crew.here = threading.RLock(), False
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_forget_lock)
