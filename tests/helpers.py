@@ -107,6 +107,7 @@ def unnamed(decision: Decision) -> str:
 def everything(policy: LivePolicy) -> tuple[Any, ...]:
     """What a rejected call may not change; ids of a policy's own are its numbers, since twins have others."""
     player, columns, streams, turns, pending, _ = policy.parts
+    streams.stand(pending.made, policy._draws)  # noqa: SLF001 (to settle would also wait for kernels)
     seen = {name: values.tobytes() for name, values in columns.arrays().items()}
     drawn = streams.own.bit_generator.state, streams.explore.bit_generator.state
     waiting = [(id if id in pending.given else None, entry.number) for id, entry in pending.waiting.items()]

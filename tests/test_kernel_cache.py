@@ -61,6 +61,22 @@ def test_a_damaged_file_is_dropped_and_compiled_again(kind: str, damage: Callabl
     assert run(warm) == "20.0 1"
 
 
+def test_a_kernel_is_loaded_without_the_compiler_and_compiled_with_it(warm: Path) -> None:
+    """numba imports SciPy's linear algebra with its compiler, which takes as long as all the rest of a first call."""
+    asked = f"{PROGRAM}; import sys; print('scipy.linalg' in sys.modules)"
+    assert run(warm, asked).split() == ["20.0", "1", "False"]
+    assert run(warm, f"{asked}; print(outer(1), sum(outer.stats.cache_hits.values()))").split()[2:] == [
+        "False",
+        "20",
+        "1",
+    ]
+    assert run(warm, f"{asked}; print(outer(1), sum(outer.stats.cache_hits.values()))").split()[2:] == [
+        "False",
+        "20",
+        "2",
+    ]
+
+
 def test_a_full_disk_is_no_obstacle(copy: Path) -> None:  # noqa: F811
     """No file may grow beyond 100 bytes, which is what a write to a full disk is like."""
     limited = f"import resource, undertow; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n{PROGRAM}"

@@ -90,6 +90,7 @@ def test_the_probabilities_of_all_arms_add_up_to_one(name: str, rounds: int) -> 
             twin = copy.deepcopy(policy)
             streams = twin.parts.streams
             streams.own, streams.explore = (np.random.default_rng([seed, stream]) for stream in range(2))
+            streams.note(twin.parts.pending.made)
             decision = twin.decide(available=open_arms)
             assert found.setdefault(decision.arm, decision.propensity) == decision.propensity
         assert sorted(found) == open_arms

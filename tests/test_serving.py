@@ -230,7 +230,7 @@ def test_a_call_that_is_interrupted_between_context_and_decision(
     before = digest(policy)
     for place, step in (
         (Player, "decide"),
-        (type(policy.parts.streams), "follow"),
+        (type(policy.parts.streams), "row"),
         (type(policy.parts.columns), "reward"),
     ):
         with monkeypatch.context() as patch:

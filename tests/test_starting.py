@@ -177,7 +177,7 @@ def test_an_interrupted_decision_is_made_whole_or_not_at_all(missing: Kernels, m
     one, two = build(LearnedKalman), build(LearnedKalman)
     why = Starting.why
 
-    def interrupt(self: Starting) -> Any:
+    def interrupt(self: Starting, t: int) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Starting, "why", interrupt)  # the decision was made

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.runtime import rtsys
 
 __all__ = ["KernelCache", "tell_once"]
 
@@ -50,7 +51,9 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature; None if it has to be compiled."""
         try:
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)  # all that machine code needs; numba also loads what a compiler needs
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except Exception as error:  # whatever pickle, numba or LLVM make of a file
             bad = getattr(error, "path", self._cache_file.index)
             with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ copies each with these names bound to a policy's own steps, and compiles the cop
 
 import types
 from collections.abc import Callable
-from itertools import starmap
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,10 +40,6 @@ __all__ = [
 
 DECIDE, LEARN, OBSERVE = 0, 1, 2
 _NO_MEMORY = np.empty(0)
-
-
-def _no_memory() -> FloatArray:
-    return _NO_MEMORY
 
 
 if TYPE_CHECKING:  # the names that every copy of a template binds to steps of its own
@@ -93,8 +89,11 @@ class Player:
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
         self.forecast, self.width, self.window = self.record
+        self.copy_forecast: Callable[[], FloatArray] = self.forecast.copy  # bound once, for every decision
+        self.copy_width: Callable[[], FloatArray] = self.width.copy
+        self.chosen: Callable[[], float] = self.arm.item
         memory = self.common.memory
-        self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else _no_memory
+        self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else repeat(_NO_MEMORY).__next__
         self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `moments`
         self.moments_begun: Callable[[], float] = self._moments.item
         self.taken: list[int] = []
@@ -104,7 +103,7 @@ class Player:
             for rows in (1, k)
         }
         self._observing = ((*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0, 0),)
-        self._learning = (*row, LEARN, LEARN + 1, 0)
+        self._fixed = fixed
 
     def __getstate__(self) -> dict[str, Any]:
         return {"owner": self.owner, "state": self.state.copy(), "_draw_count": self._draw_count}
@@ -162,7 +161,7 @@ class Player:
     def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         """Learn a reward of a decision that is `age` rounds old."""
         self.arm[0], self.rewards[arm] = arm, reward
-        step = (*self._learning, memory, age, self._out, 0, 0)
+        step = (self.state, self._row, self._fixed, LEARN, LEARN + 1, 0, memory, age, self._out, 0, 0)
         self.taken.extend(starmap(self.loop.play, (step,)))
 
     def observe(self) -> None:

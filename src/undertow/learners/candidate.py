@@ -236,9 +236,9 @@ class WithCandidates(Timeline):
         """Bytes of what the learner remembers; those of a candidate are its own."""
         return self.learner.nbytes
 
-    def why(self) -> Why:
-        """Explain the decision that was just made."""
-        return self.learner.why()
+    def why(self, t: int) -> Why:
+        """Explain the decision that was just made, of round t."""
+        return self.learner.why(t)
 
     def arrays(self) -> dict[str, FloatArray]:
         """Refuse: the state of a candidate is not ours to save."""

@@ -8,6 +8,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["BackgroundFits", "Install", "Refit", "attempt", "begun", "fit_with_p
 
 Refit = Literal["auto", "inline", "background"]
 
+_ANSWER = itemgetter(1)  # of a task and the list that its answer comes into
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 _NAP = 0.001  # seconds between two looks at a fit that has to be waited for
 
@@ -149,9 +151,9 @@ class BackgroundFits:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do before a decision, where fits are under way."""
-        here = self._crew is not None and self._crew.here
-        waits = self.schedule is not None or self._led or any(answer for _, answer in self.under_way.values())
-        return here and not waits
+        if self._crew is None or not self._crew.here or self.schedule is not None or self._led:
+            return False
+        return not any(map(_ANSWER, self.under_way.values()))
 
     def keep(self) -> Any:
         """Return what `put_back` needs to undo all that comes after."""

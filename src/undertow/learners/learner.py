@@ -306,9 +306,9 @@ class Learner(Timeline):
         tasks = sum(task.rows.nbytes + task.block.nbytes for task, _ in self.fits.under_way.values())
         return self.log.nbytes + self.late.nbytes + tasks
 
-    def why(self) -> Why:
-        """Explain the decision that was just made."""
-        return self.reasons.why(self.telling)
+    def why(self, t: int) -> Why:
+        """Explain the decision that was just made, of round t."""
+        return self.reasons.why(t, self.telling)
 
     # One more arm, and save files
 

@@ -128,7 +128,8 @@ class LearningPolicy(ContextPolicy):
         return True
 
     def settle(self) -> None:
-        """Wait for kernels where calls have been kept until these are there, so that the parts can be looked at."""
+        """Draw nothing ahead; wait for kernels where calls have been kept until these are there."""
+        super().settle()
         starting = self._timeline
         if not isinstance(starting, Starting):
             return
@@ -157,6 +158,11 @@ class LearningPolicy(ContextPolicy):
     def _chance(self, own: LearnerState, arm: int) -> float:
         """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
         return float(arm == self._player.proposed) if self._learner.reasons.leader() >= 0 else start_up_chance(own, arm)
+
+    def _propensity(self, arm: int) -> float:
+        if not self.explore and self._learner.reasons.leader() >= 0:
+            return 1.0  # nothing was drawn, as in most rounds
+        return super()._propensity(arm)
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         return {"n": None}  # each model makes room for itself

@@ -193,9 +193,9 @@ class Starting(Timeline):
         """Keep a context."""
         self.calls.append(_Seen(self.turns.due, self.player.context.copy()))
 
-    def why(self) -> Why:
-        """Explain the decision that was just made."""
-        return self.learner.why()
+    def why(self, t: int) -> Why:
+        """Explain the decision that was just made, of round t."""
+        return self.learner.why(t)
 
     @property
     def nbytes(self) -> int:

@@ -23,7 +23,8 @@ from undertow.live.whole import Kept, insist
 
 __all__ = ["Calls"]
 
-_decision = partial(tuple.__new__, Decision)  # in half the time of the class, whose own __new__ is Python's
+_WHOLE = np.dtype(np.int64)  # to find it by its type takes longer than to convert a few numbers
+_tuple = tuple.__new__  # makes a decision in half the time of its class, whose own __new__ is Python's
 
 
 class Calls(abc.ABC):
@@ -112,7 +113,8 @@ class Calls(abc.ABC):
                 given = self._checked_features(features)
             if pending.forked:
                 self._part_from_parent()
-            t, number, name = int(player.begun()) + passed, pending.made, pending.name(id)
+            t, number = int(player.begun()) + passed, pending.made
+            name = f"{pending.incarnation}-{number}" if id is None else pending.checked(id)
             overdue = {} if passed or pending.wait is None else pending.overdue(t)
             one_step = shut is None and context is ... and not overdue and not self._columns.follows and not passed
             if one_step and not timeline.plain:
@@ -127,8 +129,7 @@ class Calls(abc.ABC):
                 if timeline.remembers or not one_step:
                     timeline.prepare(pending.oldest(t), still=still, one_step=one_step)
                 if self._draw_count:
-                    self._streams.follow(number)
-                    player.draws[...] = self._draws(1)
+                    player.draws[...] = self._streams.row(number, self._draws, self._draw_count)
                 if shut is not None:
                     player.common.closed[:] = shut
                 if still:
@@ -139,12 +140,14 @@ class Calls(abc.ABC):
                 arm = self._file(name, number, t, id)
                 if kept:
                     timeline.report()
-                why = None if timeline.plain else timeline.why()
+                why = None if timeline.plain else timeline.why(t)
                 propensity = self._propensity(arm) if self._draw_count else 1.0
                 if retired is not None:
                     player.common.closed[:] = retired
-                outlook, moment = self._outlook(), int(player.moments_begun()) - 1
-                return _decision((name, t, arm, self.names[arm], *outlook, why, propensity, moment))
+                forecast, width, window = self._outlook()
+                moment = int(player.moments_begun()) - 1
+                made = (name, t, arm, self.names[arm], forecast, width, window, why, propensity, moment)
+                return _tuple(Decision, made)
             except BaseException:
                 insist(partial(self._mend_decision, name, number, t, id, kept, overdue, retired))
                 raise
@@ -178,11 +181,11 @@ class Calls(abc.ABC):
 
     def _file(self, name: str, number: int, t: int, given: str | None) -> int:
         """Take note of the decision that the player has made, and return its arm."""
-        player, turns, timeline = self._player, self._turns, self._timeline
-        arm = int(player.arm.item())
-        if turns.context_dim:
-            turns.due = "observe"
-        self._pending.add(name, number, t, arm, player.copy_memory(), given=given is not None)
+        player, timeline = self._player, self._timeline
+        arm = int(player.chosen())
+        if self._context_dim:
+            self._turns.due = "observe"
+        self._pending.add(name, number, t, arm, player.copy_memory(), given)
         if not timeline.plain:
             timeline.decided(t, arm)
         return arm
@@ -206,8 +209,6 @@ class Calls(abc.ABC):
             self._player.stay(still=False)
             if overdue:
                 self._pending.wait_again(overdue)
-            if self._draw_count:
-                self._streams.go_back(number, self._draws)
         if retired is not None:
             self._player.common.closed[:] = retired
 
@@ -381,7 +382,7 @@ class Calls(abc.ABC):
 
     def _outlook(self) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64] | None]:
         player, units = self._player, self._columns.units
-        forecast, width = player.forecast.copy(), player.width.copy()
+        forecast, width = player.copy_forecast(), player.copy_width()
         if units is not None:
             forecast, width = units.outward(forecast, width)
-        return forecast, width, player.window.astype(np.int64) if self.has_windows else None
+        return forecast, width, player.window.astype(_WHOLE) if self.has_windows else None

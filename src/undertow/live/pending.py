@@ -10,7 +10,6 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ class Waiting(NamedTuple):
 
 
 _LIVING: "weakref.WeakSet[Pending]" = weakref.WeakSet()
-_waiting = partial(tuple.__new__, Waiting)  # in half the time of the class, whose own __new__ is Python's
+_tuple = tuple.__new__  # makes one that waits in half the time of its class, whose own __new__ is Python's
 
 
 class Pending:
@@ -65,10 +64,8 @@ class Pending:
         self.__dict__.update(entries)
         self.reincarnate()
 
-    def name(self, given: str | None) -> str:
-        """Return the id of the next decision: the one given, or where that is None one of our own."""
-        if given is None:
-            return f"{self.incarnation}-{self.made}"
+    def checked(self, given: str) -> str:
+        """Return an id that was given for the next decision; one of our own is the incarnation and its number."""
         if not _is_id(given):
             raise InvalidInputError(f"id: expected a printable text of 1 to {_LONGEST} characters, got {given!r:.80}")
         if given in self.waiting or given in self.given:
@@ -77,32 +74,33 @@ class Pending:
             raise InvalidInputError(f"id: {given!r} is of the kind that this policy makes by itself; give another one")
         return given
 
-    def add(self, id: str, number: int, round: int, arm: int, memory: FloatArray, *, given: bool) -> None:
+    def add(self, id: str, number: int, round: int, arm: int, memory: FloatArray, given: str | None) -> None:
         """Have a decision wait, whose id was given or is our own; a second time, it changes nothing."""
         self.made, waiting = number + 1, self.waiting
-        waiting[id] = _waiting((round, arm, memory, number))
+        waiting[id] = _tuple(Waiting, (round, arm, memory, number))
         if len(waiting) > self.most:
             oldest = next(iter(waiting))
             self.forgotten = waiting[oldest].number
             del waiting[oldest]
-        if given:
+        if given is not None:
             self.given[id] = None
             if len(self.given) > self.most:
                 del self.given[next(iter(self.given))]
 
     def find(self, decision: Decision | str, names: Sequence[str]) -> tuple[str, Waiting]:
         """Return the id of a decision, given as such or by its id, and what waits for its reward."""
-        id = decision.id if isinstance(decision, Decision) else decision
+        told = decision if isinstance(decision, Decision) else None
+        id = decision if told is None else told.id
         if not isinstance(id, str):
             raise InvalidInputError(f"decision: expected a decision or its id, which is a text, got {id!r:.60}")
         waiting = self.waiting.get(id)
         if waiting is None:
             raise self._unknown(id)
         then, arm, _, _ = waiting
-        if isinstance(decision, Decision) and (decision.round, decision.arm, decision.name) != (then, arm, names[arm]):
+        if told is not None and (told.round != then or told.arm != arm or told.name != names[arm]):
             raise UnknownDecisionError(
                 f"decision: {id!r} of this policy was arm {arm} ({names[arm]}) in round {then}, not arm "
-                f"{decision.arm} ({decision.name}) in round {decision.round}; give it as it was made"
+                f"{told.arm} ({told.name}) in round {told.round}; give it as it was made"
             )
         return id, waiting
 

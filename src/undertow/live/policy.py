@@ -317,7 +317,8 @@ class LivePolicy(Calls):
     # What `simulate`, `load` and copies call
 
     def settle(self) -> None:
-        """Wait for kernels where calls have been kept until these are there, so that the parts can be looked at."""
+        """Have the parts be as if nothing were done ahead or put off, so that they can be looked at."""
+        self._streams.stand(self._pending.made, self._draws)
 
     def compile_here(self) -> None:
         """Have this process compile what is missing, quietly, and not another one."""
@@ -355,6 +356,7 @@ class LivePolicy(Calls):
         played: Callable[[int], None] = lambda rounds: None,
     ) -> None:
         """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
+        self._streams.stand(self._pending.made, self._draws)
         play_episode(self.parts, self._draws, self._rescale, path, arms, records, played)
         self._streams.note(self._pending.made)
         if len(records) and not self.has_windows:

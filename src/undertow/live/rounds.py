@@ -180,8 +180,8 @@ class Timeline:
         """Bytes of what is remembered in addition to the state."""
         return 0
 
-    def why(self) -> Why | None:
-        """Explain the decision that was just made."""
+    def why(self, t: int) -> Why | None:
+        """Explain the decision that was just made, of round t."""
         return None
 
     def take_over(self, old: Any) -> None:

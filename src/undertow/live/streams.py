@@ -1,25 +1,35 @@
 """The random numbers of a policy: one stream for its own draws, and a separate one for exploring."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from undertow import _checks
+from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
 __all__ = ["Seed", "Streams"]
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 _LONGEST = 1024  # numbers of a seed that is read from a file
-_OFTEN = 64  # decisions after which it is noted again where the streams stand
+_ROWS, _NUMBERS = 64, 4096  # at most that many decisions are drawn for ahead, and that many numbers for several
+
+
+class _Ahead(NamedTuple):
+    """Draws of the decisions from `first` on, one row each, and where the streams stood before and after them."""
+
+    first: int
+    rows: list[FloatArray]
+    before: Any
+    after: Any
 
 
 class Streams:
     """Two streams of one seed; each run has its own pair, and run 0 is that of the live policy.
 
-    A decision that is interrupted takes its draws back. To note before each where the streams stand would cost more
-    than the draws, so it is noted now and then, and what decisions have drawn since is drawn again.
+    The draws of a decision go by its number: one that is interrupted, and made again, has the same. They are drawn for
+    many decisions at once, which is several times as fast, and gives the same numbers as one by one.
     """
 
     def __init__(self, seed: Seed) -> None:
@@ -32,20 +42,32 @@ class Streams:
         self.note(0)
 
     def note(self, decisions: int) -> None:
-        """Note where the streams stand after so many decisions, from where `go_back` draws again."""
-        self.noted = (decisions, self.own.bit_generator.state, self.explore.bit_generator.state)
+        """Note that so many decisions have been drawn for, and none ahead."""
+        now = self._places()
+        self._ahead = _Ahead(decisions, [], now, now)
 
-    def follow(self, decisions: int) -> None:
-        """Do as `note` where it was long ago."""
-        if decisions - self.noted[0] >= _OFTEN:
-            self.note(decisions)
+    def row(self, decision: int, draw: Callable[[int], FloatArray], width: int) -> FloatArray:
+        """Return the draws of a decision, `width` numbers; `draw` draws for a number of decisions."""
+        first, rows, _, after = self._ahead
+        if decision - first >= len(rows):
+            self._go_to(after)  # in case that the last time was interrupted
+            rows, first = list(draw(max(min(_ROWS, _NUMBERS // width), 1))), decision
+            self._ahead = _Ahead(first, rows, after, self._places())
+        return rows[decision - first]
 
-    def go_back(self, decisions: int, draw: Callable[[int], object]) -> None:
-        """Stand again where the streams stood after so many decisions; `draw` draws for a number of them."""
-        noted, own, explore = self.noted
-        self.own.bit_generator.state, self.explore.bit_generator.state = own, explore
-        if decisions > noted:
-            draw(decisions - noted)
+    def stand(self, decisions: int, draw: Callable[[int], FloatArray]) -> None:
+        """Stand where so many decisions have been drawn for, and none ahead."""
+        first, rows, before, _ = self._ahead
+        self._go_to(before)  # also where nothing is drawn ahead: to draw may have been interrupted
+        if len(rows):
+            draw(decisions - first)
+        self.note(decisions)
+
+    def _places(self) -> Any:
+        return self.own.bit_generator.state, self.explore.bit_generator.state
+
+    def _go_to(self, places: Any) -> None:
+        self.own.bit_generator.state, self.explore.bit_generator.state = places
 
     def part(self, decisions: int) -> None:
         """Part from the streams of the process that this one was forked from, unless a seed fixes them."""
