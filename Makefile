@@ -8,7 +8,7 @@ READY  := $(VENV)/ready
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
 	@echo "make test    run the tests"
-	@echo "make torture the long tests of reliability, SECONDS=60 for each part, SEED=0"
+	@echo "make torture the long tests of reliability, SECONDS=60 for a part, SEED=0"
 	@echo "make check   format, lint, types, direction of imports, how states are read"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make results run everything whose numbers stand in a document, and fill the pages; PIECES='channels theory' for some"

@@ -366,7 +366,7 @@ PIECES: dict[str, Piece] = {
     ),
     "trials-misspecified": _trials_of("misspecified", minutes=5, policies=LEARNERS),
     "tuner": Piece(("-m", "benchmarks", "tuner"), "0; worlds 0 to 9", 15, _tuner),
-    "torture": Piece(("tools/torture.py", "--seed", "24", "--seconds", "60"), "24", 15, _first_table),
+    "torture": Piece(("tools/torture.py", "--seed", "24", "--seconds", "45"), "24", 17, _first_table),
     "bench": Piece(
         ("-m", "benchmarks", "quality", "speed", "headline"),
         "0; random systems 0 to 3",
