@@ -1,6 +1,6 @@
 """The long versions of the tests of reliability: every part in a process of its own, and one table of counts.
 
-    python tools/torture.py                             # all parts, a minute each, the first two five and eight
+    python tools/torture.py                             # all parts, a minute each, the first two five and twelve
     python tools/torture.py --seconds 600 --seed 7      # longer, and other trials
     python tools/torture.py chunks plans                # some parts
 
@@ -38,7 +38,7 @@ def hardship(name: str, promise: str) -> Part:
 
 PARTS = [
     Part("interrupts", "a call that is interrupted happened or did not", ("-m", "torture", "interrupts"), 5.0),
-    Part("hostile", "a save file that was tampered with is refused or plays", ("-m", "torture", "hostile"), 8.0),
+    Part("hostile", "a save file that was tampered with is refused or plays", ("-m", "torture", "hostile"), 12.0),
     hardship("chunks", "a damaged chunk of a study is noticed and computed again"),
     hardship("studies", "a study that is killed and damaged ends with the same tables"),
     hardship("workers", "workers that die cost no result"),
@@ -83,7 +83,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help="names of parts, by default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="for each part; for interrupts 5 times, for hostile 8 times as long"
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="for each part; for interrupts 5 times, for hostile 12 times as long",
     )
     chosen = parser.parse_args(given)
     known = {part.name: part for part in PARTS}
