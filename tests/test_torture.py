@@ -155,6 +155,24 @@ def test_draws_of_a_decision_that_was_not_made_are_taken_back(name: str, monkeyp
     assert unnamed(policy.decide()) == unnamed(twin.decide())
 
 
+def test_rounds_are_forgotten_as_late_as_before_a_decision_that_was_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the context first, rounds are forgotten when the next context comes, by what the last decision noted."""
+    policy, twin = (make_policy("kalman-greedy", SYSTEM, rng=0, context_first=True) for _ in range(2))
+    for one in (policy, twin):
+        for context in ([0.1, 0.2], [0.3, 0.4], [0.5, 0.6]):
+            one.observe(context)
+            one.decide()
+        for number in range(3):
+            one.learn(id_of(one, number), 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Player, "decide", stopping)
+        with pytest.raises(Stop):
+            policy.decide(elapsed=0)
+    for one in (policy, twin):
+        one.observe([0.7, 0.8])
+    assert digest(policy) == digest(twin)
+
+
 def test_a_fit_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_policy("learned-kalman", SYSTEM, rng=0)
     for t in range(6):

@@ -46,19 +46,19 @@ class Rewinding(Timeline):
         self.turns, self.max_delay = turns, max_delay
         self.rounds: dict[int, _Round] = {}
         self.oldest = 0
-        self.before = np.empty(0)  # the state at the beginning of the round that is to be remembered
-        self.still = False  # whether that is of the same moment as the one before
+        self.coming: tuple[int, _Round | None] = (0, None)  # what `decided` will remember
+        self.before = np.empty(0)  # the state before the last context
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
-        """Remember where the round begins, unless it has begun with its context."""
-        self.oldest, self.still = oldest, still
-        if still or not self.turns.context_first:
-            self.before = self.player.state.copy()
+        """See where the round begins, unless it has begun with its context; it may yet be interrupted."""
+        begins = still or not self.turns.context_first
+        self.coming = oldest, _Round(self.player.state.copy(), still=still) if begins else None
 
     def decided(self, t: int, arm: int) -> None:
         """Remember the round."""
-        if self.still or not self.turns.context_first:
-            self._open_round(t, _Round(self.before, still=self.still))
+        self.oldest, begun = self.coming
+        if begun is not None:
+            self._open_round(t, begun)
 
     def _open_round(self, t: int, entry: _Round) -> None:
         for number in list(self.rounds):
