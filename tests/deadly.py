@@ -15,6 +15,12 @@ def square(number: int, folder: str, deadly: bool) -> int:
     return number**2
 
 
+def refuses(number: int) -> int:
+    if number == 2:
+        raise ValueError(f"no {number} today")
+    return number
+
+
 def always_dies() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from deadly import always_dies, square
+from deadly import always_dies, refuses, square
 from test_study import contents, small_plan
 from undertow import InvalidInputError, UndertowError
 from undertow.study.chunks import open_folder, read_tables, run_plan
@@ -186,6 +186,21 @@ def test_a_worker_that_is_killed_while_it_starts_costs_no_result(
     monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", start)
     assert dict(on_processes(square, [(3, str(tmp_path), False)] * 4, 2)) == dict.fromkeys(range(4), 9)
     assert killed
+
+
+def test_an_error_of_the_work_arrives_with_the_place_where_it_was_raised(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no 2 today") as caught:
+        list(on_processes(refuses, [(number,) for number in range(5)], 2))
+    assert "in refuses" in caught.value.__notes__[0]
+    assert not multiprocessing.active_children()
+
+
+def test_workers_end_when_nobody_asks_for_more(tmp_path: Path) -> None:
+    results = on_processes(square, [(number, str(tmp_path), False) for number in range(9)], 2)
+    assert next(results)[0] in {0, 1}
+    assert len(multiprocessing.active_children()) == 2
+    results.close()
+    assert not multiprocessing.active_children()
 
 
 def test_workers_that_always_die_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

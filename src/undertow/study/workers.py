@@ -4,11 +4,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
-from typing import Any
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
 
 from undertow.errors import UndertowError
 
@@ -17,49 +18,84 @@ __all__ = ["TRIES", "on_processes"]
 TRIES = 10  # how often workers may die without a single result between, before the study gives up
 
 
-def on_processes(work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], workers: int) -> Iterator[tuple[int, Any]]:
+class _Worker(NamedTuple):
+    process: BaseProcess
+    link: Connection
+
+
+def on_processes(
+    work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], workers: int
+) -> Generator[tuple[int, Any], None, None]:
     """Yield the number and the result of `work(*task)` for each task when it is done.
 
-    If a worker dies, at any moment, all are started again, and what they had not finished is computed again.
+    If a worker dies, at any moment, another one takes its place and computes its task again. One pipe for each
+    worker, read by this thread alone: the pool of the standard library shares queues and counts between a thread of
+    its own and the caller, and a worker that dies while others start can tear them.
     """
-    waiting, deaths = dict(enumerate(tasks)), 0
-    while waiting:
-        try:
-            for number, result in _until_one_dies(work, waiting, workers):
+    waiting, deaths = list(enumerate(tasks))[::-1], 0
+    idle: list[_Worker] = []
+    busy: dict[_Worker, tuple[int, tuple[Any, ...]]] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < workers:
+                worker = idle.pop() if idle else _start(work)
+                busy[worker] = waiting.pop()
+                with suppress(OSError):  # it is dead, which the next look at its pipe tells
+                    worker.link.send(busy[worker][1])
+            ready = wait([worker.link for worker in busy])
+            for worker in [worker for worker in busy if worker.link in ready]:
+                try:
+                    result, error = worker.link.recv()
+                except (EOFError, OSError):
+                    waiting.append(busy.pop(worker))
+                    _end(worker)
+                    if (deaths := deaths + 1) == TRIES:
+                        raise UndertowError(
+                            f"workers: they died {TRIES} times in a row before anything was computed, perhaps for "
+                            "lack of memory; use fewer of them (--threads), or none (no --cluster)"
+                        ) from None
+                    continue
+                if error is not None:
+                    raise error
                 deaths = 0
-                del waiting[number]
+                number, _ = busy.pop(worker)
+                idle.append(worker)
                 yield number, result
-        except BrokenProcessPool as error:
-            deaths += 1
-            if deaths == TRIES:
-                raise UndertowError(
-                    f"workers: they died {TRIES} times in a row before anything was computed, perhaps for lack of "
-                    "memory; use fewer of them (--threads), or none (no --cluster)"
-                ) from error
+    finally:
+        for worker in [*idle, *busy]:
+            _end(worker)
 
 
-def _until_one_dies(
-    work: Callable[..., Any], tasks: dict[int, tuple[Any, ...]], workers: int
-) -> Iterator[tuple[int, Any]]:
+def _start(work: Callable[..., Any]) -> _Worker:
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads of this process hold
-    others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context, initializer=_begin) as pool:
-        try:
-            futures: dict[Future[Any], int] = {pool.submit(work, *task): number for number, task in tasks.items()}
-            for future in as_completed(list(futures)):
-                yield futures.pop(future), future.result()
-        except BrokenProcessPool:
-            for child in set(multiprocessing.active_children()) - others:
-                child.kill()  # the pool waits for the rest of its workers to end, also when the program ends
-            raise
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    link, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+    with suppress(BrokenPipeError):  # killed before it had read what to do: its pipe tells
+        process.start()
+    theirs.close()  # so that the pipe ends with the worker
+    return _Worker(process, link)
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the process that asked for the work, and end when that process ends, however it ends."""
+def _end(worker: _Worker) -> None:
+    worker.link.close()
+    if worker.process.pid is not None:
+        worker.process.kill()  # files are written whole or not at all
+        worker.process.join()
+
+
+def _serve(link: Connection, work: Callable[..., Any]) -> None:
+    """Answer tasks until the pipe is closed; leave Ctrl-C to the process that asked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            task = link.recv()
+            try:
+                answer: tuple[Any, Exception | None] = work(*task), None
+            except Exception as error:
+                error.add_note(f"raised by a worker:\n{''.join(traceback.format_tb(error.__traceback__))}")
+                answer = None, error
+            link.send(answer)
 
 
 def _end_with_parent() -> None:
