@@ -26,6 +26,9 @@ Array = naive.Array
 
 STILL = np.array([0.9, 0.98, -0.6, 1.0, 1.0, 1.0, 0.3, 0.4, 0.5, 0.7, 0.2, 0.6, 0.3])
 DRIFT = np.array([-0.5, 0.99, 0.7, 0.999, 0.97, 0.95, 0.1, 0.8, 0.2, 0.4, 0.5, 0.3, 0.05])
+BRIEF = np.array([0.9, 0.98, 0.005, 1.0, 0.97, 0.95, 0.3, 0.4, 0.5, 0.7, 0.2, 0.6, 0.3])  # the score divides by no φ
+WHITE = np.array([0.9, 0.98, 0.7, 0.999, 0.95, 0.0, 0.3, 0.4, 0.5, 0.7, 0.2, 0.6, 0.3])  # that is as small as these
+HYPERS = [STILL, DRIFT, BRIEF, WHITE]
 SIZES = [(1, 0), (1, 2), (3, 0), (3, 2), (2, 5)]
 
 
@@ -178,7 +181,7 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
     assert log_density == pytest.approx(-0.5 * (math.log(2 * math.pi * s) + innovation**2), rel=1e-9)
 
 
-@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize("hyper", HYPERS)
 @pytest.mark.parametrize(("k", "q"), SIZES)
 def test_likelihood_agrees_with_filter_and_with_one_gaussian_law(k: int, q: int, hyper: Array) -> None:
     table = make_table(70, k, q, seed=20 + k + q)
@@ -187,14 +190,14 @@ def test_likelihood_agrees_with_filter_and_with_one_gaussian_law(k: int, q: int,
     assert found == pytest.approx(naive.dense_log_likelihood(table, hyper, k), rel=1e-8)
 
 
-@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize("hyper", HYPERS)
 @pytest.mark.parametrize(("k", "q"), SIZES)
 def test_score_agrees_with_fishers_identity(k: int, q: int, hyper: Array) -> None:
     table = make_table(25, k, q, seed=k * q)
     np.testing.assert_allclose(likelihood(table, hyper, k)[1], naive.score(table, hyper, k), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize("hyper", HYPERS)
 def test_score_agrees_with_differences(hyper: Array) -> None:
     k, q = 3, 2
     table = make_table(150, k, q, seed=8)
@@ -208,7 +211,7 @@ def test_score_agrees_with_differences(hyper: Array) -> None:
         assert score[i] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize("hyper", HYPERS)
 def test_score_does_not_depend_on_how_many_beliefs_are_kept(hyper: Array) -> None:
     """900 rounds of 20 arms go through in several segments, the other tests in one."""
     k, q = 20, 1
@@ -390,7 +393,7 @@ def test_the_objective_is_that_of_the_hyper_parameters_it_returns(value: float) 
 # Time that passes, and rounds that share a moment
 
 
-@pytest.mark.parametrize("hyper", [STILL, DRIFT])
+@pytest.mark.parametrize("hyper", HYPERS)
 def test_the_score_knows_of_moments(hyper: Array) -> None:
     """A last column says how many moments after the row before each is."""
     k, q, n = 2, 2, 40

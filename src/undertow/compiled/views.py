@@ -27,7 +27,8 @@ __all__ = ["Record", "view"]
 
 def view(buffer: FloatArray, start: int, shape: tuple[int, ...]) -> FloatArray:
     """Return the numbers of a contiguous float64 buffer from `start` on as an array of the given shape."""
-    return buffer.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
+    part = (buffer if buffer.ndim == 1 else buffer.reshape(-1))[start : start + math.prod(shape)]
+    return part if part.shape == shape else part.reshape(shape)
 
 
 @type_callable(view)  # type: ignore[untyped-decorator]

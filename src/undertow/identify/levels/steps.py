@@ -32,19 +32,22 @@ __all__ = [
     "Groups",
     "Hyper",
     "add_noise",
+    "direct_rows",
     "dot",
     "elapsed_before",
     "features_of",
+    "first_entry",
     "innovation_variance",
     "levels_size",
     "levels_start",
-    "moving_entries",
+    "observation_row",
     "power",
     "product",
     "spread",
 ]
 
 TINY = 1e-100  # covariances with what was not seen for long are dropped before they become denormal numbers, slow ones
+_NEAR_ZERO = 0.01
 
 
 class Hyper(Record):
@@ -86,11 +89,20 @@ def levels_size(k: int, q: int) -> int:
 
 
 @inlined
-def moving_entries(hyper: FloatArray, k: int, q: int) -> int:
-    """Return how many entries lead the state up to the last one that moves: levels alone, unless weights drift."""
+def first_entry(group: int, k: int, q: int) -> int:
+    """Return where the first entry of a group stands in the state; weights have one only where there are features."""
+    if group < 3:
+        return 0 if group == 0 else 1 + (group - 1) * k
+    return 1 + 2 * k + (group - 3 if group < 5 else k * (1 + q))
+
+
+@inlined
+def direct_rows(hyper: FloatArray, k: int, q: int) -> int:
+    """Return how many entries lead the state up to the last one whose φ is too near 0 to divide by."""
     φ = Groups(hyper, 0)
-    drift = φ.intercept < 1.0 or (q > 0 and (φ.weight < 1.0 or φ.shared_weight < 1.0))
-    return levels_size(k, q) if drift else 1 + 2 * k
+    if abs(φ.intercept) < _NEAR_ZERO or (q > 0 and min(abs(φ.weight), abs(φ.shared_weight)) < _NEAR_ZERO):
+        return levels_size(k, q)
+    return 1 + 2 * k if min(abs(φ.shared), abs(φ.slow), abs(φ.fast)) < _NEAR_ZERO else 0
 
 
 @inlined
@@ -134,16 +146,31 @@ def dot(values: FloatArray, u: FloatArray, a: int, k: int, q: int) -> float:
 
 
 @inlined
-def product(Ph: FloatArray, P: FloatArray, u: FloatArray, a: int, k: int, q: int) -> None:
-    """Ph = P h, a sum of 4 + 2q rows of the symmetric P."""
+def observation_row(h: FloatArray, u: FloatArray, a: int, k: int, q: int) -> None:
+    """Write h, all D entries of it."""
+    b, c = 1 + 2 * k + a * (1 + q), 1 + 2 * k + k * (1 + q)
+    for j in range(len(h)):
+        h[j] = 0.0
+    h[0] = h[1 + a] = h[1 + k + a] = h[b] = 1.0
+    for i in range(q):
+        h[b + 1 + i] = h[c + i] = u[i]
+
+
+@inlined
+def product(Ph: FloatArray, parts: FloatArray, P: FloatArray, u: FloatArray, a: int, k: int, q: int) -> None:
+    """Ph = P h, a sum of 4 + 2q rows of the symmetric P, and the parts (6, D) of it that the groups bring."""
     D = len(P)
     b, c = 1 + 2 * k + a * (1 + q), D - q
     for j in range(D):
-        Ph[j] = P[0, j] + P[1 + a, j] + P[1 + k + a, j] + P[b, j]
+        parts[0, j], parts[1, j], parts[2, j], parts[3, j] = P[0, j], P[1 + a, j], P[1 + k + a, j], P[b, j]
+        parts[4, j] = parts[5, j] = 0.0
     for i in range(q):
         u_i = u[i]
         for j in range(D):
-            Ph[j] += u_i * (P[b + 1 + i, j] + P[c + i, j])
+            parts[4, j] += u_i * P[b + 1 + i, j]
+            parts[5, j] += u_i * P[c + i, j]
+    for j in range(D):
+        Ph[j] = parts[0, j] + parts[1, j] + parts[2, j] + parts[3, j] + parts[4, j] + parts[5, j]
 
 
 @inlined
