@@ -1176,6 +1176,47 @@ def test_a_probe_is_not_repeated_before_its_reward_is_there() -> None:
     assert 1 not in np.diff(probes)
 
 
+def probing(policy: LearningPolicy) -> Decision:
+    """Play until a decision is a probe, and return it; rewards are 1 − arm and some noise."""
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        decision = policy.decide()
+        if learner_of(policy).player.own.streak.probing:
+            return decision
+        policy.learn(decision, 1.0 - decision.arm + 0.1 * draw.standard_normal())
+    pytest.fail("no probe in 200 rounds")
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_probe_surprises_its_leader_also_where_an_arm_has_joined_since(number: int) -> None:
+    """With one more arm the blocks are longer, and that of the leader begins elsewhere."""
+    policy = Autopilot(arms=3, rng=0)
+    decision, learner = probing(policy), learner_of(policy)
+    learner.player.own.learner.leader = learner.places[number]
+    policy.add_arm("3")
+    policy.learn(decision, 5.0)
+    assert models_of(policy)[number].head.order
+    assert learner_of(policy).player.own.streak.surprised == 1
+
+
+def test_a_probe_of_which_a_file_says_that_nobody_led_surprises_nobody() -> None:
+    policy = Autopilot(arms=3, rng=0)
+    decision = probing(policy)
+    learner_of(policy).player.own.learner.leader = -1.0
+    policy.learn(decision, 5.0)
+    assert learner_of(policy).player.own.streak.surprised == 0
+
+
+@pytest.mark.parametrize("place", [-2.0, 0.5, 1e12, math.nan])
+def test_a_file_whose_leader_is_nowhere_is_refused(place: float, tmp_path: Path) -> None:
+    policy = Autopilot(arms=3, rng=0)
+    probing(policy)
+    learner_of(policy).player.own.learner.leader = place
+    policy.save(tmp_path / "policy.npz")
+    with pytest.raises(undertow.InvalidInputError):
+        undertow.load(tmp_path / "policy.npz")
+
+
 @pytest.mark.parametrize(("policy", "most"), [(StructuralKalman, 0), (Autopilot, 1)])
 def test_learners_do_not_stay_at_a_safe_arm_for_ever(policy: Any, most: int) -> None:
     """An arm that always pays 0 among levels: runs of ten that spend 90 % of the last 500 of 1500 rounds there.

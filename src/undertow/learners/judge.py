@@ -316,12 +316,9 @@ def _played(own: LearnerState, arm: int) -> None:
 def _learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Let every model predict a reward of the present round, be scored, and learn it."""
     learn_all(own.blocks, 0, int(own.common.head.rounds) - 1, arm, rewards[arm])
-    at = 0
-    while own.streak.probing > 0.0 and at < len(own.blocks):  # one more arm, or a file, may have moved the leader
-        block = open_block(own.blocks, at)
-        if at == own.learner.leader and surprises(block):
-            own.streak.surprised = 1.0
-        at += int(block.head.length)
+    leader = int(own.learner.leader)
+    if own.streak.probing > 0.0 and leader >= 0 and surprises(open_block(own.blocks, leader)):
+        own.streak.surprised = 1.0
 
 
 def _observe(own: LearnerState, context: FloatArray) -> None:
