@@ -124,7 +124,7 @@ def test_noise_bound_is_estimated_in_units_of_reward() -> None:
         ({"window_penalty": -1}, "window_penalty: expected a number of at least 0, got -1"),
         ({"weight_bound": math.nan}, "weight_bound: expected finite numbers"),
         ({"noise_bound": 0}, "noise_bound: expected a number above 0, got 0"),
-        ({"noise_bound": "large"}, "noise_bound: expected 'auto', got 'large'"),
+        ({"noise_bound": "large"}, "noise_bound: expected a number above 0 or 'auto', got 'large'"),
         ({"width": "bias"}, "width: expected 'noise' or 'noise+bias', got 'bias'"),
         ({"width": "noise+bias"}, 'bias_bound: expected above 0 with width="noise+bias" and only there, got 0'),
         ({"bias_bound": 1.0}, "bias_bound: expected above 0 with width="),

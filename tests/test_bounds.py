@@ -286,6 +286,7 @@ def test_lower_bound_on_random_systems(seed: int) -> None:
         (lambda s: printed_regret_bound(s, 1, 10, width="bias"), "width: expected 'noise' or 'noise+bias'"),
         (lambda s: corrected_regret_bound(s, 1, 10, width="bias"), "width: expected 'noise' or 'noise+bias'"),
         (lambda s: noise_width(np.zeros((2, 2)), noise_bound=1.0), "V: expected a positive definite"),
+        (lambda s: noise_width(0.5 * np.eye(2), noise_bound=1.0), "V: expected λI + ΣΘΘ', so no eigenvalue below"),
         (lambda s: model_error_bound(np.eye(2), -1, bias=0.0, noise_bound=1.0), "plays: expected at least 0"),
         (lambda s: prediction_error_bound(1.0, np.eye(2), [1.0]), "inputs: expected shape (2,), got (1,)"),
         (lambda s: lower_bound(s, 0), "rounds: expected at least 1, got 0"),

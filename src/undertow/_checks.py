@@ -214,7 +214,8 @@ def fraction(name: str, value: Any) -> float:
 def auto_number(name: str, value: Any) -> float | None:
     """Return a positive number, or None for "auto"."""
     if isinstance(value, str):
-        choice(name, value, ("auto",))
+        if value != "auto":
+            raise InvalidInputError(f"{name}: expected a number above 0 or 'auto', got {value!r:.80}")
         return None
     return number(name, value, above=0)
 

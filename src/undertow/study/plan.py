@@ -76,7 +76,8 @@ class Plan:
         if not self.baseline:
             object.__setattr__(self, "baseline", self.policies[0].label)
         if self.baseline not in (policy.label for policy in self.policies):
-            raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r:.80}")
+            near = _checks.did_you_mean(self.baseline, [policy.label for policy in self.policies])
+            raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r:.80}{near}")
         self._check_size()
         for system, policy in itertools.product(self.systems, self.policies):  # every mistake before any work
             where = f"policy {policy.label!r} on system {system.label!r}"
@@ -239,7 +240,7 @@ def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     plain = {name: value for name, value in raw.items() if name not in ("grid", "label")}
     grid = raw.get("grid", {})
     if not isinstance(grid, dict) or not all(isinstance(values, list) and values for values in grid.values()):
-        raise InvalidInputError(f"{where}: expected grid to be a table of lists, got {grid!r:.60}")
+        raise InvalidInputError(f"{where}: expected grid to be a table of lists that are not empty, got {grid!r:.60}")
     default = plain.get("policy") or plain.get("kind") or where
     label = raw.get("label", " ".join([str(default), *(f"{name}={{{name}}}" for name in grid)]))
     if (size := math.prod(map(len, grid.values()))) > _MOST_ENTRIES:

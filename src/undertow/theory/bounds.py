@@ -134,6 +134,8 @@ def noise_width(
     V, λ = _gram(V), _checks.number("ridge", ridge, above=0)
     B_R = _checks.number("noise_bound", noise_bound, least=0)
     B_G = _checks.number("weight_bound", weight_bound, least=0)
+    if (least := float(np.linalg.eigvalsh(V)[0])) < λ * (1 - 1e-6):
+        raise InvalidInputError(f"V: expected λI + ΣΘΘ', so no eigenvalue below ridge = {λ:g}, got {least:.6g}")
     x = math.log(1 / _checks.fraction("confidence", confidence)) + np.linalg.slogdet(V)[1] / 2
     noise = math.sqrt(2 * B_R**2 * (x - len(V) * math.log(λ) / 2))
     return float(noise + λ * B_G * math.sqrt(np.trace(np.linalg.inv(V))))
