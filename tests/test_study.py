@@ -12,17 +12,19 @@ from typing import Any
 import polars as pl
 import psutil
 import pytest
+from matplotlib.figure import Figure
 
 import undertow
 from undertow import InvalidInputError, paper_system, random_system, theory
 from undertow.cli import common
 from undertow.contenders import Contender
+from undertow.reporting.figure import line_style, line_styles
 from undertow.study.chunks import Tables, open_folder, run_plan
-from undertow.study.claims import check_claims
-from undertow.study.figures import draw_figures
+from undertow.study.claims import caveat, check_claims
+from undertow.study.figures import _annotate, _Bar, draw_figures
 from undertow.study.plan import Plan, SystemSpec, paper_plan, read_plan
 from undertow.study.run import run_study
-from undertow.study.summary import comparisons, headline
+from undertow.study.summary import comparisons, final_regret, headline, winners
 
 TABLES = ("regret.parquet", "detail.parquet")
 
@@ -115,6 +117,8 @@ def test_a_plan_in_toml(tmp_path: Path) -> None:
     [
         (("rounds = 200", "rounds = 0"), "rounds: expected at least 1, got 0"),
         (("rounds = 200", 'rounds = "many"'), "rounds: expected a whole number, got 'many'"),
+        (('baseline = "greedy"', 'baseline = "gredy"'), "the label 'gredy' (did you mean 'greedy'?)"),
+        (("grid.window = [2, 4]", "grid.window = []"), "expected grid to be a table of lists that are not empty"),
         (("rounds = 200", "round = 200"), "round: a plan has no such entry (did you mean 'rounds'?); it has baseline"),
         (
             ('policy = "rexp3"', 'policy = "rexp4"'),
@@ -588,6 +592,36 @@ def test_figures_keep_every_box_on_the_scale_and_know_no_minus_zero(monkeypatch:
     assert low < 0.01
     assert high > 99
     assert "changes by 0 % (psi = 1, arm 1), 0 % (psi = 1, arm 2)" in drawn["errors"][1]
+
+
+def test_policies_with_the_same_ratio_are_named_together() -> None:
+    """Autopilot often does what its leader does; tables, figures and words name both."""
+    plan = paper_plan(psi=[1]).select(["Oracle", "ARES", "LearnedKalman", "Autopilot"])
+    regret = {"Oracle": [1.0] * 3, "ARES": [2.0] * 3, "LearnedKalman": [0.5] * 3, "Autopilot": [0.5] * 3}
+    assert winners(plan, final_regret(plan, tables_of(plan, regret))) == "LearnedKalman and Autopilot, 0.50 (psi = 1)"
+
+
+def test_a_small_study_says_that_its_verdicts_may_differ() -> None:
+    plan = paper_plan()
+    assert caveat(plan, runs=100) == ""
+    assert "with fewer runs chance counts for more" in caveat(plan, runs=10)
+    assert "The paper has 10,000 rounds and 100 runs" in caveat(plan.select(rounds=2000), runs=100)
+
+
+def test_policies_of_a_users_plan_do_not_look_alike() -> None:
+    """As many as there are colours and dashes; ours keep their colours."""
+    styles = line_styles(["ARES", *(f"mine {i}" for i in range(32)), "PIES(3)"])
+    assert len({(style["color"], style["ls"]) for style in styles.values()}) == 34
+    assert styles["ARES"] == line_style("ARES")
+    assert styles["PIES(3)"] == line_style("PIES(3)")
+
+
+def test_numbers_of_neighbours_do_not_overlap() -> None:
+    """Of two bars at the same height, one has its number below."""
+    axis = Figure().subplots()
+    axis.set(yscale="log", ylim=(0.1, 10))
+    _annotate(axis, [_Bar(0, 1, 1, 1), _Bar(1, 1, 1, 1), _Bar(2, 1, 1, 1), _Bar(3, 0.3, 0.3, 0.3)])
+    assert [text.get_verticalalignment() for text in axis.texts] == ["bottom", "top", "bottom", "bottom"]
 
 
 @pytest.mark.parametrize(

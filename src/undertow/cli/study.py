@@ -122,6 +122,8 @@ def _run(
 
 
 def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
+    from undertow.study.claims import caveat
+
     screen = console()
     table = Table(
         title=f"Regret after {plan.rounds} rounds relative to {escape(plan.baseline)}: "
@@ -142,6 +144,8 @@ def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
             lines["why not"] = claim.discussion
         for name, line in lines.items():
             screen.print(f"{name}: {line}", highlight=False, markup=False, style="bold" if name == verdict else "")
+    if any(claim.holds is not None for claim in outcome.claims) and (words := caveat(plan, plan.runs)):
+        screen.print(words, highlight=False, markup=False)
     for entry in outcome.appendix:
         changed = ", ".join(map(str, entry.changed))
         verdicts = f"changes the verdict on {changed}" if changed else "changes no verdict"

@@ -13,7 +13,7 @@ from undertow.drawing import Sheet
 from undertow.replay.diagnosis import Diagnosis
 from undertow.replay.full import Replay
 from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
-from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, colour, line_style, panels, plain_axis, write_figure
+from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, line_styles, panels, plain_axis, write_figure
 from undertow.reporting.numbers import with_interval
 
 __all__ = [
@@ -60,9 +60,11 @@ def sheet_of_shares(result: Replay) -> Sheet:
     won = [100 * fixed[name] for name in with_interval("share")]
     sheet, axis = _by_policy(table["policy"].to_list(), 0.27, x, fixed["policy"], won)
     axis.axvline(0, color=_GREY, lw=0.8)
+    styles = line_styles(contender.label for contender in result.policies)
     for place, row in enumerate(table.iter_rows(named=True)):
         value, low, high = (100 * row[name] for name in with_interval("share"))
-        axis.errorbar(value, place, xerr=_reach(value, low, high), fmt="o", ms=5, color=colour(row["policy"]))
+        shade = styles[row["policy"]]["color"]
+        axis.errorbar(value, place, xerr=_reach(value, low, high), fmt="o", ms=5, color=shade)
     sheet.legend(**LEGEND)
     return sheet
 
@@ -92,9 +94,10 @@ def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
     plain_axis(axis, y="earned beyond the best fixed arm", x="round")
     axis.axhline(0, color="black", lw=1.2, ls="--", label=f"best fixed arm: {result.table.arms[best]}")
     low, high = 0.0, 0.0
+    styles = line_styles(contender.label for contender in result.policies)
     for contender in result.policies:
         ahead = np.cumsum(result.rewards(contender.label) - rewards[:, best])
-        axis.plot(at + 1, ahead[at], **(line_style(contender.label) | {"lw": 1.5}))
+        axis.plot(at + 1, ahead[at], **(styles[contender.label] | {"lw": 1.5}))
         if contender.policy != "random":  # which would squeeze all others into a line
             low, high = min(low, float(ahead.min())), max(high, float(ahead.max()))
     if high > low:

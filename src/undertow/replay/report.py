@@ -10,7 +10,7 @@ from undertow.replay.diagnosis_text import answer, arm_lines, closing, describe
 from undertow.replay.full import Replay
 from undertow.replay.logged import LogReplay
 from undertow.replay.table import Table
-from undertow.reporting.figure import Figure, colour
+from undertow.reporting.figure import Figure, line_styles
 from undertow.reporting.numbers import cells, count, number
 from undertow.reporting.page import figures_html, text, write_page
 
@@ -114,10 +114,11 @@ def report_diagnosis(found: Diagnosis, table: Table, figures: Sequence[Figure], 
 def _measures(summary: pl.DataFrame, measures: dict[str, str], best: str) -> list[list[str]]:
     """Return the cells of a summary, one row per policy, with as many digits as the intervals support."""
     table = summary.to_dicts()
-    rows = []
+    rows, styles = [], line_styles(row["policy"] for row in table if row["kind"] == "policy")
     for row, spells in zip(table, cells(table, measures), strict=True):
         if row["kind"] == "policy":
-            name = f'<span class="dot" style="background:{colour(row["policy"])}"></span>{text(row["policy"])}'
+            shade = styles[row["policy"]]["color"]
+            name = f'<span class="dot" style="background:{shade}"></span>{text(row["policy"])}'
         else:
             label, _, arm = row["policy"].partition(": ")
             name = f"<em>{text(label)}</em>" + (f"<br><small>{text(arm)}</small>" if arm else "")

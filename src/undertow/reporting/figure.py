@@ -1,6 +1,7 @@
 """What all figures share: sizes, the colour of each policy, plain axes, files."""
 
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ __all__ = [
     "Figure",
     "colour",
     "line_style",
+    "line_styles",
     "log_scale",
     "panels",
     "plain_axis",
@@ -46,6 +48,7 @@ _KNOWN = {  # colour and dashes
 }
 _PIES = ("#F6C75E", "#8A4B00")  # windows 1 and 10
 _OTHERS = ("#4477AA", "#AA3377", "#228833", "#B8860B", "#6A3D9A", "#00868B", "#A0522D", "#708090")
+_DASHES = ("-", "--", ":", "-.")
 
 
 class Figure(NamedTuple):
@@ -76,14 +79,7 @@ def save_sheet(sheet: Sheet, file: Path, **more: Any) -> None:
 
 def colour(label: str) -> str:
     """Return the colour of a policy, the same in every figure; the windows of PIES are shades of one hue."""
-    if label in _KNOWN:
-        return _KNOWN[label][0]
-    window = label.removeprefix("PIES(").removesuffix(")")
-    if label != window and window.isdecimal():
-        share = min(max((int(window) - 1) / 9, 0.0), 1.0)
-        red, green, blue = ((1 - share) * a + share * b for a, b in zip(*map(to_rgb, _PIES), strict=True))
-        return to_hex((red, green, blue))
-    return _OTHERS[zlib.crc32(label.encode()) % len(_OTHERS)]
+    return _own_colour(label) or _OTHERS[zlib.crc32(label.encode()) % len(_OTHERS)]
 
 
 def line_style(label: str) -> dict[str, Any]:
@@ -92,8 +88,38 @@ def line_style(label: str) -> dict[str, Any]:
     return {"color": colour(label), "lw": 2 if label == "ARES" else 1.3, "ls": dashes, "label": label}
 
 
+def line_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the line style of every policy of a comparison, such that no two of a user's labels look alike.
+
+    Those without a colour of their own get one after the other; where the colours are used up, the dashes change.
+
+    Examples
+    --------
+    >>> styles = line_styles(["ARES", "mine", "yours"])
+    >>> styles["mine"]["color"], styles["yours"]["color"]
+    ('#4477AA', '#AA3377')
+    """
+    styles = {label: line_style(label) for label in labels}
+    for place, label in enumerate(label for label in styles if _own_colour(label) is None):
+        turn, hue = divmod(place, len(_OTHERS))
+        styles[label] |= {"color": _OTHERS[hue], "ls": _DASHES[turn % len(_DASHES)]}
+    return styles
+
+
 def log_scale(axis: Axes) -> None:
     """Set a log scale with plain numbers, at 1, 2 and 5 times powers of ten."""
     axis.set_yscale("log", subs=[])
     axis.yaxis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0), numticks=12))
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def _own_colour(label: str) -> str | None:
+    """Return the colour that a label has in every figure; None for a label of the user's."""
+    if label in _KNOWN:
+        return _KNOWN[label][0]
+    window = label.removeprefix("PIES(").removesuffix(")")
+    if label == window or not window.isdecimal():
+        return None
+    share = min(max((int(window) - 1) / 9, 0.0), 1.0)
+    red, green, blue = ((1 - share) * a + share * b for a, b in zip(*map(to_rgb, _PIES), strict=True))
+    return to_hex((red, green, blue))

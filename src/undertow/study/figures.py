@@ -5,9 +5,9 @@ touches the settings of matplotlib, and no window is opened.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,7 @@ from undertow.reporting.figure import (
     WIDTH,
     Figure,
     colour,
-    line_style,
+    line_styles,
     log_scale,
     panels,
     plain_axis,
@@ -34,7 +34,7 @@ from undertow.reporting.numbers import number, signed
 from undertow.riccati import spectral_radius
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan, SystemSpec
-from undertow.study.summary import Array, Final, final_regret, ratios
+from undertow.study.summary import Array, Final, final_regret, ratios, winners
 from undertow.system import LinearGaussianSystem
 from undertow.theory import full_information_regret, true_noise_bound
 from undertow.window import window_errors
@@ -62,12 +62,13 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
     best = _winners(plan, final)
     if ares is None or not others:
         return _only_paths(plan, tables), "Regret over rounds", f"Each line is {right}.{best}"
+    styles = line_styles(spec.label for spec in plan.policies)
     shared: dict[str, Any] = {"sharex": "col", "sharey": "col", "width_ratios": (6, 5)}
     sheet, axes = panels(1.72 * len(systems) + 1.5, len(systems), 2, squeeze=False, **shared)
     for (left, path), spec in zip(axes, systems, strict=True):
         plain_axis(left, _heading(spec), f"regret / {ares}")
         plain_axis(path, "", f"regret / {plan.baseline}")
-        _boxes(left, {other: _times(final, spec, ares, other) for other in others})
+        _boxes(left, {other: _times(final, spec, ares, other) for other in others}, styles)
         _paths(path, plan, tables, spec)
     axes[-1, 0].set_xticks(range(len(others)), others, rotation=90)
     axes[-1, 1].set_xlabel("round", fontsize=SMALL)
@@ -98,12 +99,12 @@ def _only_paths(plan: Plan, tables: Tables) -> Sheet:
     return sheet
 
 
-def _boxes(axis: Axes, times: dict[str, Array]) -> None:
+def _boxes(axis: Axes, times: dict[str, Array], styles: dict[str, dict[str, Any]]) -> None:
     """Draw box plots of each policy's regret over that of ARES."""
     axis.axhline(1, color="#777777", lw=0.8, zorder=0)
     for place, (label, values) in enumerate(times.items()):
         if len(values):
-            shade = colour(label)
+            shade = styles[label]["color"]
             line = {"color": shade, "linewidth": 1.0}
             box = {"facecolor": (*to_rgb(shade), 0.5), "edgecolor": shade}
             parts: dict[str, Any] = {"whiskerprops": line, "capprops": line, "boxprops": box, "widths": 0.62}
@@ -120,9 +121,10 @@ def _paths(axis: Axes, plan: Plan, tables: Tables, spec: SystemSpec) -> None:
     base = regret.filter((pl.col("policy") == plan.baseline) & (pl.col("regret") > 0))
     ratios = regret.join(base.select("run", "round", base="regret"), on=["run", "round"])
     medians = ratios.group_by("policy", "round").agg(ratio=(pl.col("regret") / pl.col("base")).median()).sort("round")
+    styles = line_styles(spec.label for spec in plan.policies)
     for label in _shown(plan):
         line = medians.filter((pl.col("policy") == label) & (pl.col("ratio") > 0))
-        axis.plot(line["round"].to_numpy(), line["ratio"].to_numpy(), **line_style(label))
+        axis.plot(line["round"].to_numpy(), line["ratio"].to_numpy(), **styles[label])
     log_scale(axis)
     axis.set(xlim=(0, plan.rounds), xticks=np.linspace(0, plan.rounds, 5))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -147,6 +149,7 @@ def _widths(plan: Plan, tables: Tables) -> _Drawn:
                 look = {"color": ARMS[arm % len(ARMS)], "ls": ("-", "--", ":")[arm % 3], "label": f"arm {arm + 1}"}
                 axis.plot(line["round"].to_numpy(), line[name].to_numpy(), lw=1.5, **look)
     log_scale(axes[0, 0])
+    axes[0, 1].yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes[0, 1].set(ylim=(0, None), xlim=(0, plan.rounds), xticks=np.linspace(0, plan.rounds, 5))
     axes[0, 1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     for axis in axes[-1]:
@@ -227,8 +230,10 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
         return None
     sheet, axis = panels(4.6)
     plain_axis(axis, y=f"final regret / {plan.baseline}")
-    axis.axhline(1, color=colour(plan.baseline), lw=1.2, label=plan.baseline)
+    styles = line_styles(spec.label for spec in plan.policies)
+    axis.axhline(1, color=styles[plan.baseline]["color"], lw=1.2, label=plan.baseline)
     bounds: dict[str, float] = {}
+    bars: list[_Bar] = []
     for place, spec in enumerate(systems):
         for i, label in enumerate(shown):
             values = ratios(plan, final, spec.label, label)
@@ -236,12 +241,9 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
             if values.min() > 0:
                 low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
                 known = label in axis.get_legend_handles_labels()[1]
-                look: dict[str, Any] = {"fmt": "oDs^vPX"[i % 7], "ms": 5, "color": colour(label), "lw": 1.3}
+                look: dict[str, Any] = {"fmt": "oDs^vPX"[i % 7], "ms": 5, "color": styles[label]["color"], "lw": 1.3}
                 axis.errorbar(x, middle, [[middle - low], [high - middle]], label=None if known else label, **look)
-                above = i % 2 == 0  # neighbours have their numbers on different sides
-                where: dict[str, Any] = {"xytext": (0, 3 if above else -4), "va": "bottom" if above else "top"}
-                look = {"textcoords": "offset points", "ha": "center", "size": SMALL}
-                axis.annotate(number(middle), (x, high if above else low), **where, **look)
+                bars.append(_Bar(x, low, middle, high))
         bound, base = _or_none(full_information_regret, spec), final[spec.label, plan.baseline].mean()
         if bound is not None and bound.value > 0 and base > 0:
             bounds[spec.label] = bound.value * plan.rounds / base
@@ -249,6 +251,7 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
     log_scale(axis)
     axis.set_xlim(-0.5, len(systems) - 0.5)
     axis.margins(y=0.1)
+    _annotate(axis, bars)
     axis.set_xticks(range(len(systems)), [spec.label for spec in systems], fontsize=SMALL + 1)
     axis.tick_params(axis="x", length=0)
     caption = (
@@ -260,6 +263,30 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
         caption += f" The dotted line is what no policy can beat in the long run: {_words(bounds)}."
     sheet.legend(ncols=3, **LEGEND)
     return sheet, "The best learners, and what is left to gain", caption
+
+
+class _Bar(NamedTuple):
+    """A median between its quartiles, and where it stands."""
+
+    x: float
+    low: float
+    middle: float
+    high: float
+
+
+def _annotate(axis: Axes, bars: Sequence[_Bar]) -> None:
+    """Write each median above its bar, or below it where the number to the left is at the same height."""
+    bottom, top = np.log(axis.get_ylim())
+    line = 0.05 * (top - bottom)  # height of a number
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}  # lines stop at the numbers
+    left = math.inf
+    for bar in bars:
+        places = {True: math.log(bar.high) + line / 2, False: math.log(bar.low) - line / 2}
+        above = abs(places[True] - left) >= min(line, abs(places[False] - left))
+        left = places[above]
+        where: dict[str, Any] = {"xytext": (0, 4 if above else -5), "va": "bottom" if above else "top"}
+        look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "size": SMALL - 1, "bbox": box}
+        axis.annotate(number(bar.middle), (bar.x, bar.high if above else bar.low), **where, **look)
 
 
 def _ares(plan: Plan) -> str | None:
@@ -289,13 +316,7 @@ def _times(final: Final, spec: SystemSpec, ares: str, other: str) -> Array:
 
 def _winners(plan: Plan, final: Final) -> str:
     """Return a sentence: which policy that does not know the system has the smallest median ratio on each."""
-    free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
-    winners: dict[str, dict[str, float]] = {}
-    for spec in plan.systems:
-        if free and (final[spec.label, plan.baseline] > 0).any():
-            least, best = min((float(np.median(ratios(plan, final, spec.label, label))), label) for label in free)
-            winners.setdefault(best, {})[spec.label] = least
-    named = "; ".join(f"{label}, {_words(least)}" for label, least in winners.items())
+    named = winners(plan, final)
     return f" Of the policies that do not know the system, the smallest ratios are those of {named}." if named else ""
 
 

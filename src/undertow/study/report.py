@@ -6,13 +6,14 @@ from typing import Any
 
 import polars as pl
 
-from undertow.reporting.figure import Figure, colour
+from undertow.reporting.figure import Figure, line_styles
 from undertow.reporting.numbers import count, duration, listed, number
 from undertow.reporting.page import figures_html, text, write_page
 from undertow.study.appendix import RUNS, Varied
 from undertow.study.chunks import Tables
-from undertow.study.claims import Claim
+from undertow.study.claims import Claim, caveat
 from undertow.study.plan import Plan
+from undertow.study.summary import final_regret, winners
 
 __all__ = ["REPORT", "write_report"]
 
@@ -32,6 +33,8 @@ _DEPARTURES = {
     "A16": "Every window learns from every round, with zeros where there was no context yet; only filled windows may "
     "be chosen.",
     "A17": "“ARES (noise estimated)” finds B_R from its own errors, since it is unknown outside a simulation.",
+    "A19": "An arm's forecast comes from its own window, as in the listing of the algorithm. The text takes the "
+    "largest of the arms' windows, as for the width.",
     "T1": "The width e is a heuristic. Its proof takes the filter's errors for uncorrelated in time, and they are not.",
     "T5": "The lower bound is the exact regret of a filter that sees every reward. The printed bound exceeds the "
     "regret of the oracle that it is meant to bound.",
@@ -55,7 +58,7 @@ def write_report(
     paper = plan.name == "paper"
     title = "The paper's evaluation, repeated" if paper else f"Study: {plan.name}"
     parts = [
-        _summary(plan, tables, headline, claims),
+        _summary(plan, tables, claims),
         "<h2>Regret after the last round</h2>",
         _headline(plan, headline),
         figures_html(figures),
@@ -67,7 +70,7 @@ def write_report(
     return write_page(title, parts, folder / REPORT)
 
 
-def _summary(plan: Plan, tables: Tables, headline: pl.DataFrame, claims: Sequence[Claim]) -> str:
+def _summary(plan: Plan, tables: Tables, claims: Sequence[Claim]) -> str:
     """Return a paragraph on what was run and the main result."""
     runs = tables.regret["run"].n_unique()
     played = count(plan.runs, "run") if runs == plan.runs else f"the first {runs:,} of {count(plan.runs, 'run')}"
@@ -78,37 +81,40 @@ def _summary(plan: Plan, tables: Tables, headline: pl.DataFrame, claims: Sequenc
     ]
     if runs < plan.runs:
         words.append("A report of all runs replaces this one when the study is complete.")
+    if plan.name == "paper":
+        words.append(
+            "psi says how loosely the entries of the state hang together: the larger it is, the less the contexts say "
+            "about the rewards."
+        )
     if plan.burn_in:
         words.append(f"Every path had run for {plan.burn_in:,} rounds before the first choice.")
-    best = [(system, row) for system in plan.systems if (row := _best(plan, headline, system.label)) is not None]
-    if best:
-        found = listed(f"{row['policy']} ({system.label}: {number(row['relative'])})" for system, row in best)
-        if len({row["policy"] for _, row in best}) == 1:
-            ratios = listed(f"{number(row['relative'])} ({system.label})" for system, row in best)
-            found = f"{best[0][1]['policy']}, with {ratios}"
-        words.append(f"Least regret among those that do not know the system, relative to {plan.baseline}: {found}.")
+    if best := winners(plan, final_regret(plan, tables)):
+        words.append(f"Least regret among those that do not know the system, relative to {plan.baseline}: {best}.")
     tested = [claim for claim in claims if claim.holds is not None]
     if tested:
         held = sum(bool(claim.holds) for claim in tested)
         words.append(f"Of the paper's {count(len(tested), 'statement')} that could be tested, {held} held.")
+        words.append(caveat(plan, runs))
     names = listed(spec.label for spec in plan.policies)
-    return f'<p class="lead">{text(" ".join(words))}</p>\n<p class="soft">The policies: {text(names)}.</p>'
+    policies = f"The policies: {names}. “undertow policies” describes them."
+    return f'<p class="lead">{text(" ".join(filter(None, words)))}</p>\n<p class="soft">{text(policies)}</p>'
 
 
 def _headline(plan: Plan, headline: pl.DataFrame) -> str:
     """Write one row per policy and two columns per system: regret over the baseline's, and regret."""
     cells = {(row["policy"], row["system"]): row for row in headline.iter_rows(named=True)}
-    best = {system.label: _best(plan, headline, system.label) for system in plan.systems}
+    best = {system.label: _least(plan, headline, system.label) for system in plan.systems}
+    styles = line_styles(spec.label for spec in plan.policies)
     groups = "".join(f'<th class="group" colspan="2" scope="colgroup">{text(s.label)}</th>' for s in plan.systems)
     names = '<th scope="col">relative</th><th scope="col">regret</th>' * len(plan.systems)
     rows = []
     for spec in plan.policies:
         knows = spec.claims.needs_system
-        dot = f'<span class="dot" style="background:{colour(spec.label)}"></span>'
+        dot = f'<span class="dot" style="background:{styles[spec.label]["color"]}"></span>'
         row = f'<th scope="row">{dot}{text(spec.label)}</th>'
         for system in plan.systems:
             cell = cells[spec.label, system.label]
-            row += _cell(cell, best=cell == best[system.label])
+            row += _cell(cell, best=not knows and cell["relative"] == best[system.label])
         rows.append(f'<tr class="{"knows" if knows else "learns"}">{row}</tr>')
     note = (
         f"Relative: the median over runs of regret divided by that of {plan.baseline} on the same path, with a 95 % "
@@ -126,12 +132,11 @@ def _cell(cell: dict[str, Any], *, best: bool) -> str:
     return f'<td class="{f"first {mark}".strip()}">{shown}{spread}</td><td class="{mark}">{regret}</td>'
 
 
-def _best(plan: Plan, headline: pl.DataFrame, system: str) -> dict[str, Any] | None:
-    """Return the row of the least relative regret on a system, among policies that do not know it."""
+def _least(plan: Plan, headline: pl.DataFrame, system: str) -> float | None:
+    """Return the least relative regret on a system, among policies that do not know it."""
     free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
     rows = headline.filter((pl.col("system") == system) & pl.col("policy").is_in(free))
-    finite = rows.filter(pl.col("relative").is_finite()).sort("relative", maintain_order=True)
-    return next(finite.iter_rows(named=True), None)
+    return min(rows["relative"].filter(rows["relative"].is_finite()), default=None)
 
 
 def _claims(claims: Sequence[Claim]) -> str:

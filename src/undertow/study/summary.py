@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow.reporting.numbers import standard_error
+from undertow.reporting.numbers import listed, number, standard_error
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
 
-__all__ = ["comparisons", "final_regret", "headline", "ratios"]
+__all__ = ["comparisons", "final_regret", "headline", "ratios", "winners"]
 
 _RESAMPLES = 2000
 Array = npt.NDArray[np.float64]
@@ -28,6 +28,22 @@ def ratios(plan: Plan, final: Final, system: str, policy: str) -> Array:
     """Return final regret over the baseline's, run by run, where the baseline has regret; NaN if nowhere."""
     regret, base = final[system, policy], final[system, plan.baseline]
     return regret[base > 0] / base[base > 0] if (base > 0).any() else np.full(1, np.nan)
+
+
+def winners(plan: Plan, final: Final) -> str:
+    """Name the policies with the least median ratio among those that do not know the system; "" where there is none.
+
+    Policies with the same ratio, as of a learner and of Autopilot that follows it, are named together.
+    """
+    free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
+    found: dict[str, list[str]] = {}
+    for spec in plan.systems:
+        if free and (final[spec.label, plan.baseline] > 0).any():
+            medians = {label: float(np.median(ratios(plan, final, spec.label, label))) for label in free}
+            least = min(medians.values())
+            best = listed(label for label, median in medians.items() if median == least)
+            found.setdefault(best, []).append(f"{number(least)} ({spec.label})")
+    return "; ".join(f"{best}, {', '.join(where)}" for best, where in found.items())
 
 
 def headline(plan: Plan, tables: Tables) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from matplotlib.ticker import StrMethodFormatter
 
 from undertow.errors import NoStationaryLawError, NoSteadyStateError
 from undertow.reporting.figure import SMALL, Figure, panels, plain_axis, write_figure
@@ -35,8 +36,10 @@ def draw_tightness(plan: Plan, tables: Tables, folder: Path) -> Figure | None:
                 return None
             axis.plot(rounds, bound / regret, color=hue, ls=dash, lw=1.6, label=f"s = {s}")
             if s == min(_WINDOWS):
-                ends.append(f"{bound[-1] / regret[-1]:.1g} ({spec.label})")
+                ends.append(f"{float(f'{bound[-1] / regret[-1]:.1g}'):,.0f} ({spec.label})")
         plain_axis(axis, spec.label, x="round")
+        axis.set(xlim=(0, plan.rounds), xticks=np.linspace(0, plan.rounds, 5))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes[0].set_yscale("log")
     axes[0].set_ylabel("bound / measured regret", fontsize=SMALL)
     axes[-1].legend(frameon=False, fontsize=SMALL)
