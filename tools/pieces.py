@@ -130,6 +130,14 @@ def _diagnosis(printed: str) -> Blocks:
     return {"answer": _done(printed)[-1]["answer"]}
 
 
+def _study(printed: str) -> Blocks:
+    lines = []
+    for claim in _done(printed)[-1]["claims"]:
+        verdict = "holds" if claim["holds"] else "does not hold"
+        lines.append([str(claim["number"]), claim["quote"], verdict, claim["measured"].replace("; ", "<br>")])
+    return {"statements": markdown(["", "the paper", "found", "measured"], lines)}
+
+
 def _appendix(printed: str) -> Blocks:
     rows = _done(printed)[-1]["appendix"]
     lines = []
@@ -335,6 +343,7 @@ PIECES: dict[str, Piece] = {
         {"out/replay/victoria/figures/shares.png": "docs/replay_shares.png"},
         _victoria,
     ),
+    "study": Piece(("-m", "undertow", "study", "--policies", PAPER, "--json"), "0", 2, _study),
     "appendix": Piece(
         ("-m", "undertow", "study", "--runs", "20", "--policies", PAPER, "--appendix", "--json"), "0", 5, _appendix
     ),
