@@ -1,13 +1,16 @@
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
 from undertow import InvalidInputError
-from undertow.replay import read_table
+from undertow.policies import Random
+from undertow.replay import diagnose, parse_policies, read_table, replay_log, replay_table
 from undertow.replay.columns import find_columns
 from undertow.replay.phases import phase_features
 
@@ -291,3 +294,65 @@ def test_as_many_rows_as_there_are_is_all_of_them(rows: int) -> None:
 def test_no_rows_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="rows: expected"):
         read_table(pl.DataFrame({"reward_a": [1, 2, 3], "reward_b": [3, 2, 1]}), rows=0)
+
+
+PANDAS = pd.DataFrame({"reward_a": [1.0, 2.0], "reward_b": [2.0, 1.0], "feature_u": [1.0, 2.0]})
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (PANDAS.set_axis(["reward_a", "reward_a", "u"], axis=1), "two columns are called 'reward_a'; rename one"),
+        (PANDAS.set_index("feature_u", drop=False), "two columns are called 'feature_u'; rename one"),
+        (PANDAS.set_axis(range(3), axis=1), "expected names of columns, got numbers; rename the columns"),
+        (pl.DataFrame(), "there are no columns; add some"),
+        (PANDAS["reward_a"], "data: expected the name of a file, a frame of pandas or polars, or an Arrow table"),
+    ],
+)
+def test_frames_that_are_no_tables(frame: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        read_table(frame)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rewards": "reward_*"}, "rewards: expected a list, got 'reward_\\*'"),
+        ({"rewards": [0, 1]}, "rewards: expected names of columns, got 0"),
+        ({"phases": "hour"}, "phases: expected a list, got 'hour'"),
+        ({"reward": ["reward_a"]}, "reward: expected the name of a column, got \\['reward_a'\\]"),
+        ({"time": 5}, "time: expected the name of a column, got 5"),
+    ],
+)
+def test_columns_are_given_as_names(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        read_table(PANDAS, **given)
+
+
+def test_lines_that_end_as_on_old_macs(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"data.csv: all is one line: lines end as on old Macs; save it"):
+        read_table(file(tmp_path, GOOD.replace("\n", "\r")))
+    assert read_table(file(tmp_path, GOOD.replace("\n", "\r\n"))).rounds == 2
+    with pytest.raises(InvalidInputError, match="there are column names but no rows"):
+        read_table(file(tmp_path, "reward_a,reward_b\r\n"))
+
+
+def test_names_with_commas_are_listed_as_an_option_takes_them() -> None:
+    with pytest.raises(InvalidInputError, match='there are "price, net", b, c'):
+        find_columns(["price, net", "b", "c"], rewards=["x", "b"])
+
+
+@pytest.mark.parametrize("command", [diagnose, replay_table, replay_log])
+def test_a_table_is_read_first(command: Callable[..., object]) -> None:
+    for given, kind in ((PANDAS, "DataFrame"), ("data.csv", "str")):
+        with pytest.raises(InvalidInputError, match=rf"table: expected a table, got {kind}; .* read_table\("):
+            command(given)
+
+
+@pytest.mark.parametrize("given", ["random", ["random"], [Random(arms=2)]])
+def test_policies_of_a_replay_are_parsed_first(given: Any) -> None:
+    table = read_table(pl.DataFrame({"reward_a": range(30), "reward_b": range(30)}))
+    with pytest.raises(InvalidInputError, match=r"policies: expected what parse_policies returns, got .*andom"):
+        replay_table(table, given)
+    with pytest.raises(InvalidInputError, match="policies: expected text such as"):
+        parse_policies(["random"])  # type: ignore[arg-type]

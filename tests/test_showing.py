@@ -129,6 +129,20 @@ def test_the_registry_lists_every_policy() -> None:
     page = checked(entries._repr_html_())
     assert "autopilot" in page
     assert len(re.findall("<tr>", page)) == min(len(entries), 20) + 1
+    assert "window, feature_dim, reward_lags, ridge, exploration</td>" in page  # of LinUCB: what tells it from others
+    assert "Most also take arms, explore, minimise" in page
+
+
+def test_what_is_printed_tells_shapes_alone(
+    paths: Trajectory, run: Run, table: Table, replay: Replay, log_replay: LogReplay
+) -> None:
+    assert repr(paths) == (
+        f"Trajectory(contexts=<ndarray (3, {ROUNDS}, 1)>, rewards=<ndarray (3, {ROUNDS}, 2)>, "
+        f"means=<ndarray (3, {ROUNDS}, 2)>, features=<ndarray (3, {ROUNDS}, 0)>)"
+    )
+    for result in (run, table, replay, log_replay, log_replay.table):
+        assert len(repr(result)) < 1000
+        assert "None" not in repr(result).split("columns=")[0]
 
 
 def test_missing_contexts_and_unknown_means_are_told() -> None:

@@ -88,6 +88,7 @@ toc_object_entries_show_parents = "hide"
 html_theme = "pydata_sphinx_theme"
 html_title = f"undertow {release}"
 html_static_path = ["static"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_css_files = ["site.css"]
 html_additional_pages = {"index": "front.html"}  # leads from the folder to the front page
 html_copy_source = False
@@ -136,6 +137,12 @@ def escape(app: Sphinx, what: str, name: str, obj: object, options: object, line
             lines[place] = re.sub(r"(`[^`]+`|\*\*[^*]+\*\*)(?=[^\s`.,:;!?)\]…])", r"\1\\ ", "".join(words))
 
 
+def keep_whole(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep the docstring of a property whole: napoleon takes what is before a colon in its first line for a type."""
+    if what == "property":
+        lines[:0] = ["..", ""]  # a comment without a colon
+
+
 def show_programs(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Show what is indented in the docstring of a module as it is: programs and formulas."""
     if what == "module":
@@ -171,6 +178,7 @@ def setup(app: Sphinx) -> None:
     """Add what is ours."""
     app.add_directive("command-help", CommandHelp)
     app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", keep_whole, priority=200)
     app.connect("autodoc-process-docstring", show_programs, priority=200)
     app.connect("autodoc-skip-member", skip)
     app.connect("env-check-consistency", check_names)

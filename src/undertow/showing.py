@@ -1,7 +1,9 @@
 """How results show themselves: small HTML tables in notebooks, data frames, a line of progress."""
 
+import dataclasses
 import html
 import math
+import reprlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,7 +68,13 @@ def shortly(value: object) -> str:
 
 
 class Framed:
-    """Something that can be had as a data frame."""
+    """Something that can be had as a data frame; its representation tells the shapes of arrays and frames alone."""
+
+    def __repr__(self) -> str:
+        """Return what there is: shapes in place of arrays, and nothing of what is None."""
+        parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        shown = [f"{name}={_in_brief(part)}" for name, part in parts.items() if part is not None]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _frame(self) -> Mapping[str, Any]:
         """Return the columns by name, all of one length."""
@@ -83,6 +91,12 @@ class Framed:
         with _checks.needing("to_pandas", "pandas"):
             import pandas as pd
         return pd.DataFrame(dict(self._frame()))
+
+
+def _in_brief(value: object) -> str:
+    if isinstance(value, Framed) or (shape := getattr(value, "shape", None)) is None:
+        return reprlib.repr(value)
+    return f"<{type(value).__name__} {shape}>"
 
 
 def columns(lead: tuple[int, ...], parts: Mapping[str, npt.NDArray[Any] | None]) -> dict[str, npt.NDArray[Any]]:

@@ -28,7 +28,7 @@ __all__ = ["Run", "play_by_hand", "simulate"]
 _TABLES = ("forecasts", "widths", "windows")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run(Framed):
     """What a policy did on a trajectory; arrays have a leading axis of runs where the trajectory has one.
 

@@ -25,7 +25,7 @@ __all__ = ["Trajectory"]
 _BLOCK = 1024  # rounds whose normal numbers are drawn at once; no result depends on it
 
 
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Trajectory(Framed):
     """What happened along one path, or along several with a leading axis of runs.
 

@@ -229,7 +229,7 @@ def diagnose(
     table = read(every_arm=True)
     require_writable(out)
     with watching(False, "rules") as (progress, say):
-        for line in [] if as_json else [f"{table.rounds} rounds", *table.columns.describe()]:
+        for line in [] if as_json else [table.extent, *table.columns.describe()]:
             say(f"{file}: {line}")
         shown = None if as_json else progress  # the answer is one JSON object, and nothing else
         found = measure(table, seed=seed, block=block, context_first=context_first, progress=shown)
@@ -261,7 +261,8 @@ def _command() -> str:
 
 
 def _paragraph(text: str) -> str:
-    return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ")
+    kept = text.replace(" %", "\u00a0%")  # a line does not begin with it
+    return textwrap.fill(kept, width=100, initial_indent="  ", subsequent_indent="  ").replace("\u00a0", " ")
 
 
 _MEASURES = {

@@ -9,7 +9,6 @@ from rich.table import Table
 
 from undertow import _checks
 from undertow.cli.common import AsJson, app, console, numbers
-from undertow.errors import InvalidInputError
 
 
 @app.command()
@@ -51,8 +50,7 @@ def theory(
     """Test the paper's theory by experiment; docs/theory.md explains the output."""
     from undertow.experiments.theory import EXPERIMENTS
 
-    if experiment != "all" and experiment not in EXPERIMENTS:
-        raise InvalidInputError(f"experiment: expected all or {', '.join(EXPERIMENTS)}, got {experiment!r}")
+    _checks.choice("experiment", experiment, ("all", *EXPERIMENTS))
     for name, run in EXPERIMENTS.items():
         if experiment in ("all", name):
             print("\n".join(run()), flush=True)

@@ -200,7 +200,8 @@ def _warm_up(problems: Sequence[tuple[str, Problem]], contenders: Sequence[Conte
 def _contenders(labels: Collection[str]) -> list[Contender]:
     known = {contender.label: contender for contender in (*CONTENDERS, *SIMPLE)}
     if unknown := [label for label in labels if label not in known]:
-        raise InvalidInputError(f"policies: there is no {unknown[0]!r}; there are {', '.join(known)}")
+        near = _checks.did_you_mean(unknown[0], known)
+        raise InvalidInputError(f"policies: there is no {unknown[0]!r}{near}; there are {', '.join(known)}")
     return [contender for label, contender in known.items() if not labels or label in labels]
 
 

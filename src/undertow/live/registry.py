@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,10 +35,19 @@ class Registry(dict[str, Entry]):
     """Policies by name; a notebook shows a table of them."""
 
     def _repr_html_(self) -> str:
+        takers = Counter(name for entry in self.values() for name in entry.parameters)
+        usual = [name for name, number in takers.items() if number > 2 / 3 * len(self)]
         rows = [
-            (entry.name, entry.policy.__name__, ", ".join(entry.parameters), entry.citation) for entry in self.values()
+            (
+                entry.name,
+                entry.policy.__name__,
+                ", ".join(name for name in entry.parameters if name not in usual) or "–",
+                entry.citation,
+            )
+            for entry in self.values()
         ]
-        return html_table("Policies", rows, ["name", "class", "parameters", "citation"])
+        note = f"Most also take {', '.join(usual)}."
+        return html_table("Policies", rows, ["name", "class", "parameters", "citation"], note)
 
 
 def register(name: str, *, citation: str) -> Callable[[P], P]:

@@ -75,7 +75,7 @@ class Columns:
         q = self.feature_dim
         if features is None:
             if q:
-                raise InvalidInputError(f"features: expected shape ({q},), got None; call decide(features)")
+                raise InvalidInputError(f"features: expected shape ({q},), got None; give features=…")
             return None
         if not q:
             remedy = "give feature_dim at construction" if claims.takes_features else "this policy takes no features"

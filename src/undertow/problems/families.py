@@ -133,6 +133,7 @@ def select_families(names: Iterable[str]) -> list[str]:
     for name in names:
         begin = [name] if name in FAMILIES else [family for family in FAMILIES if family.startswith(f"{name}-")]
         if not begin:
-            raise InvalidInputError(f"family: there is no {name!r}; there are {', '.join(FAMILIES)}")
+            near = _checks.did_you_mean(name, [*FAMILIES, *(family.partition("-")[0] for family in FAMILIES)])
+            raise InvalidInputError(f"family: there is no {name!r}{near}; there are {', '.join(FAMILIES)}")
         chosen.update(begin)
     return [family for family in FAMILIES if not chosen or family in chosen]

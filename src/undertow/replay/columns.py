@@ -92,10 +92,13 @@ def find_columns(
     >>> find_columns(["time", "reward_a", "reward_b", "context_x", "note"]).describe()
     ['rewards of 2 arms: reward_a, reward_b', 'contexts: context_x', 'features: none', 'time: time', 'not used: note']
     """
-    for phase in phases:
+    for phase in _checks.entries("phases", phases):
         if phase not in PHASES:
             near = _checks.did_you_mean(phase, PHASES)
             raise InvalidInputError(f"phases: expected some of {', '.join(PHASES)}, got {phase!r}{near}")
+    for part, name in {"time": time, "arm": arm, "reward": reward, "propensity": propensity}.items():
+        if not isinstance(name, str | None):
+            raise InvalidInputError(f"{part}: expected the name of a column, got {name!r:.80}")
     if rewards and (arm or reward or propensity):
         raise InvalidInputError("rewards: one column per arm, or arm, reward and propensity of a log; got both")
     given = {"contexts": contexts, "features": features, "rewards": rewards}
@@ -153,7 +156,9 @@ def find_columns(
 def _matching(names: Sequence[str], part: str, patterns: Sequence[str]) -> list[str]:
     """Return the columns that match some names or patterns, in their order."""
     found: list[str] = []
-    for pattern in patterns:
+    for pattern in _checks.entries(part, patterns):
+        if not isinstance(pattern, str):
+            raise InvalidInputError(f"{part}: expected names of columns, got {pattern!r:.80}")
         matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
         if not matches:
             raise _no_column(names, part, pattern)
@@ -175,7 +180,8 @@ def _no_column(names: Sequence[str], part: str, name: str) -> InvalidInputError:
 
 
 def _there(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    quoted = [f'"{name}"' if "," in name and len(names) > 1 else name for name in names[:20]]  # as an option takes it
+    shown = ", ".join(quoted) + (", …" if len(names) > 20 else "")
     hint = separator_hint(names)
     return f"there are {shown}" + (f" ({hint})" if hint else "")
 

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from undertow import _checks
 from undertow.contenders import Contender
@@ -42,6 +42,8 @@ def parse_policies(text: str) -> list[Contender]:
     >>> [contender.label for contender in parse_policies("autopilot, linucb(window=5, reward_lags=2)")]
     ['Autopilot', 'linucb(window=5, reward_lags=2)']
     """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"policies: expected text such as 'linucb(window=5), random', got {text!r:.80}")
     return [_parse(word.strip()) for word in re.split(r",(?![^(]*\))", text) if word.strip()]
 
 
@@ -76,6 +78,12 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
 
     A chosen policy that cannot play the table is an error; one of the default set is left out.
     """
+    asked: Any = chosen
+    if odd := [given for given in ([asked] if isinstance(asked, str) else asked) if not isinstance(given, Contender)]:
+        raise InvalidInputError(
+            f"policies: expected what parse_policies returns, got {odd[0]!r:.80}; "
+            "write parse_policies('linucb, random')"
+        )
     labels = [contender.label for contender in chosen]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InvalidInputError(f"policies: {twice!r} is the label of more than one policy; give them different labels")

@@ -11,7 +11,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import Measured, block_length, check_block, measured, resampled_means
 from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, REWARDS, WITHOUT, Rule, Rules, try_rules
-from undertow.replay.table import Table
+from undertow.replay.table import Table, require_table
 from undertow.reporting.numbers import share
 from undertow.reporting.pool import Progress
 
@@ -131,6 +131,7 @@ def diagnose(
     progress
         Called with the number of rules that were tried, and of all.
     """
+    require_table(table)
     X = table.rewards
     if X is None:
         raise InvalidInputError(
@@ -138,7 +139,7 @@ def diagnose(
             "policies and fixed arms would have earned"
         )
     if len(X) < LEAST_ROUNDS:
-        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {len(X)}")
+        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {len(X)}; record more rounds")
     check_block(block, len(X) // 2)
     relative = X - X.mean(axis=1, keepdims=True)
     if np.ptp(X, axis=1).max() == 0:

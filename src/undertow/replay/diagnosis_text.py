@@ -42,8 +42,8 @@ def describe(found: Diagnosis) -> list[tuple[str, str]]:
 def advice(found: Diagnosis) -> str:
     """Return what to do next."""
     caution = (
-        " Remember that a diagnosis sees every arm's reward, while a policy sees only what it plays. `undertow replay` "
-        "shows how much policies win."
+        " Remember that a diagnosis sees every arm's reward, while a policy sees only what it plays. "
+        "'undertow replay' shows how much policies win."
     )
     if found.verdict == "motion":
         return (

@@ -14,7 +14,7 @@ from undertow.replay.diagnosis import Diagnosis
 from undertow.replay.full import Replay
 from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
 from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, line_styles, panels, plain_axis, write_figure
-from undertow.reporting.numbers import with_interval
+from undertow.reporting.numbers import number, with_interval
 
 __all__ = [
     "draw_diagnosis",
@@ -120,11 +120,11 @@ def sheet_of_estimates(result: LogReplay) -> Sheet:
     names = [f"{row['policy']}{' !' if row['warning'] else ''}" for row in table.iter_rows(named=True)]
     earned = [logged[name] for name in with_interval("dr")]
     sheet, axis = _by_policy(names, 0.42, "mean reward per round", LOGGED, earned)
-    for number, name in enumerate(ESTIMATORS):
+    for row, name in enumerate(ESTIMATORS):
         value, low, high = (table[column].to_numpy() for column in with_interval(name))
-        place = np.arange(table.height) + 0.17 * (number - 1.5)
+        place = np.arange(table.height) + 0.17 * (row - 1.5)
         spread = np.nan_to_num(np.stack([value - low, high - value]))
-        look: dict[str, Any] = {"fmt": "osD^"[number], "ms": 3.5, "lw": 1.1, "color": ARMS[number]}
+        look: dict[str, Any] = {"fmt": "osD^"[row], "ms": 3.5, "lw": 1.1, "color": ARMS[row]}
         axis.errorbar(value, place, xerr=np.maximum(spread, 0), label=_NAMES[name], **look)
     sheet.legend(ncols=5, **LEGEND)
     return sheet
@@ -137,8 +137,8 @@ def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
     caption = (
         f"Estimates of what each policy, and each fixed arm, would have earned, with 95 % intervals from a bootstrap "
         f"of blocks of {result.block} rounds; the dashed line is the mean of the logged rewards. By the doubly robust "
-        f"estimate {best['policy']} earns most, {best['gain']:.3g} per round more than was logged "
-        f"({best['gain_low']:.3g} to {best['gain_high']:.3g})."
+        f"estimate {best['policy']} earns most, {number(best['gain'])} per round more than was logged "
+        f"({number(best['gain_low'])} to {number(best['gain_high'])})."
     )
     if result.warnings:
         caption += " An exclamation mark flags estimates with too few rounds behind them."

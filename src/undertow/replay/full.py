@@ -17,7 +17,7 @@ from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
 from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
-from undertow.replay.table import Table
+from undertow.replay.table import Table, require_table
 from undertow.reporting.numbers import interval_rows, share, share_won, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
@@ -33,7 +33,7 @@ LEAST_ROUNDS = 20
 AVERAGE, FIXED, CLAIRVOYANT = "any arm at random", "best fixed arm", "clairvoyant"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Replay(Framed):
     """The results of policies on a table.
 
@@ -126,10 +126,11 @@ def replay_table(
     Further columns: `kind` (policy or reference), `runs`, `share_least` and `share_most` over runs, and `microseconds`
     per round.
     """
+    require_table(table)
     if table.rewards is None:
         raise InvalidInputError("table: this is a log, with one reward per round; use replay_log")
     if table.rounds < LEAST_ROUNDS:
-        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {table.rounds}")
+        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {table.rounds}; record more rounds")
     check_block(block, table.rounds)
     seed = _checks.integer("seed", seed, least=0)
     playing, notes = who_plays(table, policies)

@@ -37,7 +37,7 @@ from undertow.replay.bootstrap import RESAMPLES, Measured, block_length, check_b
 from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS
-from undertow.replay.table import Log, Table
+from undertow.replay.table import Log, Table, require_table
 from undertow.reporting.numbers import interval_rows, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
@@ -82,7 +82,7 @@ class Estimate(NamedTuple):
     heaviest: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LogReplay(Framed):
     """Estimates of what policies would have earned on a log.
 
@@ -162,11 +162,14 @@ def replay_log(
     `effective` (the effective number of rounds behind IPS, (Σw)²/Σw²), `heaviest` (the largest share of a single round
     in all weight) and `warning`.
     """
+    require_table(table)
     if table.log is None:
         raise InvalidInputError("table: this one knows every arm's reward; use replay_table")
     paid, whole = table.log.paid, table.log
     if (count := int(paid.sum())) < LEAST_ROUNDS:
-        raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows with a reward, got {count}")
+        raise InvalidInputError(
+            f"table: expected at least {LEAST_ROUNDS} rows with a reward, got {count}; record more rounds"
+        )
     check_block(block, count)
     seed = _checks.integer("seed", seed, least=0)
     learn_from = _checks.choice("learn_from", learn_from, ("accepted", "matched"))

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -56,9 +56,7 @@ def open_source(data: Any, separator: str | None) -> Source:
     if isinstance(data, str | os.PathLike):
         return _open_file(Path(data), separator)
     frame = _frame(data)
-    names = [str(name).strip() for name in frame.columns]
-    _check_names(names, "table: the header")
-    frame.columns = names
+    frame.columns = _frame_names(frame.columns)
     return Source("table", frame, _row)
 
 
@@ -69,7 +67,7 @@ def _open_file(path: Path, separator: str | None) -> Source:
         raise InvalidInputError(f"{path}: there is no such file; check its name and folder")
     kind = kind_of(path)
     separator = separator or ("\t" if kind == "tsv" else ",")
-    if len(separator.encode()) != 1:
+    if not isinstance(separator, str) or len(separator.encode()) != 1:
         raise InvalidInputError(f"separator: expected one character, got {separator!r}")
     try:
         if kind == "parquet":
@@ -111,15 +109,17 @@ def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
     return frame[: filled[-1] + 1 if len(filled) else 0]
 
 
-def _check_names(names: Sequence[str], where: str) -> None:
+def _check_names(names: Sequence[str], where: str, remedy: str = "put a line of names before them") -> None:
     """Refuse missing and repeated column names; the first may be missing."""
+    if not names:
+        raise InvalidInputError(f"{where}: there are no columns; add some")
     for place, name in enumerate(names, start=1):
         if not name and place > 1:
             raise InvalidInputError(f"{where}: column {place} has no name; give it one")
         if names.count(name) > 1:
             raise InvalidInputError(f"{where}: two columns are called {name!r:.80}; rename one of them")
     if all(is_number(name) for name in names if name):
-        raise InvalidInputError(f"{where}: expected names of columns, got numbers; put a line of names before them")
+        raise InvalidInputError(f"{where}: expected names of columns, got numbers; {remedy}")
 
 
 # Text
@@ -139,6 +139,8 @@ def _open_text(path: Path, separator: str) -> Source:
         _check_lines(path, separator)
         _check_quotes(path)
         raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]}); write it again") from error
+    if not frame.height and b"\r" in _content(path).strip():
+        raise InvalidInputError(f"{path}: all is one line: lines end as on old Macs; save it with usual line ends")
     frame = _without_blank_end(frame.rename(str.strip))
     if frame[:, -1].null_count():  # the sign of a line that ends early
         _check_lines(path, separator)
@@ -284,18 +286,32 @@ def _frame(data: Any) -> pl.DataFrame:
         return data.collect()
     if isinstance(data, pl.DataFrame):
         return data.clone()
-    if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "iloc"):
-        return _from_pandas(data)
-    if hasattr(data, "__arrow_c_stream__"):
-        return pl.DataFrame(data)
+    if type(data).__module__.partition(".")[0] == "pandas":
+        if hasattr(data, "columns"):  # a series has none
+            return _from_pandas(data)
+    elif hasattr(data, "__arrow_c_stream__"):
+        try:
+            return pl.DataFrame(data)
+        except pl.exceptions.PolarsError as error:  # such as two columns of one name
+            raise InvalidInputError(f"table: it cannot be read ({error}); correct it") from error
+    kind = type(data).__name__
     raise InvalidInputError(
-        f"data: expected the name of a file, a frame of pandas or polars, or an Arrow table, got {data!r:.60}"
+        f"data: expected the name of a file, a frame of pandas or polars, or an Arrow table, got {kind}"
     )
+
+
+def _frame_names(given: Iterable[object]) -> list[str]:
+    """Return the names of a frame's columns as text, checked."""
+    names = [str(name).strip() for name in given]
+    _check_names(names, "table: the header", "rename the columns")
+    return names
 
 
 def _from_pandas(data: Any) -> pl.DataFrame:
     """Convert column by column, without pyarrow; an index with a name is a column too."""
-    if any(name is not None for name in data.index.names):
+    levels = [name for name in data.index.names if name is not None]
+    _frame_names([*levels, *data.columns])  # pandas and polars would stumble over a name that is there twice
+    if levels:
         data = data.reset_index()
     return pl.DataFrame([_series(data.iloc[:, place], str(name)) for place, name in enumerate(data.columns)])
 

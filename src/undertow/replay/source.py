@@ -10,6 +10,7 @@ import polars as pl
 from undertow._checks import LARGEST, FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.cells import missing_cells, read_numbers, tidy
+from undertow.reporting.numbers import count
 
 __all__ = ["Source", "Words"]
 
@@ -101,16 +102,17 @@ class Source:
         if not self._holds_categories(column):
             return self.numbers(column)[:, None], [column]
         words = self.words(column, "a category")
-        count = len(words.names)
-        if count > _MOST_CATEGORIES:
+        size = len(words.names)
+        if size > _MOST_CATEGORIES:
             raise InvalidInputError(
-                f"{self.place(0, column)}: expected numbers, or at most {_MOST_CATEGORIES} categories, got {count} "
+                f"{self.place(0, column)}: expected numbers, or at most {_MOST_CATEGORIES} categories, got {size} "
                 f"different words, the first of them {self._cell(0, column)}; group them, or leave the column out"
             )
         names = [f"{column}={word}" for word in words.names]
         listed = ", ".join(words.names)
-        self.notes.append(f"column {column!r:.80}: {count} categories, each a feature that is 1 or 0: {listed:.200}")
-        return (words.places[:, None] == np.arange(count)).astype(np.float64), names
+        found = count(size, "category", "categories")
+        self.notes.append(f"column {column!r:.80}: {found}, each a feature that is 1 or 0: {listed:.200}")
+        return (words.places[:, None] == np.arange(size)).astype(np.float64), names
 
     def _holds_categories(self, column: str) -> bool:
         """Whether a column holds words, and not a single number or what was meant as one."""

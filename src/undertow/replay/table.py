@@ -22,7 +22,7 @@ from undertow.replay.source import Source
 from undertow.reporting.numbers import count
 from undertow.showing import Framed, html_table
 
-__all__ = ["Log", "Table", "read_table"]
+__all__ = ["Log", "Table", "read_table", "require_table"]
 
 _LEAST_CHANCE = 1e-12  # of an arm that was played
 _FAR = 1e13  # standard deviations from zero
@@ -48,7 +48,7 @@ class Log:
         return Log(self.arms[rows], self.rewards[rows], self.propensities[rows])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table(Framed):
     """A checked table, one row per round.
 
@@ -261,6 +261,13 @@ def read_table(
         known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
     parts = (columns, arms, observed, known, tuple(feature_names), full, log)
     return Table(table_name(data), *parts, tuple(notes), elapsed, source.skipped)
+
+
+def require_table(table: object) -> None:
+    """Refuse what was not read yet."""
+    if not isinstance(table, Table):
+        kind = type(table).__name__
+        raise InvalidInputError(f"table: expected a table, got {kind}; read it first, with read_table(…)")
 
 
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:

@@ -90,8 +90,8 @@ def number(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
+        return _minus(f"{value:,.0f}")
+    return _minus(f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}")
 
 
 def duration(seconds: float) -> str:

@@ -288,7 +288,8 @@ def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
         "file": lambda path: LinearGaussianSystem.load(folder / path),
     }
     if not isinstance(kind, str) or kind not in makers:
-        raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r:.80}")
+        near = _checks.did_you_mean(kind, makers)
+        raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r:.80}{near}")
     if kind == "random":
         entry["rng"] = entry.pop("seed", 0)
     fields = inspect.signature(makers[kind]).parameters
