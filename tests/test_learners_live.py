@@ -19,6 +19,7 @@ from test_learners import both_orders, build, every_learner, play, step, three_a
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
 from undertow.identify.system.vector import Prior, split_vector
 from undertow.learners import learner as learner_module
+from undertow.learners.crew import join_crew
 from undertow.learners.levels import Levels
 from undertow.learners.model import Fit, Span, Task
 from undertow.learners.policy import LearningPolicy
@@ -305,6 +306,28 @@ def test_a_saved_learner_continues_bit_for_bit(learner: Any, context_first: bool
         np.testing.assert_array_equal(values, theirs[name], err_msg=name)
 
 
+def test_a_learner_that_is_saved_often_remembers_the_same_moments() -> None:
+    """For late rewards, once these come at once again: moments to go back to are then remembered more often."""
+    path = three_arms().sample(300, rng=1)
+    policy, again = build(LearnedKalman, path), build(LearnedKalman, path)
+    waiting: list[Decision] = []
+    for t in range(300):
+        if t % 7 == 3:
+            loaded = undertow.from_bytes(again.to_bytes())
+            assert isinstance(loaded, LearnedKalman)
+            again = loaded
+        decision, _ = (step(one, path, t, learn=False) for one in (policy, again))
+        waiting.append(decision)
+        while waiting and (t >= 150 or waiting[0].round <= t - 60):
+            decision = waiting.pop(0)
+            for one in (policy, again):
+                one.learn(id_at(one, decision.round), reward(path, decision))
+    ours, theirs = learner_of(policy).late.arrays(), learner_of(again).late.arrays()
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        np.testing.assert_array_equal(values, theirs[name], err_msg=name)
+
+
 def test_a_saved_learner_drops_the_same_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a new arm begins with depends on how far back the log goes."""
     monkeypatch.setattr(learner_module, "LONGEST", 40)
@@ -352,7 +375,7 @@ def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
         ({"past_0_blocks": None}, "damaged .*past_0_blocks"),
         ({"past_0": np.array([0.0, 3.0, -1.0])}, "damaged .*past_0: expected 0 rounds"),
         ({"past_0": np.array([0.0, -1.0, 99.0])}, "damaged .*past_0: expected late rewards of rounds in the log"),
-        ({"savings": np.array([0.0, 99.0])}, "damaged .*savings: expected those of 40 rounds, got 99"),
+        ({"savings": np.array([0.0, 99.0, 0.0])}, "damaged .*savings: expected those of 40 rounds, got 99"),
         ({"fit_records": np.zeros(3)}, "damaged"),
         ({"fit_records": None}, "damaged .*fit_records"),
         ({"state": np.zeros(9)}, "damaged .*state: expected"),
@@ -638,6 +661,36 @@ def test_policies_share_a_few_threads_which_end_with_the_last_of_them(monkeypatc
     gc.collect()
     for thread in threads:
         thread.join(60)
+    assert not fitting_threads()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_thread_that_collects_garbage_before_it_runs_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Owner:
+        pass
+
+    start, done = threading.Thread.start, threading.Event()
+    owner, garbage = Owner(), [Owner()]
+    crew = join_crew(owner)
+    join_crew(garbage[0])
+
+    def start_late(thread: threading.Thread) -> None:
+        collector = threading.Thread(target=garbage.clear)
+        start(collector)
+        collector.join(10)
+        assert not collector.is_alive()
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_late)
+        crew.do(done.set)
+    assert done.wait(60)
+    threads = fitting_threads()
+    assert threads
+    del owner
+    for thread in threads:
+        thread.join(60)
+    assert crew.disbanded
     assert not fitting_threads()
 
 

@@ -3,8 +3,10 @@
 import copy
 import logging
 import os
+import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ class Kernels:
     def __init__(self) -> None:
         self.ended = False
         self.waited = 0
+        self.lock = threading.Lock()  # as in a thread: no policy that is copied may hold it
 
     def wait(self) -> None:
         self.waited += 1
@@ -199,7 +202,7 @@ def test_an_interrupted_decision_is_made_whole_or_not_at_all(missing: Kernels, m
     assert digest(one) == digest(two)
 
 
-@pytest.mark.parametrize("look", [lambda p: p.to_bytes(), copy.deepcopy, lambda p: p.add_arm("d")])
+@pytest.mark.parametrize("look", [lambda p: p.to_bytes(), copy.deepcopy, pickle.dumps, lambda p: p.add_arm("d")])
 def test_what_looks_inside_waits(look: Any, missing: Kernels) -> None:
     policy = build(LearnedKalman)
     play(policy, 0, 3, first=False)

@@ -330,6 +330,16 @@ def test_a_saved_tuner_goes_on(tmp_path: Path) -> None:
         Tuner.load(file, {"dear": dear})
 
 
+def test_a_dear_tuner_can_be_loaded(tmp_path: Path) -> None:
+    variants = {"dear": dear, "cheap": cheap}
+    tuner = Tuner(variants, lambda result, seconds: 1e151 * result, policy=UCB(arms=["dear", "cheap"], minimise=True))
+    for _ in range(4):
+        tuner()
+    tuner.save(tmp_path / "tuner")
+    again = Tuner.load(tmp_path / "tuner", variants, cost=itself)
+    assert again.report().variants[0].mean_cost == 3e151
+
+
 def test_files_that_are_not_a_tuners(tmp_path: Path) -> None:
     file = tmp_path / "file"
     with pytest.raises(OutOfTurnError, match="not been called yet"):
@@ -423,7 +433,10 @@ def test_coroutines_are_refused() -> None:
         refused({"later": later})
 
 
-@pytest.mark.parametrize(("cost", "message"), [(-1.0, "above 0, got -1"), (0.0, "log=False"), (math.nan, "finite")])
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [(-1.0, "above 0, got -1"), (0.0, "log=False"), (math.nan, "finite"), (1e152, "cost: expected numbers below 1e")],
+)
 def test_costs_that_are_none(cost: float, message: str) -> None:
     tuner = Tuner({"a": dear, "b": cheap}, lambda result, seconds: cost, policy=UCB(arms=2, minimise=True))
     with pytest.raises(InvalidInputError, match=message):

@@ -23,7 +23,8 @@ class UndertowSampler(BaseSampler):
     be best now. It is not for a search, where the objective stands still and the best trial counts in the end: Optuna's
     own samplers do that better. Each parameter is chosen by itself; the others are noise to its policy.
 
-    A trial that fails or is pruned has no value, and teaches nothing. `pickle` keeps what was learned.
+    A trial that fails or is pruned has no value, and teaches nothing, nor does one whose value is infinite. `pickle`
+    keeps what was learned.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class UndertowSampler(BaseSampler):
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Learn the value of a trial."""
         for policy, decision in self._waiting.pop((study.study_name, trial.number), []):
-            if state == TrialState.COMPLETE and values is not None:
+            if state == TrialState.COMPLETE and values is not None and abs(values[0]) < _checks.LARGEST:
                 policy.learn(decision, float(values[0]))
         self._others.after_trial(study, trial, state, values)
 

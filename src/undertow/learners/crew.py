@@ -1,5 +1,6 @@
 """The threads that make fits: a few for the whole process, which end with the last policy that needs them."""
 
+import contextlib
 import os
 import queue
 import threading
@@ -37,25 +38,33 @@ class Crew:
 
     def _leave(self) -> None:
         """End with the last owner; called by whichever thread collects garbage, in the middle of anything."""
-        with _lock:
+        if not _lock.acquire(blocking=False):  # whoever holds it may be waiting for this very thread to start
+            self._tasks.put(self._leave)
+            return
+        try:
             self._members -= 1
             if self._members == 0:
                 self.disbanded = True
                 self._tasks.put(None)
+        finally:
+            _lock.release()
 
     def do(self, task: Callable[[], None]) -> None:
         """Have a thread do a task; where no thread can be had, do it here."""
+        if self._has_thread():
+            self._tasks.put(task)
+        else:
+            task()
+
+    def _has_thread(self) -> bool:
+        """Return whether there is a thread, after one more was started if there may be more."""
         with _lock:
             if len(self._threads) < min(self._members, _MOST, max((os.cpu_count() or 1) - 1, 1)):
                 thread = threading.Thread(target=_work, args=(self._tasks,), name="undertow-fits", daemon=True)
-                try:
+                with contextlib.suppress(RuntimeError):  # no thread to be had
                     thread.start()
                     self._threads.append(thread)
-                except RuntimeError:
-                    if not self._threads:
-                        task()
-                        return
-        self._tasks.put(task)
+            return bool(self._threads)
 
 
 def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:

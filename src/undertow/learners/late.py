@@ -244,7 +244,7 @@ class LateRewards:
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what is remembered."""
-        arrays = {"savings": np.array([float(self.savings), float(self.counted)])}
+        arrays = {"savings": np.array([float(self.savings), float(self.counted), min(self.wake, COUNT)])}
         for number, past in self.past.items():
             moments = [*past.marks, past.base, *([] if past.again is None else [past.again])]
             late = [-1.0 if math.isinf(t) else float(t) for t in (past.since, past.late)]
@@ -255,7 +255,7 @@ class LateRewards:
 
     def saved(self, rounds: int) -> dict[str, Saved]:
         """Return what `arrays` may be after so many rounds."""
-        expected = {"savings": Saved((2,), 0, COUNT, whole=True)}
+        expected = {"savings": Saved((3,), 0, COUNT, whole=True)}
         for number in self.past:
             expected[f"past_{number}"] = Saved((3,), -1, COUNT, whole=True)
             expected[f"past_{number}_rounds"] = Saved((f"past {number}",), 0, rounds, whole=True)
@@ -265,7 +265,7 @@ class LateRewards:
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned; the log has been restored."""
-        self.savings, self.counted = arrays["savings"].astype(int).tolist()
+        self.savings, self.counted, self.wake = arrays["savings"].astype(int).tolist()
         if self.counted > self.player.rounds:
             raise InvalidInputError(f"savings: expected those of {self.player.rounds} rounds, got {self.counted}")
         for number in self.past:

@@ -140,7 +140,8 @@ class LearningPolicy(ContextPolicy):
         starting.lead(twin.parts)
         _LOG.info("the kernels of %s are there, and know of %d rounds", self.registered_name, self.round)
         names = ("_player", "_turns", "_models", "_learner", "_timeline")
-        self.__dict__.update({name: vars(twin)[name] for name in names} | {"_awaits_kernels": False})
+        done = {"_awaits_kernels": False, "_compilation": None}  # which holds a thread, and no copy can
+        self.__dict__.update({name: vars(twin)[name] for name in names} | done)
         self._timeline.report()
 
     def compile_here(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
+from undertow._checks import LARGEST, FloatArray
 from undertow.live.saved import COUNT, Saved
 
 __all__ = ["Ledger"]
@@ -165,10 +165,11 @@ class Ledger:
 
     def saved(self) -> dict[str, Saved]:
         """Return what these arrays may hold."""
+        dearest = LARGEST * COUNT  # what all calls may cost together
         return {
-            "variants": Saved((3, len(self.counts)), 0.0, COUNT),
+            "variants": Saved((3, len(self.counts)), 0.0, dearest),
             "numbers": Saved((3,), 0.0, COUNT),
-            "history": Saved(("rows", _COLUMNS), 0.0, COUNT, missing=True),
+            "history": Saved(("rows", _COLUMNS), 0.0, dearest, missing=True),
         }
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:

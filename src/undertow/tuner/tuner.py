@@ -240,7 +240,7 @@ class Tuner(Generic[P, R]):
     def _cost_of(self, result: R, seconds: float) -> float:
         if self._cost is None:
             return max(seconds, _SHORTEST)
-        cost = _checks.number("cost", self._cost(result, seconds))
+        cost = float(_checks.measured("cost", self._cost(result, seconds), ()))
         if cost < 0 or (cost == 0 and self._log):
             remedy = "; log=False takes 0 as well" if cost == 0 else ""
             raise InvalidInputError(f"cost: expected a number above 0, got {cost:g}{remedy}")
