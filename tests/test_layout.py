@@ -171,6 +171,16 @@ def test_policies_are_names_of_the_package() -> None:
         assert getattr(undertow, entry.policy.__name__) is entry.policy, name
 
 
+class Spaced(NamedTuple):
+    sizes: Sizes
+    both: Annotated[FloatArray, "2 * k"]
+
+
+def test_a_formula_has_no_spaces() -> None:
+    with pytest.raises(TypeError, match=r"formulas without spaces, which separate axes, .* got '\*'"):
+        Layout(Spaced)
+
+
 class Marked(NamedTuple):
     sizes: Sizes
     both: Annotated[FloatArray, "k", Index("k"), Within(1.0, 5.0), "what it is"]

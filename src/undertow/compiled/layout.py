@@ -288,7 +288,12 @@ def _marks(name: str, annotation: Any) -> Iterator[tuple[str, Mark]]:
 
 @functools.cache
 def _code(axis: str) -> Any:
-    return compile(axis, "axis", "eval")
+    try:
+        return compile(axis, "axis", "eval")
+    except SyntaxError as error:
+        raise TypeError(
+            f"axes: expected sizes or formulas without spaces, which separate axes, as in '2*k p', got {axis!r}"
+        ) from error
 
 
 def _size(axis: str, sizes: Sizes) -> int:

@@ -26,7 +26,8 @@ from undertow.identify.levels.filter import (
     predict,
     start,
 )
-from undertow.identify.levels.fit import LevelsModel, levels_model, optimise_levels, typical_levels
+from undertow.identify.levels.fit import LevelsModel, levels_model, optimise_levels
+from undertow.identify.levels.prior import typical_levels
 from undertow.identify.levels.steps import Hyper, levels_size
 from undertow.identify.table import centre_and_scale
 from undertow.learners.catch_up import compile_catch_up
