@@ -15,7 +15,7 @@ from benchmarks.report import OUT, Report, sampled
 from helpers import learner_of
 from undertow import random_system
 from undertow.identify.levels.filter import condition, new_belief, predict, start
-from undertow.identify.levels.fit import typical_levels
+from undertow.identify.levels.prior import typical_levels
 from undertow.identify.levels.steps import Hyper
 from undertow.policies import Autopilot
 

@@ -2,6 +2,7 @@
 
     python tests/frozen.py --write            # play every case and write tests/frozen.npz
     python tests/frozen.py --compare [TEXT]   # play (those with TEXT in their name) and say what is equal
+    python tests/frozen.py --add              # play the cases that the table lacks, and add them
 
 Only the public interface is used. Write the table with the code that is trusted, in a process that finds its kernels
 compiled: run it twice and keep the second.
@@ -418,11 +419,16 @@ def fingerprint() -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """One case as it was written down."""
+    """One case as it was written down; no digest where the bits are those of another machine than the table's."""
 
     digest: str
     arms: npt.NDArray[np.uint8]
     numbers: Array  # of every 20th round
+
+    @classmethod
+    def of(cls, played: Played, *, bits: bool = True) -> "Frozen":
+        """Return what is kept of a case that was played."""
+        return cls(played.digest() if bits else "", played.arms, played.numbers[::EVERY])
 
 
 class Table(NamedTuple):
@@ -432,16 +438,16 @@ class Table(NamedTuple):
     cases: dict[str, Frozen]
 
 
-def write(played: dict[str, Played], path: Path = TABLE) -> None:
-    """Write the table of what was played."""
-    kept = {name: one.numbers[::EVERY] for name, one in played.items()}
-    entries = [[name, one.digest(), len(one.arms), *kept[name].shape] for name, one in played.items()]
-    text = json.dumps({"fingerprint": fingerprint(), "cases": entries}).encode()
+def write(table: Table, path: Path = TABLE) -> None:
+    """Write the table."""
+    frozen = table.cases.values()
+    entries = [[name, one.digest, len(one.arms), *one.numbers.shape] for name, one in table.cases.items()]
+    text = json.dumps({"fingerprint": table.fingerprint, "cases": entries}).encode()
     np.savez_compressed(
         path,
         entries=np.frombuffer(text, dtype=np.uint8),
-        arms=np.concatenate([one.arms for one in played.values()]),
-        numbers=np.concatenate([rows.ravel() for rows in kept.values()]),
+        arms=np.concatenate([one.arms for one in frozen]),
+        numbers=np.concatenate([one.numbers.ravel() for one in frozen]),
     )
 
 
@@ -484,11 +490,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python tests/frozen.py")
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--write", action="store_true", help=f"play every case and write {TABLE.name}")
+    chosen.add_argument("--add", action="store_true", help=f"play the cases that {TABLE.name} lacks, and add them")
     chosen.add_argument("--compare", nargs="?", const="", metavar="TEXT", help="play cases, say what is equal")
     given = parser.parse_args()
-    if given.write:
-        write({name: case.play() for name, case in cases().items()})
-        print(f"{TABLE}: {len(cases())} cases, {TABLE.stat().st_size} bytes")
+    if given.write or given.add:
+        table = read() if given.add else Table(fingerprint(), {})
+        bits = table.fingerprint == fingerprint()
+        known = {name: table.cases.get(name) or Frozen.of(case.play(), bits=bits) for name, case in cases().items()}
+        write(table._replace(cases=known))
+        print(f"{TABLE}: {len(known)} cases, {TABLE.stat().st_size} bytes")
         return
     table = read()
     print("the machine that wrote the table" if table.fingerprint == fingerprint() else "another machine")

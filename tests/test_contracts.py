@@ -38,6 +38,7 @@ def test_every_registered_policy_keeps_the_contract(name: str) -> None:
     claims = registry()[name].claims
     assert ("better than Random" in tried) == claims.uses_contexts
     assert ("arms can be reordered" in tried) == claims.deterministic
+    assert ("rewards do not matter where none are used" in tried) == (not claims.uses_own_rewards)
     assert ("simulated equals by hand" in tried) == (not claims.simulates_only)
 
 
@@ -168,6 +169,12 @@ class Restless(UCB):
         return decision if elapsed else decision._replace(forecast=decision.forecast + 1)
 
 
+class Denying(UCB):
+    """Says that its choices do not depend on rewards."""
+
+    claims = UCB.claims._replace(uses_own_rewards=False)
+
+
 class Crossed(LinUCB):
     """Decides with the features of another arm than it forecasts with."""
 
@@ -185,6 +192,7 @@ class Averaging(LinUCB):
 @pytest.mark.parametrize(
     ("rule", "kind", "message"),
     [
+        ("rewards do not matter where none are used", Denying, r"with other rewards, other arms from round \d+ on"),
         ("time passes, or stands still", Timeless, "round 0 is of moment 2, and the decision says 0"),
         ("time passes, or stands still", Restless, r"round \d+: the forecast is .* in the moment of"),
         ("time does not run backwards", Timeless, "elapsed=0 before the first decision was taken"),

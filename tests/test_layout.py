@@ -7,7 +7,7 @@ import pytest
 
 from undertow import InvalidInputError
 from undertow._checks import FloatArray
-from undertow.compiled import Index, Layout, Record, kernel
+from undertow.compiled import Index, Layout, Record, Within, kernel
 from undertow.policies import LivePolicy, registry
 
 
@@ -169,3 +169,33 @@ def test_policies_are_names_of_the_package() -> None:
     for name, entry in registry().items():
         assert issubclass(entry.policy, LivePolicy)
         assert getattr(undertow, entry.policy.__name__) is entry.policy, name
+
+
+class Spaced(NamedTuple):
+    sizes: Sizes
+    both: Annotated[FloatArray, "2 * k"]
+
+
+def test_a_formula_has_no_spaces() -> None:
+    with pytest.raises(TypeError, match=r"formulas without spaces, which separate axes, .* got '\*'"):
+        Layout(Spaced)
+
+
+class Marked(NamedTuple):
+    sizes: Sizes
+    both: Annotated[FloatArray, "k", Index("k"), Within(1.0, 5.0), "what it is"]
+
+
+def test_a_part_may_have_several_marks_and_words_of_others() -> None:
+    layout, sizes = Layout(Marked), {"k": 3, "s": 0}
+    buffer = layout.new(**sizes)
+    own = layout.open(buffer)
+    own.both[:] = 1.0, 2.0, 1.0
+    layout.check(buffer, sizes)
+    for value, message in (
+        (3.0, "both: expected whole numbers from 0 to 2"),
+        (0.0, "both: expected numbers from 1 to 5"),
+    ):
+        own.both[1] = value
+        with pytest.raises(InvalidInputError, match=message):
+            layout.check(buffer, sizes)

@@ -17,7 +17,8 @@ from undertow.identify.levels.filter import (
     new_belief,
     predict,
 )
-from undertow.identify.levels.fit import fit_levels, levels_optimise, levels_prior, optimise_levels, typical_levels
+from undertow.identify.levels.fit import fit_levels, levels_optimise, optimise_levels
+from undertow.identify.levels.prior import levels_prior, typical_levels
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
 from undertow.identify.levels.steps import GROUPS, Hyper
 from undertow.learners.levels import in_groups

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,12 @@ def test_summary() -> None:
     assert linear["to_best"] == pytest.approx(np.sqrt(20 * 60 / (10 * 40)))  # 1 counts as 10, 1 % of Random's
     assert known["to_best"] == pytest.approx(1.0)
     assert known["of_random"] == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(("family", "policy"), [("stable", "Discounted UCB 0.99 (0.3)"), ("safe-3-0", "KalmanGreedy")])
+def test_policies_that_can_play_nothing_are_refused(family: str, policy: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"policies: {re.escape(policy)} cannot play any problem of {family}"):
+        run_trials([family], runs=1, rounds=20, policies=[policy], threads=1)
 
 
 def test_simple_policies_play_where_there_is_no_system() -> None:

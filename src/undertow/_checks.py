@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import math
 import operator
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -170,6 +171,11 @@ def integer(name: str, value: Any, *, least: int) -> int:
     if number < least:
         raise InvalidInputError(f"{name}: expected at least {least}, got {number}")
     return number
+
+
+def thread_count(threads: int | None) -> int:
+    """Return a number of threads, by default one per core."""
+    return integer("threads", os.cpu_count() if threads is None else threads, least=1)
 
 
 def elapsed(value: Any) -> int:

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ def simulate(
     ((4, 1000), (4, 1000, 2))
     """
     wanted = {_checks.choice("record", name, (*_TABLES, "errors")) for name in _checks.entries("record", record)}
-    threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
+    threads = _checks.thread_count(threads)
     _check_fit(policy, trajectory)
     count = trajectory.runs or 1
     given = range(count) if runs is None else _checks.entries("runs", runs)

@@ -224,7 +224,7 @@ def sample_paths(
     """
     rounds = _checks.integer("rounds", rounds, least=1)
     burn_in = _checks.integer("burn_in", burn_in, least=0)
-    threads = _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
+    threads = _checks.thread_count(threads)
     numbers = _run_numbers(runs)
     seeds, states = _checks.seed_sequence(rng), _checks.flag("states", states)
     d, m, k = len(symbols.Γ), len(symbols.C), len(symbols.c)

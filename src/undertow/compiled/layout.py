@@ -109,7 +109,7 @@ class _Leaf(NamedTuple):
     path: str
     axes: tuple[str, ...]
     record: type[Record] | None
-    marks: dict[str, Mark]  # by the name of a record's number; under "" for a whole array
+    marks: tuple[tuple[str, Mark], ...]  # each with the name of a record's number; "" for a whole array
 
     @property
     def holds_sizes(self) -> bool:
@@ -146,7 +146,9 @@ class Layout(Generic[S]):
         )
         if len(set(self.sizes)) < len(self.sizes):
             raise TypeError(f"{state.__name__}: expected sizes that differ, got {', '.join(self.sizes)}")
-        unknown = {name for leaf in self.leaves for axis in leaf.axes for name in _names(axis)} - set(self.sizes)
+        unknown = {name for leaf in self.leaves for axis in leaf.axes for name in _code(axis).co_names} - set(
+            self.sizes
+        )
         if unknown:
             raise TypeError(
                 f"{state.__name__}: axes count {', '.join(sorted(unknown))}, which no record of sizes holds"
@@ -234,7 +236,7 @@ class Layout(Generic[S]):
                 expected = [sizes[name] for name in leaf.record.names]
                 if not np.array_equal(numbers, expected):
                     raise InvalidInputError(f"state: {leaf.path}: expected {expected}, got {numbers.tolist()}")
-            for name, mark in leaf.marks.items():
+            for name, mark in leaf.marks:
                 place = leaf.record.names.index(name) if leaf.record else ...
                 values = np.atleast_1d(numbers[place])
                 with np.errstate(invalid="ignore"):
@@ -269,25 +271,29 @@ def _leaves(state: type, prefix: str) -> Iterator[_Leaf]:
     for name, kind in get_type_hints(state, include_extras=True).items():
         path = f"{prefix}{name}"
         if isinstance(kind, type) and issubclass(kind, Record):
-            marks = get_type_hints(kind, include_extras=True)
-            yield _Leaf(path, (), kind, {number: mark for number in kind.names for mark in get_args(marks[number])[1:]})
+            hints = get_type_hints(kind, include_extras=True)
+            yield _Leaf(path, (), kind, tuple(mark for number in kind.names for mark in _marks(number, hints[number])))
         elif isinstance(kind, type) and hasattr(kind, "_fields"):
             yield from _leaves(kind, f"{path}.")
         elif get_origin(kind) is Annotated:
-            _, axes, *marks_of_array = get_args(kind)
-            yield _Leaf(path, tuple(axes.split()), None, dict.fromkeys([""] if marks_of_array else [], *marks_of_array))
+            yield _Leaf(path, tuple(get_args(kind)[1].split()), None, tuple(_marks("", kind)))
         else:
             raise TypeError(f'{state.__name__}.{name}: expected a Record, a NamedTuple or Annotated[FloatArray, "k"]')
 
 
-@functools.cache
-def _names(axis: str) -> tuple[str, ...]:
-    return compile(axis, "axis", "eval").co_names
+def _marks(name: str, annotation: Any) -> Iterator[tuple[str, Mark]]:
+    """Yield the marks of an annotation; what else it says is somebody else's."""
+    return ((name, mark) for mark in get_args(annotation)[1:] if isinstance(mark, Mark))
 
 
 @functools.cache
 def _code(axis: str) -> Any:
-    return compile(axis, "axis", "eval")
+    try:
+        return compile(axis, "axis", "eval")
+    except SyntaxError as error:
+        raise TypeError(
+            f"axes: expected sizes or formulas without spaces, which separate axes, as in '2*k p', got {axis!r}"
+        ) from error
 
 
 def _size(axis: str, sizes: Sizes) -> int:

@@ -32,6 +32,16 @@ def _nothing_changed(trial: Trial) -> None:
     require(bool((first.arms == second.arms).all()), "a second simulation of the same policy chose other arms")
 
 
+@rule("rewards do not matter where none are used", "uses no rewards")
+def _rewards_unused(trial: Trial) -> None:
+    other = Trajectory(trial.path.contexts, 1.0 - 2.0 * trial.path.rewards)
+    first, second = (simulate(trial.make(3), path).arms for path in (trial.path, other))
+    same = first == second
+    require(
+        bool(same.all()), f"with other rewards, other arms from round {int(np.argmin(same))} on; claim that they count"
+    )
+
+
 @rule("simulated equals by hand", "live")
 def _by_hand(trial: Trial) -> None:
     run = simulate(trial.make(4), trial.path, record=["forecasts", "widths"])

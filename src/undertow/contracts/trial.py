@@ -61,6 +61,7 @@ class Trial:
             "starts warm": hasattr(policy, "warm_start"),
             "takes new arms": not self.claims.needs_system,
             "draws": not self.claims.deterministic,
+            "uses no rewards": not self.claims.uses_own_rewards,
             "fits": self.ours and "refit" in policy.parameters,
             "contexts tell arms apart": system.context_dim > 0 and self.arms > 1,
         }

@@ -20,7 +20,7 @@ from undertow.problems.families import FAMILIES, Problem
 from undertow.reporting.figure import DPI, LEGEND, SMALL, line_style, log_scale, panels, plain_axis, save_sheet
 from undertow.reporting.folders import naming, require_writable
 from undertow.reporting.numbers import share
-from undertow.reporting.pool import Progress, run_tasks, thread_count
+from undertow.reporting.pool import Progress, run_tasks
 from undertow.simulation import play_by_hand, simulate
 from undertow.trajectory import Trajectory
 
@@ -84,7 +84,7 @@ def draw_learners(
     is one thread per core by default, and `progress` is called with the number of completed runs and their total.
     """
     rounds = _checks.integer("rounds", rounds, least=_SPANS**2)
-    threads = thread_count(threads)
+    threads = _checks.thread_count(threads)
     place = Path(folder)
     require_writable(place)
     for name in PLACES:  # fail now if data are not installed, not at the end

@@ -24,7 +24,7 @@ from undertow.problems.datasets import dataset, follow_average
 from undertow.problems.families import FAMILIES, Family, Problem, select_families
 from undertow.reporting.folders import whole, write_csv, write_json
 from undertow.reporting.numbers import share_won
-from undertow.reporting.pool import Progress, run_tasks, thread_count
+from undertow.reporting.pool import Progress, run_tasks
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
 
@@ -100,8 +100,7 @@ def run_trials(
     rounds
         Rounds of each path; recorded data may be shorter.
     policies
-        Labels of `CONTENDERS` and `SIMPLE`; by default all of the first, and on problems without a system also the
-        second.
+        Labels of `CONTENDERS` and `SIMPLE`, by default all. The second play problems without a system only.
     threads
         Number of threads, by default one per core. They affect no column but `microseconds`.
     progress
@@ -115,7 +114,7 @@ def run_trials(
     "safe", was played), share (won, of recorded data only) and microseconds per round.
     """
     rounds, seeds = _checks.integer("rounds", rounds, least=1), _checks.integer("seeds", seeds, least=1)
-    threads = thread_count(threads)
+    threads = _checks.thread_count(threads)
     chosen = {name: FAMILIES[name] for name in select_families(families)}
     contenders = _contenders(policies)
     problems = [
@@ -126,6 +125,11 @@ def run_trials(
     _warm_up(problems, contenders, rounds)
     tasks = [partial(_play, name, problem, contenders, rounds, seeds) for name, problem in problems]
     rows = [row for found in run_tasks(tasks, threads=threads, progress=progress) for row in found]
+    if not rows:
+        raise InvalidInputError(
+            f"policies: {', '.join(one.label for one in contenders)} cannot play any problem of {', '.join(chosen)}; "
+            "some need contexts or the system, and simple ones play where there is no system; choose other families"
+        )
     rows += [row for name, family in chosen.items() if family.data for row in _references(name, family, rounds)]
     return pl.DataFrame(rows, schema=_SCHEMA)
 
@@ -144,9 +148,7 @@ def _play(
     path = problem.path(rounds)
     rows = []
     for contender in (contender for contender in contenders if contender.can_play(path, problem.system)):
-        if (
-            contender in SIMPLE and problem.system is not None
-        ):  # where there is a system, a policy that knows it is the measure
+        if contender in SIMPLE and problem.system is not None:  # a policy that knows the system is the measure there
             continue
         for seed in range(seeds if contender.randomised else 1):
             policy = contender.for_path(path, system=problem.system, seed=problem.seed + _APART * seed)

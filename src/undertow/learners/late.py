@@ -25,7 +25,7 @@ from undertow.learners.model import BLOCK, Model, Span
 from undertow.live.rounds import Turns
 from undertow.live.saved import COUNT, Saved
 
-__all__ = ["Hindsight", "LateRewards"]
+__all__ = ["LateRewards", "Past"]
 
 _PACE, _SAVINGS = 60_000, 3_000_000  # nanoseconds of work that a round adds, and that may be saved up and spent at once
 _LEAST, _CALL = 300_000, 40_000  # that are worth a start, and that going on with one model takes in any case
@@ -36,7 +36,7 @@ _WIDEST = 8192  # rounds between those that are remembered of long ago
 Moment = tuple[int, FloatArray]  # a round, and a block as it was before that was decided
 
 
-class Hindsight(NamedTuple):
+class Past(NamedTuple):
     """What one model remembers for late rewards; replaced as a whole, and no block is written into.
 
     Attributes
@@ -67,13 +67,13 @@ class Hindsight(NamedTuple):
         """The oldest round whose reward the model does not know; infinite where it knows all."""
         return min(self.since, self.late)
 
-    def note(self, then: int) -> "Hindsight":
+    def note(self, then: int) -> "Past":
         """Take note of a reward of an earlier round, unless the block on its way will come by."""
         if then < self.begin or then >= self.late or (self.again is not None and then >= self.again[0]):
             return self
         return self._replace(late=then)
 
-    def remember(self, moment: Moment, now: int, oldest: int, widest: int, factor: int = 1) -> "Hindsight":
+    def remember(self, moment: Moment, now: int, oldest: int, widest: int, factor: int = 1) -> "Past":
         """Remember one more moment, and forget some: a reward goes back by its age once more, or `factor` times."""
         marks = [*self.marks, moment]
         kept = [marks.pop()]
@@ -102,7 +102,7 @@ class LateRewards:
         self.widest = min(_WIDEST, (log.keep - max_delay) // 2)  # what is remembered has to be in the log
         self.savings, self.counted = _SAVINGS, 0  # and the round up to which they have been added up
         self.wake = 0.0  # the round before whose decision there is something to do
-        self.past: dict[int, Hindsight] = {}
+        self.past: dict[int, Past] = {}
         for number, (model, place) in enumerate(zip(models, places, strict=True)):
             self.begin(number, (0, player.own.blocks[place : place + model.length].copy()))
 
@@ -110,7 +110,7 @@ class LateRewards:
         """Begin with a model as it was fitted; it does not know of rewards from round `late` on."""
         if self.models[number].filtered:
             marks = () if earlier is None or earlier[0] >= base[0] else (earlier,)
-            self.past[number] = Hindsight(base, int(BLOCK.open(base[1]).head.begin), marks, late=late)
+            self.past[number] = Past(base, int(BLOCK.open(base[1]).head.begin), marks, late=late)
             self.wake = 0.0
 
     def note(self, then: int) -> None:
@@ -163,7 +163,7 @@ class LateRewards:
                 self.past[number] = past.remember(moment, now, now - self.max_delay, self.widest, factor)
             self.wake = min(self.wake, last + spacing)
 
-    def _gone_on(self, *, due: bool) -> tuple[dict[int, Hindsight], int, dict[int, FloatArray]]:
+    def _gone_on(self, *, due: bool) -> tuple[dict[int, Past], int, dict[int, FloatArray]]:
         """Return what is remembered after one more decision, what is left of the savings, and blocks that arrive."""
         past, arrived, spent = self.past.copy(), dict[int, FloatArray](), 0
         savings = min(self.savings + _PACE * (self.player.rounds - self.counted), _SAVINGS)
@@ -179,7 +179,7 @@ class LateRewards:
                 arrived[number] = block
         return past, max(savings - spent, 0), arrived
 
-    def _led(self, number: int, past: Hindsight, most: int, *, due: bool) -> tuple[Hindsight, FloatArray | None, int]:
+    def _led(self, number: int, past: Past, most: int, *, due: bool) -> tuple[Past, FloatArray | None, int]:
         """Lead a block through at most so many rounds; return it if it arrives, and how many they were."""
         now, first = self.player.rounds, int(self.turns.context_first)
         seen = now + 1 if first and due else self.turns.contexts_seen(now)
@@ -204,7 +204,7 @@ class LateRewards:
                 past, arrived = past._replace(again=None, since=math.inf), block
         return past, arrived, rounds
 
-    def _begun(self, number: int, past: Hindsight) -> Hindsight:
+    def _begun(self, number: int, past: Past) -> Past:
         """Go back to the last moment before the late reward, by the model as it was fitted."""
         late, first = int(past.late), self.turns.context_first
         marks = tuple(mark for mark in past.marks if mark[0] <= late)
@@ -285,4 +285,4 @@ class LateRewards:
                 )
             again, base = moments[-1] if since < math.inf else None, moments[count]
             begin = int(BLOCK.open(base[1]).head.begin)
-            self.past[number] = Hindsight(base, begin, tuple(moments[:count]), again, since, behind)
+            self.past[number] = Past(base, begin, tuple(moments[:count]), again, since, behind)

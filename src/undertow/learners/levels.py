@@ -26,7 +26,8 @@ from undertow.identify.levels.filter import (
     predict,
     start,
 )
-from undertow.identify.levels.fit import LevelsModel, levels_model, optimise_levels, typical_levels
+from undertow.identify.levels.fit import LevelsModel, levels_model, optimise_levels
+from undertow.identify.levels.prior import typical_levels
 from undertow.identify.levels.steps import Hyper, levels_size
 from undertow.identify.table import centre_and_scale
 from undertow.learners.catch_up import compile_catch_up
@@ -45,7 +46,7 @@ from undertow.learners.model import (
 )
 from undertow.learners.worth import lifetime, worth
 
-__all__ = ["LEVELS_STEPS", "Levels"]
+__all__ = ["Levels"]
 
 _LONGEST_LAG = 10
 _WEIGHTS = 36  # how many weights the lagged contexts may bring, over all arms
@@ -165,9 +166,6 @@ def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: boo
         own.model.head.over = 1.0
 
 
-LEVELS_STEPS = Steps(begin, see, forecast, no_played, learn, observe)
-
-
 def without_dull(table: FloatArray, k: int) -> FloatArray:
     """Return the table without the rewards of dull arms, which say nothing about how the others move.
 
@@ -231,8 +229,8 @@ class Levels(Model):
     """The model for a learner: `identify.fit_levels`, kept up to date."""
 
     layout = _LAYOUT
-    steps = LEVELS_STEPS
-    catch_up_kernel = compile_catch_up(__name__, LEVELS_STEPS)
+    steps = Steps(begin, see, forecast, no_played, learn, observe)
+    catch_up_kernel = compile_catch_up(__name__, steps)
     fitted_by: ClassVar[str] = "fit_levels"
 
     @property

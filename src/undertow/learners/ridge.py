@@ -30,7 +30,7 @@ from undertow.learners.model import (
 from undertow.learners.worth import worth
 from undertow.ridge import ridge_project, ridge_update
 
-__all__ = ["RIDGE_STEPS", "Ridge"]
+__all__ = ["Ridge"]
 
 _LAG_INPUTS = 60  # how many inputs past rewards may bring
 _LEAST_APART = 0.05  # variance between arms in units of the noise
@@ -159,9 +159,6 @@ def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: boo
         own.model.head.over = 1.0
 
 
-RIDGE_STEPS = Steps(begin, see, forecast, played, learn, observe)
-
-
 @dataclass(frozen=True)
 class Ridge(Model):
     """What LinUCB with reward lags knows, at any scale: rewards need not be linear in any hidden state.
@@ -171,8 +168,8 @@ class Ridge(Model):
     """
 
     layout = _LAYOUT
-    steps = RIDGE_STEPS
-    catch_up_kernel = compile_catch_up(__name__, RIDGE_STEPS)
+    steps = Steps(begin, see, forecast, played, learn, observe)
+    catch_up_kernel = compile_catch_up(__name__, steps)
     watched: ClassVar[bool] = False
 
     memory: int = 5

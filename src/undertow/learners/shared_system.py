@@ -46,7 +46,7 @@ from undertow.learners.model import (
 )
 from undertow.system import LinearGaussianSystem
 
-__all__ = ["SHARED_STEPS", "SharedSystem"]
+__all__ = ["SharedSystem"]
 
 _BUDGET, _ADVANCE = 20.0, 2500  # units of work per round, and how many rounds' worth is there from the start
 _SHARE = 0.35  # of the budget at hand that one refit may spend
@@ -196,16 +196,13 @@ def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: boo
         own.model.head.over = 1.0
 
 
-SHARED_STEPS = Steps(begin, no_see, forecast, no_played, learn, observe)
-
-
 @dataclass(frozen=True)
 class SharedSystem(Model):
     """The model for a learner: `identify.fit`, kept up to date."""
 
     layout = _LAYOUT
-    steps = SHARED_STEPS
-    catch_up_kernel = compile_catch_up(__name__, SHARED_STEPS)
+    steps = Steps(begin, no_see, forecast, no_played, learn, observe)
+    catch_up_kernel = compile_catch_up(__name__, steps)
     fitted_by: ClassVar[str] = "fit"
 
     @property

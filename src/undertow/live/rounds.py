@@ -81,11 +81,6 @@ class Turns:
                 f"decide: elapsed=0 is another decision in the moment of the last round, and {why}; call decide()"
             )
 
-    def decided(self) -> None:
-        """Note that a context comes next."""
-        if self.context_dim:
-            self.due = "observe"
-
     def observed(self) -> None:
         """Note that a decision comes next."""
         self.due = "decide"

@@ -75,31 +75,31 @@ class Moments:
 class Change(NamedTuple):
     """From old units to new ones: every column x becomes `slope` · x + `shift`, the inputs Θ become TΘ.
 
-    A row of T has its entry on the diagonal, `factor`, and at most one more, `added`, in the column `beside`.
+    A row of T has its entry on the diagonal, `factor`, and at most one more, `added`, in the column `other`.
     """
 
     slope: FloatArray  # (m + q + 1,)
     shift: FloatArray
     factor: FloatArray  # (p,)
     added: FloatArray
-    beside: npt.NDArray[np.int64]
+    other: npt.NDArray[np.int64]
 
     @classmethod
     def between(cls, old: Units, new: Units, *, m: int, q: int, window: int, arms: int, lags: int) -> "Change":
         """Return the change for inputs of the given sizes."""
         slope, shift = old.scale / new.scale, (old.centre - new.centre) / new.scale
         p = 1 + m * window + q + 2 * arms * lags
-        factor, added, beside = np.ones(p), np.zeros(p), np.zeros(p, dtype=np.int64)
+        factor, added, other = np.ones(p), np.zeros(p), np.zeros(p, dtype=np.int64)
         columns = [*np.tile(np.arange(m), window), *range(m, m + q)]
         first = 1 + len(columns)
         factor[1:first], added[1:first] = slope[columns], shift[columns]
         factor[first::2], added[first::2] = slope[-1], shift[-1]  # rewards, each with its indicator behind it
-        beside[first::2] = np.arange(first + 1, p, 2)
-        return cls(slope, shift, factor, added, beside)
+        other[first::2] = np.arange(first + 1, p, 2)
+        return cls(slope, shift, factor, added, other)
 
     def inputs(self, Θ: FloatArray) -> FloatArray:
         """Return TΘ for inputs along the last axis."""
-        return self.factor * Θ + self.added * Θ[..., self.beside]
+        return self.factor * Θ + self.added * Θ[..., self.other]
 
     def products(self, M: FloatArray) -> FloatArray:
         """Return TMT' for symmetric M along the last two axes."""

@@ -8,17 +8,22 @@ from typing import Any, ClassVar
 from undertow.errors import InvalidInputError
 from undertow.learners.candidate import Candidate, CandidateModel, WithCandidates
 from undertow.learners.judge import compile_learner
-from undertow.learners.levels import LEVELS_STEPS, Levels
+from undertow.learners.levels import Levels
 from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
-from undertow.learners.ridge import RIDGE_STEPS, Ridge
-from undertow.learners.shared_system import SHARED_STEPS, SharedSystem
+from undertow.learners.ridge import Ridge
+from undertow.learners.shared_system import SharedSystem
 from undertow.live import Claims, register
 from undertow.live.rounds import Timeline
 
 __all__ = ["Autopilot"]
 
-_SHARED_BONUS = 2.0  # of its own width; the others' is what exploring an arm is worth
+_MODELS: tuple[tuple[type[Model], dict[str, Any]], ...] = (
+    (SharedSystem, {"bonus": 2.0}),  # times its own width; the others' is what exploring an arm is worth
+    (Levels, {"bonus": 1.0}),
+    (Ridge, {"bonus": 1.0}),
+    (Ridge, {"bonus": 1.0, "memory": 0}),
+)
 _ASKED = ("name", "forecast", "learn", "observe")  # of a candidate
 
 
@@ -53,7 +58,7 @@ class Autopilot(LearningPolicy):
         handles_missing_contexts=True,
         takes_arm_features=True,
     )
-    loop = compile_learner(__name__, "autopilot", [SHARED_STEPS, LEVELS_STEPS, RIDGE_STEPS, RIDGE_STEPS])
+    loop = compile_learner(__name__, "autopilot", [kind.steps for kind, _ in _MODELS])
 
     feature_dim: int = 0
     candidates: Sequence[Candidate] = ()
@@ -64,10 +69,7 @@ class Autopilot(LearningPolicy):
             raise InvalidInputError(f"candidates: expected a list of models with {', '.join(_ASKED)}")
         sizes = (self.arm_count, self._context_dim, self._feature_dim, self._turns.context_first)
         models = [
-            SharedSystem(*sizes, _SHARED_BONUS),
-            Levels(*sizes, 1.0),
-            Ridge(*sizes, 1.0),
-            Ridge(*sizes, 1.0, memory=0),
+            *(kind(*sizes, **more) for kind, more in _MODELS),
             *(CandidateModel(*sizes, 0.0, candidate.name) for candidate in given),
         ]
         names = [model.name for model in models]

@@ -8,7 +8,7 @@ from undertow import _checks
 from undertow.learners.judge import compile_learner
 from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
-from undertow.learners.shared_system import SHARED_STEPS, SharedSystem
+from undertow.learners.shared_system import SharedSystem
 from undertow.live import Claims, register
 
 __all__ = ["LearnedKalman"]
@@ -36,7 +36,7 @@ class LearnedKalman(LearningPolicy):
     """
 
     claims: ClassVar[Claims] = Claims(uses_contexts=True, deterministic=False, handles_missing_contexts=True)
-    loop = compile_learner(__name__, "learned", [SHARED_STEPS])
+    loop = compile_learner(__name__, "learned", [SharedSystem.steps])
 
     exploration: float = 2.0
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from undertow import _checks
 from undertow.learners.judge import compile_learner
-from undertow.learners.levels import LEVELS_STEPS, Levels
+from undertow.learners.levels import Levels
 from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
 from undertow.live import Claims, register
@@ -43,7 +43,7 @@ class StructuralKalman(LearningPolicy):
         handles_missing_contexts=True,
         takes_arm_features=True,
     )
-    loop = compile_learner(__name__, "structural", [LEVELS_STEPS])
+    loop = compile_learner(__name__, "structural", [Levels.steps])
 
     feature_dim: int = 0
     exploration: float = 1.0

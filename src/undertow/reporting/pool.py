@@ -3,7 +3,6 @@
 Threads suffice since the kernels run without the interpreter's lock.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -13,7 +12,7 @@ from typing import TypeVar
 from undertow import _checks
 from undertow.showing import Progress
 
-__all__ = ["Clock", "Progress", "as_they_finish", "run_tasks", "thread_count"]
+__all__ = ["Clock", "Progress", "as_they_finish", "run_tasks"]
 
 Result = TypeVar("Result")
 
@@ -36,11 +35,6 @@ class Clock:
         """Return an estimate of the time left; None before the first task is finished."""
         rate = self.rate(done)
         return (total - done) / rate if rate else None
-
-
-def thread_count(threads: int | None) -> int:
-    """Return a checked number of threads, by default one per core."""
-    return _checks.integer("threads", os.cpu_count() if threads is None else threads, least=1)
 
 
 def as_they_finish(tasks: Sequence[Callable[[], Result]], threads: int) -> Iterator[tuple[int, Result]]:
@@ -70,7 +64,7 @@ def run_tasks(
     results: dict[int, Result] = {}
     if progress:
         progress(0, len(tasks))
-    for number, result in as_they_finish(tasks, thread_count(threads)):
+    for number, result in as_they_finish(tasks, _checks.thread_count(threads)):
         results[number] = result
         if progress:
             progress(len(results), len(tasks))

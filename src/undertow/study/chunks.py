@@ -21,9 +21,7 @@ from undertow.simulation import Run, simulate
 from undertow.study.plan import Plan, build_for
 from undertow.study.store import Tables, alone_in, discard, is_whole, keep, keep_tables, open_folder, read_tables
 
-__all__ = ["ChunkResult", "Tables", "open_folder", "read_tables", "run_chunk", "run_plan", "tables_of"]
-
-ChunkResult = Tables  # of one chunk
+__all__ = ["Tables", "open_folder", "read_tables", "run_chunk", "run_plan", "tables_of"]
 
 
 def run_plan(

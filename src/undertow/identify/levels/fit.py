@@ -30,17 +30,7 @@ from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper, levels_size
 from undertow.identify.table import centre_and_scale, played_arms
 from undertow.moments import moments_passed
 
-__all__ = [
-    "HYPERS",
-    "FittedLevels",
-    "LevelsModel",
-    "fit_levels",
-    "levels_model",
-    "levels_optimise",
-    "levels_prior",
-    "optimise_levels",
-    "typical_levels",
-]
+__all__ = ["FittedLevels", "LevelsModel", "fit_levels", "levels_model", "levels_optimise", "optimise_levels"]
 
 _COLD_EVALUATIONS, _AGAIN_EVALUATIONS = 60, 20  # at first, and once gross rewards are known
 _SECOND_START = 50  # rounds from which a fast level that changes sign every round is tried as well
