@@ -212,7 +212,9 @@ class SharedSystem(Model):
 
     @property
     def handicap(self) -> float:
-        """By how many nats the model has to lead: without contexts, it knows nothing that the levels do not."""
+        """By how many nats the model has to lead: it sees no features, and contexts are what it knows more of."""
+        if self.feature_dim:
+            return HANDICAP
         return 0.0 if self.context_dim else HANDICAP / 2
 
     def growth(self, rounds: int) -> float:
