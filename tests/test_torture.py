@@ -214,6 +214,10 @@ HOSTILE: dict[str, tuple[str, Spoil]] = {
     "a moment that is being shared": ("ucb", number("state", 6, 1.0)),
     "exploring without draws": ("ucb", number("state", 7, 0.5)),
     "memories without width": ("linucb", lambda header, arrays: arrays.update(pending_memories=np.zeros((3, 0)))),
+    "memories of another kind": (
+        "rexp3",
+        lambda header, arrays: arrays.update(pending_memories=arrays["pending_memories"].view(np.int64)),
+    ),
     "an arm that is none": ("linucb", number("pending_arms", 0, -1)),
     "a round to come": ("kalman-greedy", number("pending_rounds", 2, 99)),
     "more ids than decisions": ("ucb", text("pending_ids", b"one\ntwo\nthree\nfour")),

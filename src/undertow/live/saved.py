@@ -78,6 +78,8 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, 
         if not saved.fits(values.shape, lengths):
             wanted = tuple(lengths.get(length, length) if isinstance(length, str) else length for length in saved.shape)
             raise InvalidInputError(f"{name}: expected shape {wanted}, got {values.shape}")
+        if not saved.whole and values.dtype != np.float64:  # kernels take the bytes for what they are declared to be
+            raise InvalidInputError(f"{name}: expected float64, got {values.dtype}")
         if not saved.holds(values):
             kind = "whole numbers" if saved.whole else "numbers"
             order = ", each larger than the one before" if saved.rising else ""
