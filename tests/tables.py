@@ -1,4 +1,4 @@
-"""Tables that the tests of replay and diagnose share, and commands run in this process."""
+"""Tables that the tests of replay and diagnose share, and commands run in this process (the fixture `command`)."""
 
 import sys
 from pathlib import Path
@@ -22,16 +22,22 @@ class Done(NamedTuple):
 
 
 class Terminal:
-    """The command line in this process, where everything is compiled already; a fixture of each test file."""
+    """The command line in this process, where everything is imported and compiled already."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.monkeypatch, self.capsys = monkeypatch, capsys
 
-    def __call__(self, *words: str) -> Done:
-        self.monkeypatch.setattr(sys, "argv", ["undertow", *words])
+    def __call__(self, *words: str | Path) -> Done:
+        self.monkeypatch.setattr(sys, "argv", ["undertow", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             main()
         return Done(int(ended.value.code or 0), *self.capsys.readouterr())
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """The command line: `command("replay", file)`."""
+    return Terminal(monkeypatch, capsys)
 
 
 def table_of(rewards: Any, contexts: Any = None, features: Any = None, log: Log | None = None) -> Table:

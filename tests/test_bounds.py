@@ -9,7 +9,7 @@ import pytest
 
 from helpers import full_system
 from naive_ares import NaiveARES
-from test_study import command
+from tables import Terminal
 from undertow import (
     InvalidInputError,
     LinearGaussianSystem,
@@ -356,20 +356,21 @@ def test_no_stationary_law_no_bound() -> None:
 # Commands and the page
 
 
-def test_the_table_of_bounds(tmp_path: Path) -> None:
-    shown = command("bounds", "--psi", "1", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert "1,236" in shown.stdout
-    assert "82,382" in shown.stdout
+def test_the_table_of_bounds(command: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = command("bounds", "--psi", "1")
+    assert shown.status == 0, shown.err
+    assert "1,236" in shown.out
+    assert "82,382" in shown.out
     random_system(3, 1, 3, rng=1, drift=True).save(tmp_path / "mine.json")
-    done = command("bounds", "--system", tmp_path / "mine.json", "--rounds", "500", "--json", cwd=tmp_path)
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    done = command("bounds", "--system", tmp_path / "mine.json", "--rounds", "500", "--json")
+    rows = {row["name"]: row for row in json.loads(done.out)}
     assert rows["lower bound"]["value"] < rows["context Oracle"]["value"] < rows["Random"]["value"]
     assert "numerical error" in rows["lower bound"]["remark"]
     command(
         "study", "--psi", "1", "--runs", "2", "--rounds", "500", "--policies", "Oracle,ares", "--out", tmp_path / "out"
     )
-    measured = json.loads(command("bounds", "--psi", "1", "--rounds", "500", "--json", cwd=tmp_path).stdout)
+    measured = json.loads(command("bounds", "--psi", "1", "--rounds", "500", "--json").out)
     assert {row["name"] for row in measured if row["kind"] == "measured"} >= {"Oracle", "ARES"}
     for words, message in (
         (["--confidence", "1"], "confidence: expected a number between 0 and 1"),
@@ -377,10 +378,10 @@ def test_the_table_of_bounds(tmp_path: Path) -> None:
         (["--windows", "few"], "windows: expected numbers"),
         (["--system", "absent.json"], "does not exist"),
     ):
-        failed = command("bounds", *words, cwd=tmp_path)
-        assert failed.returncode == 2
-        assert message in failed.stderr
-        assert "Traceback" not in failed.stderr
+        failed = command("bounds", *words)
+        assert failed.status == 2
+        assert message in failed.err
+        assert "Traceback" not in failed.err
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,6 @@ from undertow.replay.diagnosis_text import answer, describe, rule_words
 from undertow.replay.rules import ALL_PAST, AVERAGE, REWARDS, mean_of_last, try_rules
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch, capsys)
-
-
 def recorded(name: str) -> Table:
     data = dataset(name)
     made = table_of(data.trajectory.rewards, None, data.trajectory.features)

@@ -17,11 +17,6 @@ from undertow.reporting.page import write_page
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch, capsys)
-
-
-@pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no room for the last file, the report, as polars and Python say it: without the name of the file."""
 

@@ -35,11 +35,6 @@ FRAME = pl.DataFrame(
 )
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch, capsys)
-
-
 def csv(folder: Path, text: str, name: str = "data.csv") -> Path:
     (folder / name).write_text(text, encoding="utf-8")
     return folder / name

@@ -18,11 +18,6 @@ from undertow.study.plan import contenders_of
 CHEAP = "linucb(window=2), Discounted UCB, Random"
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch, capsys)
-
-
 def test_measures_by_hand() -> None:
     """Two arms, the better of which alternates: 40 rounds pay 1 and 0, or 0 and 2."""
     X = np.tile([[1.0, 0.0], [0.0, 2.0]], (20, 1))

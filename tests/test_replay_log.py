@@ -19,11 +19,6 @@ from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_th
 SKEWED = (0.7, 0.3)
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch, capsys)
-
-
 def lead(table: Table, name: str, seed: int, **parameters: object) -> Pass:
     assert table.log is not None
     policy = make(name, arms=len(table.arms), rng=seed, **parameters)

@@ -15,6 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import undertow
+from tables import Terminal
 from undertow import InvalidInputError, paper_system, random_system, theory
 from undertow.cli import common
 from undertow.contenders import Contender
@@ -375,12 +376,6 @@ def test_a_long_study_reports_its_first_runs_soon(tmp_path: Path, monkeypatch: p
 # The command line
 
 
-def command(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "undertow", *words], capture_output=True, text=True, check=False, **more
-    )
-
-
 SMALL = (
     "study",
     "--psi",
@@ -396,31 +391,31 @@ SMALL = (
 )
 
 
-def test_study_prints_the_table_and_the_report(tmp_path: Path) -> None:
+def test_study_prints_the_table_and_the_report(command: Terminal, tmp_path: Path) -> None:
     done = command(*SMALL, "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Regret after 1500 rounds relative to Oracle" in done.stdout
-    assert "does not hold" in done.stdout or "not tested" in done.stdout
-    report = Path(re.findall(r"report: (\S+)", done.stdout)[0])
+    assert done.status == 0, done.err
+    assert "Regret after 1500 rounds relative to Oracle" in done.out
+    assert "does not hold" in done.out or "not tested" in done.out
+    report = Path(re.findall(r"report: (\S+)", done.out)[0])
     page = report.read_text(encoding="utf-8")
     assert not re.findall(r"<script|<link|src=\"http|url\(http", page)
     assert "psi = 1" in page
     assert (report.parent / "plan.json").exists()
     assert list((report.parent / "figures").glob("*.png"))
     assert list((report.parent / "figures").glob("*.svg"))
-    assert re.search(r"1 of 2 chunks \(.* per second, about \d+ seconds? left\)", done.stderr)
+    assert re.search(r"1 of 2 chunks \(.* per second, about \d+ seconds? left\)", done.err)
 
 
-def test_json_for_machines(tmp_path: Path) -> None:
+def test_json_for_machines(command: Terminal, tmp_path: Path) -> None:
     done = command(*SMALL, "--json", "--out", tmp_path)
-    events = [json.loads(line) for line in done.stdout.splitlines()]
+    events = [json.loads(line) for line in done.out.splitlines()]
     assert {event["event"] for event in events} >= {"progress", "done"}
     left = [event["seconds_left"] for event in events if event["event"] == "progress"]
     assert left[0] is None
     assert left[1] > left[2] == 0
     assert events[-1]["headline"][0]["policy"] == "Oracle"
     assert len(events[-1]["claims"]) == 8
-    listed = [json.loads(line) for line in command("policies", "--json").stdout.splitlines()]
+    listed = [json.loads(line) for line in command("policies", "--json").out.splitlines()]
     assert {"name", "parameters", "capabilities", "citation"} == listed[0].keys()
     assert len(listed) == 20
 
@@ -439,41 +434,44 @@ def test_json_for_machines(tmp_path: Path) -> None:
         (["compare", "absent.toml"], "absent.toml: there is no such file"),
     ],
 )
-def test_mistakes_end_with_status_2(tmp_path: Path, words: list[str], message: str) -> None:
-    done = command(*words, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_mistakes_end_with_status_2(
+    words: list[str], message: str, command: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(*words)
+    assert done.status == 2, done.err
+    assert message in done.err
+    assert "Traceback" not in done.err
 
 
-def test_help_texts() -> None:
+def test_help_texts(command: Terminal) -> None:
     for words in ((), ("study",), ("compare",), ("policies",)):
         done = command(*words, "--help")
-        assert done.returncode == 0
-        assert "Usage" in done.stdout
+        assert done.status == 0
+        assert "Usage" in done.out
     for word in ("study", "compare"):
-        assert "workers of a local cluster" in _help(word)
+        assert "workers of a local cluster" in _help(command, word)
     for word in ("trials", "learners", "live", "replay"):
-        assert "cluster" not in _help(word)
+        assert "cluster" not in _help(command, word)
     for word in ("replay", "diagnose"):
-        assert f"they go to its subfolder {word}/<file name>/" in _help(word)
-    listing = command("policies").stdout
+        assert f"they go to its subfolder {word}/<file name>/" in _help(command, word)
+    listing = command("policies").out
     assert "ares" in listing
     assert "arXiv 2406.10418" in listing
 
 
-def _help(word: str) -> str:
+def _help(command: Terminal, word: str) -> str:
     """Return a help text without the frames and line breaks around it."""
-    return " ".join(command(word, "--help").stdout.replace("│", " ").split())
+    return " ".join(command(word, "--help").out.replace("│", " ").split())
 
 
-def test_the_version_is_printed() -> None:
+def test_the_version_is_printed(command: Terminal) -> None:
     done = command("--version")
-    assert (done.returncode, done.stdout) == (0, f"undertow {undertow.__version__}\n")
+    assert (done.status, done.out) == (0, f"undertow {undertow.__version__}\n")
 
 
 @pytest.mark.slow
-def test_killed_five_times_the_tables_are_the_same(tmp_path: Path) -> None:
+def test_killed_five_times_the_tables_are_the_same(command: Terminal, tmp_path: Path) -> None:
     """kill -9 at moments drawn with seed 0; in the end the tables are byte for byte those of an undisturbed study."""
     words = (
         "study",
@@ -501,7 +499,7 @@ def test_killed_five_times_the_tables_are_the_same(tmp_path: Path) -> None:
     folders = []
     for name in ("killed", "whole"):
         done = command(*words, "--out", tmp_path / name)
-        assert done.returncode == 0, done.stderr
+        assert done.status == 0, done.err
         (folder,) = (tmp_path / name).iterdir()
         folders.append(folder)
     assert contents(folders[0]) == contents(folders[1])

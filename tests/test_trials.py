@@ -1,7 +1,5 @@
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tables import Terminal
 from undertow import InvalidInputError, make, paper_system, simulate
 from undertow.experiments.overall import overall, show_overall
 from undertow.experiments.trials import CONTENDERS, FLOOR, OTHERS, SIMPLE, run_trials, show, summarise, write
@@ -226,18 +225,12 @@ def test_families_of_the_papers_system_share_their_paths() -> None:
     assert (bare.system.dynamics == paper_system(2).dynamics).all()
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "undertow", "trials", *words], capture_output=True, text=True, check=False
-    )
-
-
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(command: Terminal, tmp_path: Path) -> None:
     words = ["--family", "paper-1", "--family", "data-stocks", "--runs", "2", "--rounds", "100"]
-    done = command(*words, "--policies", "Oracle,LinUCB + own rewards", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert "the paper's system, psi = 1 (2)" in done.stdout
-    assert "4 of 4 problems" in done.stderr
+    done = command("trials", *words, "--policies", "Oracle,LinUCB + own rewards", "--out", str(tmp_path))
+    assert done.status == 0, done.err
+    assert "the paper's system, psi = 1 (2)" in done.out
+    assert "4 of 4 problems" in done.err
     assert pl.read_csv(tmp_path / "trials" / "trials.csv").height == 4 + 2 + 2
 
 
@@ -259,15 +252,15 @@ def test_mistakes(arguments: dict[str, Any], message: str) -> None:
         run_trials(**arguments)
 
 
-def test_json_for_machines(tmp_path: Path) -> None:
+def test_json_for_machines(command: Terminal, tmp_path: Path) -> None:
     words = ("--family", "data-stocks", "--runs", "1", "--rounds", "50", "--policies", "LinUCB + own rewards")
-    events = [json.loads(line) for line in command(*words, "--json", "--out", str(tmp_path)).stdout.splitlines()]
+    events = [json.loads(line) for line in command("trials", *words, "--json", "--out", str(tmp_path)).out.splitlines()]
     assert events[-1]["event"] == "done"
     assert events[-1]["summary"][0]["family"] == "data-stocks"
 
 
-def test_mistakes_end_with_status_2() -> None:
-    done = command("--family", "martian")
-    assert done.returncode == 2, done.stderr
-    assert "undertow: family: there is no 'martian'" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_mistakes_end_with_status_2(command: Terminal) -> None:
+    done = command("trials", "--family", "martian")
+    assert done.status == 2, done.err
+    assert "undertow: family: there is no 'martian'" in done.err
+    assert "Traceback" not in done.err
