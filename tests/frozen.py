@@ -253,10 +253,16 @@ def _row(decision: Decision, outlook: undertow.policies.Outlook | None, k: int) 
 def cases() -> dict[str, Case]:
     """Return every case by name."""
     listed = [*_ares(), *_linear(), *_known(), *_bare(), *_learners()]
-    result = {case.name: case for case in listed}
-    assert len(result) == len(listed)
-    assert {case.policy for case in listed} == set(registry())
-    return result
+    listed += _others(sorted(registry().keys() - {case.policy for case in listed}))
+    return {case.name: case for case in listed}
+
+
+def _others(names: list[str]) -> Iterator[Case]:
+    """Two cases for each policy that has none of its own."""
+    for name in names:
+        case = functools.partial(_case, name)
+        yield case("as it is", "two")
+        yield case("live", "two", live=True)
 
 
 def _case(policy: str, what: str, system: str, *, parameters: dict[str, Any] | None = None, **more: Any) -> Case:
