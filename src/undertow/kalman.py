@@ -1,4 +1,4 @@
-"""The belief about the hidden state: predict, condition, filter, smooth (Eq. Kalman_Filter of the paper).
+"""The belief about the hidden state: predict, condition, filter, smooth (Eq. 4 Kalman_Filter of the paper).
 
 A round goes: the belief before anything is seen (the prediction) → a forecast of every arm → contexts and rewards come
 in, each entry present or missing → the belief given them (the filter) → one step of the dynamics to the next round.
@@ -193,8 +193,8 @@ def smooth(system: LinearGaussianSystem, filtered: Filtered) -> Smoothed:
 def steady_state(system: LinearGaussianSystem, arms: Iterable[int] = ()) -> SteadyState:
     """Return what the filter converges to when it sees every context and the rewards of `arms` in every round.
 
-    Without arms this is the paper's filter (Eq. ss_Kalman_Filter); with all of them, the filter of its lower bound
-    (Eq. Kalman_Oracle). Observations are ordered contexts first, then arms as given.
+    Without arms this is the paper's filter (Eq. 5 ss_Kalman_Filter); with all of them, the filter of its lower bound
+    (Eq. 29 Kalman_Oracle). Observations are ordered contexts first, then arms as given.
 
     Examples
     --------

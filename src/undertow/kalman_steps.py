@@ -1,4 +1,4 @@
-"""The compiled steps of the Kalman filter, in place on float64 arrays (Eq. Kalman_Filter of the paper).
+"""The compiled steps of the Kalman filter, in place on float64 arrays (Eq. 4 Kalman_Filter of the paper).
 
 Policies and simulations call these functions; `undertow.kalman` is the interface for users.
 """

@@ -146,7 +146,7 @@ def ridge_update(W: FloatArray, u: FloatArray, y: FloatArray, X: float, r: Float
 
 @inlined
 def noise_width(logδ: float, λ: float, B_G: float, B_R: float, log_det: float, trace: float) -> float:
-    """Return e = √(2B_R² (log 1/δ + ½ log det V/λ)) + λ B_G √tr V⁻¹ (Eq. e_def)."""
+    """Return e = √(2B_R² (log 1/δ + ½ log det V/λ)) + λ B_G √tr V⁻¹ (Eq. 24 e_def)."""
     return B_R * math.sqrt(2.0 * logδ + log_det) + λ * B_G * math.sqrt(trace)
 
 

@@ -2,7 +2,7 @@
 
     z_{t+1} = Γ z_t + μ + N(0, Q),   θ_t = C z_t + θ₀ + N(0, R),   X_t = ⟨c_a, z_t⟩ + x₀_a + N(0, σ²_a)
 
-(Eq. Linear_System of the paper, with constant offsets θ₀ and x₀ that are zero there.)
+(Eq. 1 Linear_System of the paper, with constant offsets θ₀ and x₀ that are zero there.)
 """
 
 import functools
@@ -200,7 +200,7 @@ class LinearGaussianSystem:
 
     @functools.cached_property
     def steady_state(self) -> SteadyState:
-        """Covariances and gains to which the Kalman filter on the contexts converges (Eq. ss_Kalman_Filter).
+        """Covariances and gains to which the Kalman filter on the contexts converges (Eq. 5 ss_Kalman_Filter).
 
         `undertow.kalman.steady_state` gives the same for a filter that sees rewards too.
         """
@@ -302,7 +302,7 @@ class LinearGaussianSystem:
 
 
 def paper_system(psi: float) -> LinearGaussianSystem:
-    """Return the system of the paper's evaluation (Eq. LGDS_Good): d = 5, m = 1, k = 2.
+    """Return the system of the paper's evaluation (Eq. 35 LGDS_Good): d = 5, m = 1, k = 2.
 
     Larger ψ couples neighbouring entries of the state less, so the context, which measures the first entry, says less
     about the arms, which pay the fourth and the fifth. The paper takes ψ = 1, 2, 3, 4.

@@ -320,7 +320,7 @@ def advance(
     means: FloatArray,
     states: FloatArray,
 ) -> None:
-    """Move z through one block of rounds (Eq. Linear_System) and record the rounds that are not burn-in (t ≥ 0)."""
+    """Move z through one block of rounds (Eq. 1 Linear_System) and record the rounds that are not burn-in (t ≥ 0)."""
     Γ, μ, _, C, θ0, _, c, x0, σ2 = symbols
     d, m, k = len(Γ), len(C), len(c)
     σ = np.sqrt(σ2)

@@ -1,4 +1,4 @@
-"""The filter as a finite window: a forecast from the last s contexts alone (Eq. G_a and Matrix_Form_2 of the paper).
+"""The filter as a finite window: a forecast from the last s contexts alone (Eqs. 9 G_a and 11 Matrix_Form_2).
 
 Everywhere in undertow a window is written newest first, Θ_t = [1, θ_{t−1}, θ_{t−2}, …, θ_{t−s}], so that a shorter
 window is the beginning of a longer one. The paper writes the same numbers oldest first, with the 1 at the end.
@@ -67,7 +67,7 @@ def window_weights(system: LinearGaussianSystem, window: int) -> FloatArray:
 
 
 def window_bias(system: LinearGaussianSystem, predicted_mean: npt.ArrayLike, window: int) -> FloatArray:
-    """Return β_a = c_a'A^s ẑ_{t−s}, what the window leaves out of the filter's forecast (Eq. residual_error_beta).
+    """Return β_a = c_a'A^s ẑ_{t−s}, what the window leaves out of a forecast (Eq. 12 residual_error_beta).
 
     `predicted_mean` is the steady-state filter's ẑ_{t−s}, (d,) or (n, d); the result is (k,) or (n, k).
     """

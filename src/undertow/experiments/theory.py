@@ -25,7 +25,7 @@ def coverage(runs: int = 100, rounds: int = 1000, windows: Sequence[int] = (1, 3
     """Count the runs in which the noise bound behind e fails in some round, at δ = 0.1; the theorem allows 10 %.
 
     An arm is played in every round; ε is its reward minus the filter's forecast, and the bound is on ‖ΣΘε‖ in the norm
-    of V⁻¹ (Eq. boundproof1). Seed 0.
+    of V⁻¹ (Eq. B.17 boundproof1). Seed 0.
     """
     lines = [f"share of {runs} runs in which the noise bound fails within {rounds} rounds (δ = {_DELTA}: at most 10 %)"]
     for psi in PSI:

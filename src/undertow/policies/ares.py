@@ -94,7 +94,7 @@ def decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def total_width(settings: Settings, learned: float, log_det: float, trace: float, p_s: int) -> float:
-    """Return e (Eq. e_def), and b where B_β > 0 (Eq. b_def)."""
+    """Return e (Eq. 24 e_def), and b where B_β > 0 (Eq. 21 b_def)."""
     e = noise_width(settings.logδ, settings.λ, settings.B_G, settings.B_R, log_det, trace)
     if settings.B_β > 0.0:
         e += settings.B_β * math.sqrt(learned * max(p_s - settings.λ * trace, 0.0))
@@ -179,7 +179,7 @@ class ARES(RidgePolicy):
         B_R in units of reward, B_R² ≥ c'Pc + σ² (A3); "auto" estimates it as the largest over arms of √(π/2) times the
         smallest ζ (A17).
     width
-        "noise" for e (Eq. e_def), the paper's choice; "noise+bias" for b (Eq. b_def), with `bias_bound`.
+        "noise" for e (Eq. 24 e_def), the paper's choice; "noise+bias" for b (Eq. 21 b_def), with `bias_bound`.
     bias_bound
         Bound on |β_a|, in units of reward; it stands for √g(δ/N_a) B_β of Theorem 2 (A18).
 

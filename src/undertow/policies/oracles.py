@@ -316,7 +316,7 @@ class IDEA(KnownPolicy):
     exploration: float = 1.0
 
 
-@register("full-information-oracle", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418 (Eq. Kalman_Oracle)")
+@register("full-information-oracle", citation="Gornet, Hosseinzadeh and Sinopoli, arXiv 2406.10418 (Eq. 29)")
 @dataclass(kw_only=True, eq=False, repr=False)
 class FullInformationOracle(KnownPolicy):
     """The largest forecast of a filter that sees the contexts and every arm's reward: the lower bound on regret.
