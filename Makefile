@@ -4,12 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 
-.PHONY: help setup check test torture study results bench bench-tune notebooks docs dist lowest clean
+# Where this is set, every process of the tests would compile all of our sources again
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help setup services check fix test torture study results bench bench-tune notebooks docs dist lowest clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests; ONLY=linucb, ONLY=replay or ONLY=tests/test_ridge.py for a policy, a room or a file"
+	@echo "make services install PostgreSQL and Chromium from Debian's packages, for the tests that need them"
 	@echo "make torture the long tests of reliability, SECONDS=60 for a part, SEED=0"
-	@echo "make check   format, lint, types, direction of imports, how states are read"
+	@echo "make check   format, lint, types, direction of imports, how states are read: all complaints at once"
+	@echo "make fix     format, repair what a tool can, fill the pages from results/, then check"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make results run everything whose numbers stand in a document, and fill the pages; PIECES='channels theory' for some"
 	@echo "make notebooks write examples/notebooks from the examples"
@@ -31,15 +36,17 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ISLP==0.6.0
 	@touch $@
 
+services:
+	@tools/services
+
 check: $(READY)
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy --num-workers 2
-	$(BIN)/lint-imports
-	$(BIN)/python tools/check_inside.py --long 400
+	@$(BIN)/python tools/check.py
+
+fix: $(READY)
+	@$(BIN)/python tools/check.py --fix
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses logical --dist loadfile -m 'not slow'
+	@$(BIN)/python $(if $(ONLY),tools/only.py "$(ONLY)",-m pytest --numprocesses logical --dist loadfile -m 'not slow')
 
 torture: $(READY)
 	$(BIN)/python -m pytest --numprocesses logical --dist loadfile -m slow tests
