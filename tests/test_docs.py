@@ -33,3 +33,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+PLACES = (ROOT / "CONTRIBUTING.md").read_text().partition("## I want to change …")[2].partition("\n## ")[0]
+SOURCES = ROOT / "src" / "undertow"
+
+
+@pytest.mark.parametrize("row", re.findall(r"^\| (?!…|-).*\|$", PLACES, re.M), ids=lambda row: row.split(" |")[0][2:])
+def test_the_table_of_places_is_true(row: str) -> None:
+    files, functions, tests = (re.findall(r"`(.+?)`", cell) for cell in row.split("|")[2:5])
+    places = [place for file in files for place in (SOURCES / file).rglob("*.py")] + [SOURCES / file for file in files]
+    code = "".join(place.read_text() for place in places if place.is_file())
+    assert all((SOURCES / file).exists() for file in files), files
+    assert all(re.search(rf"(def|class) {part}\b", code) for name in functions for part in name.split(".")), functions
+    assert all(list((ROOT / "tests").rglob(f"{name.removeprefix('tests/').removesuffix('.py')}.py")) for name in tests)
