@@ -252,7 +252,7 @@ def _row(decision: Decision, outlook: undertow.policies.Outlook | None, k: int) 
 
 def cases() -> dict[str, Case]:
     """Return every case by name."""
-    listed = [*_ares(), *_linear(), *_known(), *_bare(), *_learners()]
+    listed = [*_ares(), *_linear(), *_known(), *_bare(), *_relatives(), *_learners()]
     listed += _others(sorted(registry().keys() - {case.policy for case in listed}))
     return {case.name: case for case in listed}
 
@@ -386,6 +386,18 @@ def _bare() -> Iterator[Case]:
     yield case("bounds, minimise, explore", "blind", parameters=fixed | {"minimise": True, "explore": 0.2})
     yield case("live", "blind", parameters={"horizon": 300, "variation_budget": 30.0}, live=True)
     yield case("live, bounds", "two", parameters=fixed, live=True)
+
+
+def _relatives() -> Iterator[Case]:
+    """The paper's relatives: rewards alone, and the past arms that earned them."""
+    for name, own in (("ubss", {"reward_lags": 2}), ("larl", {"max_lags": 4})):
+        case = functools.partial(_case, name)
+        yield case("as it is", "paper")
+        yield case("six arms, minimise, explore", "large", parameters=own | {"minimise": True, "explore": 0.2})
+        yield case("live", "blind", parameters=own, live=True)
+        yield case("live, few pending", "two", parameters=own | {"max_pending": 4, "exploration": 0.3}, live=True)
+    yield _case("ubss", "greedy", "blind", parameters={"reward_lags": 3, "exploration": 0.0})
+    yield _case("larl", "horizon", "blind", parameters={"horizon": 200, "max_lags": 6})
 
 
 def _learners() -> Iterator[Case]:

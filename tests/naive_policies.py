@@ -80,3 +80,33 @@ def filled(contexts: Array, window: int) -> Array:
                 weights = np.linalg.solve(past.T @ past + np.eye(x.size), past.T @ np.array(y))
                 result[t, j] = mean[j] + spread[j] * np.clip(x.ravel() @ weights, -3, 3)
     return result
+
+
+def ubss_index(
+    history: list[tuple[int, float]], a: int, *, s: int, δ: float, λ: float, B_c: float, B_G: float, B_R: float
+) -> tuple[float, float]:
+    """Forecast and width of arm a from the rounds of the past that had the same s arms before them, and then a."""
+    arms, rewards = [arm for arm, _ in history], np.array([x for _, x in history])
+    t = len(history)
+    alike = [i for i in range(s, t) if arms[i - s : i] == arms[t - s :] and arms[i] == a]
+    inputs = np.array([rewards[i - s : i] for i in alike]).reshape(len(alike), s)
+    V = λ * np.eye(s) + inputs.T @ inputs
+    x, inverse, N = rewards[t - s :], np.linalg.inv(V), len(alike)
+    e = math.sqrt(2 * B_R**2 * (math.log(1 / δ) + (np.linalg.slogdet(V)[1] - s * math.log(λ)) / 2))
+    β = λ * B_G * math.sqrt(np.trace(inverse))
+    if N:
+        β += math.sqrt(N) * math.sqrt(B_c * B_R**2 * math.log(N / δ)) * math.sqrt(np.trace(np.eye(s) - λ * inverse))
+    return float(x @ inverse @ inputs.T @ rewards[alike]), (e + β) * math.sqrt(x @ inverse @ x)
+
+
+def larl_order(rows: Rows, k: int, most: int, λ: float) -> int:
+    """Return the s with the least BIC: every arm fitted by itself on the first 2sk + 1 of its inputs."""
+    scores = []
+    for s in range(1, most + 1):
+        p, squares = 2 * s * k + 1, 0.0
+        for a in range(k):
+            Φ = np.array([x[:p] for _, arm, x, _ in rows if arm == a]).reshape(-1, p)
+            X = np.array([reward for _, arm, _, reward in rows if arm == a])
+            squares += float(((X - Φ @ np.linalg.solve(λ * np.eye(p) + Φ.T @ Φ, Φ.T @ X)) ** 2).sum())
+        scores.append(len(rows) * math.log(squares / len(rows)) + p * math.log(len(rows)))
+    return 1 + int(np.argmin(scores))

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from undertow.policies import (
         ARES,
         IDEA,
+        LARL,
         PIES,
+        UBSS,
         UCB,
         Autopilot,
         ContextOracle,
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ARES",
     "IDEA",
+    "LARL",
     "PIES",
+    "UBSS",
     "UCB",
     "Autopilot",
     "ContextOracle",

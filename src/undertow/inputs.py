@@ -15,6 +15,7 @@ import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
@@ -27,6 +28,7 @@ __all__ = [
     "Inputs",
     "begin_inputs",
     "build_inputs",
+    "input_places",
     "inputs_sizes",
     "note_reward",
     "note_round",
@@ -79,6 +81,13 @@ def inputs_sizes(k: int, m: int, q: int, window: int, lags: int) -> dict[str, in
     """
     r = min(window, max(1, _FILL // m)) * m if m > 0 else 0
     return {"s": window, "lags": lags, "r": r, "p": 1 + m * window + q + 2 * k * lags}
+
+
+def input_places(k: int, m: int, q: int, window: int, lags: int) -> npt.NDArray[np.int64]:
+    """Return where the inputs for k arms stand among those for one more: at every lag, its pair comes last."""
+    fixed = 1 + m * window + q
+    pairs = fixed + 2 * (k + 1) * np.arange(lags)[:, None] + np.arange(2 * k)
+    return np.concatenate([np.arange(fixed), pairs.ravel()])
 
 
 def begin_inputs(inputs: Inputs) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
-from undertow.inputs import inputs_sizes
+from undertow.inputs import input_places, inputs_sizes
 from undertow.live.decision import Claims
 from undertow.live.policy import LivePolicy
 from undertow.live.standardise import Change, StandardisedColumns
@@ -107,8 +107,7 @@ class LaggedPolicy(RidgePolicy):
         return inputs_sizes(self.arm_count, self._context_dim, self._feature_dim, self.window, self.reward_lags)
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
-        """Return where the old inputs stand among ours: at every lag, the pair of a new arm comes last."""
-        k, lags = old_arms, self.reward_lags
-        fixed = 1 + self._context_dim * self.window + self._feature_dim
-        pairs = fixed + 2 * (k + 1) * np.arange(lags)[:, None] + np.arange(2 * k)
-        return {"p": np.concatenate([np.arange(fixed), pairs.ravel()])}
+        """Return where the old inputs stand among ours."""
+        return {
+            "p": input_places(old_arms, self._context_dim, self._feature_dim, self.window, self.reward_lags),
+        }

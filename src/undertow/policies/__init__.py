@@ -22,17 +22,21 @@ from undertow.policies.ares import ARES
 from undertow.policies.ares_as_printed import PrintedARES
 from undertow.policies.autopilot import Autopilot
 from undertow.policies.forgetting import DiscountedLinUCB, SlidingWindowLinUCB
+from undertow.policies.larl import LARL
 from undertow.policies.learned import LearnedKalman
 from undertow.policies.linear import PIES, LinTS, LinUCB
 from undertow.policies.oracles import IDEA, ContextOracle, FullInformationOracle, KalmanGreedy, KalmanUCB
 from undertow.policies.randomised import Random, Rexp3
 from undertow.policies.structural import StructuralKalman
+from undertow.policies.ubss import UBSS
 from undertow.policies.ucb import UCB, DiscountedUCB, SlidingWindowUCB
 
 __all__ = [
     "ARES",
     "IDEA",
+    "LARL",
     "PIES",
+    "UBSS",
     "UCB",
     "Autopilot",
     "Candidate",
