@@ -42,13 +42,17 @@ def test_a_table_is_read_by_its_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["", "NaN", "nan", "NA", "null", "None", " "])
-def test_only_contexts_may_be_missing(tmp_path: Path, missing: str) -> None:
+def test_contexts_and_rewards_may_be_missing(tmp_path: Path, missing: str) -> None:
     text = "reward_a,reward_b,context_x,feature_u,z\n1,2,{},4,0\n1,2,3,4,0\n"
     assert read_table(file(tmp_path, text.format(missing))).missing == 1
-    for column, line in (("reward_b", f"1,{missing},3,4,0"), ("feature_u", f"1,2,3,{missing},0")):
-        broken = f"reward_a,reward_b,context_x,feature_u,z\n1,2,3,4,0\n{line}\n"
-        with pytest.raises(InvalidInputError, match=f"line 3, column '{column}': expected a number"):
-            read_table(file(tmp_path, broken))
+    broken = f"reward_a,reward_b,context_x,feature_u,z\n1,2,3,4,0\n1,2,3,{missing},0\n"
+    with pytest.raises(InvalidInputError, match="line 3, column 'feature_u': expected a number"):
+        read_table(file(tmp_path, broken))
+    gap = read_table(file(tmp_path, f"reward_a,reward_b\n1,2\n\n3,{missing}\n{missing},4\n"))
+    assert gap.available is not None
+    assert gap.available.tolist() == [[True, True], [True, False], [False, True]]
+    assert gap.payoffs.tolist() == [[1, 2], [3, 3], [4, 4]]
+    assert "left out: 1 row without any reward" in gap.notes
 
 
 def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
@@ -73,23 +77,30 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
         ("reward_a,,reward_b\n1,2,3\n", {}, "line 1: column 2 has no name"),
         ("a,b\n1,2\n", {}, r"line 1: rewards: expected at least two columns, .* found none; .* there are a, b"),
         ("a,b\n1,2\n", {"rewards": ["a", "c"]}, "line 1: rewards: there is no column 'c'; there are a, b"),
-        ("a;b\n1;2\n", {}, r"there are a;b \(try --separator ';'\)"),
-        ("a\tb\n1\t2\n", {}, r"\(try --separator tab\)"),
+        ("a;b\n1;2\n", {"separator": ","}, r"there are a;b \(try --separator ';'\)"),
+        ("a\tb\n1\t2\n", {"separator": ","}, r"\(try --separator tab\)"),
         ("a,b\n1,2\n", {"separator": ";"}, r"there are a,b \(try --separator ','\)"),
-        ("reward_a;reward_b\n1,5;2,5\n", {}, "line 2: expected 1 cell, got 3; try --separator ';'"),
-        ("a;b;c\n1,5;2;3\n", {}, "line 2: expected 1 cell, got 2; try --separator ';'"),
+        ("a;b;c\n1,5;2;3\n", {"separator": ","}, "line 2: expected 1 cell, got 2; try --separator ';'"),
         (
             "reward_a;reward_b\n1,5;2,5\n",
-            {"separator": ";"},
-            "line 2, column 'reward_a': expected a number with a decimal point, got '1,5'",
+            {"decimal": "."},
+            "line 2, column 'reward_a': expected a number, got '1,5'",
         ),
+        ("reward_a,reward_b\n1,2\n", {"decimal": "x"}, "decimal: expected '.' or ','"),
+        ("reward_a,reward_b\n1,2\n", {"encoding": "klingon"}, "encoding: expected a name such as utf-8"),
+        ("reward_a,reward_b\n1,2\n1,-\n", {"na": ["?"]}, "line 3, column 'reward_b': expected a number, got '-'"),
         ("reward_a,reward_b\n1,2\n1,two\n", {}, "line 3, column 'reward_b': expected a number, got 'two'"),
         ("reward_a,reward_b\n1,2\n1,inf\n", {}, "line 3, column 'reward_b': expected a finite number, got 'inf'"),
-        ("reward_a,reward_b\n1,2\n\n1,2\n", {}, "line 3, column 'reward_a': expected a number .* got nothing"),
         ("reward_a,reward_b,context_c\n1,2,3\n1,2\n", {}, "line 3: expected 3 cells, got 2"),
         ("reward_a,reward_b\n1,2\n1,2,3\n", {}, "line 3: expected 2 cells, got 3"),
         ('note,reward_a,reward_b\n"two\nlines",1,2\nx,1,y\n', {}, "line 4, column 'reward_b': .* got 'y'"),
-        (b"reward_a,reward_b\n1,2\n1,\xff\n", {}, "line 3 is not UTF-8 text"),
+        (b"reward_a,reward_b\n1,2\n1,\x81\n", {}, "line 3 is not text in utf-8 or cp1252; name its encoding, --enc"),
+        (b"reward_a,reward_b\n1,\xff\n", {"encoding": "utf-8"}, "line 2 is not text in utf-8"),
+        (
+            "date,reward_a,reward_b\n3/4/2024,1,2\n4/4/2024,1,2\n",
+            {},
+            "line 2, column 'date': day and month could be exchanged, got '3/4/2024'; say which is first",
+        ),
         (
             "date,reward_a,reward_b\n2024-01-01,1,2\n2024-01-01,1,2\n",
             {},
@@ -103,9 +114,13 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
         (
             "date,reward_a,reward_b\n2024-01-02,1,2\n3.4.2024,1,2\n",
             {},
-            "line 3, column 'date': expected a timestamp such",
+            "line 3, column 'date': expected a time as 2024-03-31",
         ),
-        ("date,reward_a,reward_b\n1,1,2\n2,1,2\n", {"phases": ["hour"]}, "line 2, column 'date': expected a timestamp"),
+        (
+            "date,reward_a,reward_b\n1,1,2\n2,1,2\n",
+            {"phases": ["hour"]},
+            "line 2, column 'date': expected a time as 2024",
+        ),
         ("reward_a,reward_b\n1,2\n", {"phases": ["hour"]}, "phases: there is no column of timestamps"),
         ("reward_a,reward_b\n1,2\n", {"phases": ["decade"]}, "phases: expected some of hour, weekday, month"),
         (
@@ -140,8 +155,7 @@ def test_mistakes_in_parquet_are_told_with_row_and_column(tmp_path: Path) -> Non
     pl.DataFrame({"time": when, "step": [1, 2, 3]} | rewards).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(InvalidInputError, match="row 3, column 'time': 2024-01-01 06:00:00 is the same time"):
         read_table(tmp_path / "a.parquet")
-    with pytest.raises(InvalidInputError, match=r"row 3, column 'reward_b': expected a number .* got nothing"):
-        read_table(tmp_path / "a.parquet", time="step")
+    assert read_table(tmp_path / "a.parquet", time="step").payoffs.tolist() == [[1, 1], [2, 2], [3, 3]]
     pl.DataFrame({"reward_a": [[1]], "reward_b": [1.0]}).write_parquet(tmp_path / "b.parquet")
     with pytest.raises(InvalidInputError, match="column 'reward_a': expected numbers, got List"):
         read_table(tmp_path / "b.parquet")

@@ -94,6 +94,7 @@ def simulate(
     *,
     record: Collection[str] = (),
     context_first: bool | None = None,
+    available: npt.ArrayLike | None = None,
     runs: Sequence[int] | None = None,
     threads: int | None = None,
     progress: bool | Progress = False,
@@ -113,6 +114,9 @@ def simulate(
         What to keep in addition to arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
     context_first
         Whether a round's context comes before the decision; by default as the policy was built.
+    available
+        Which arms can be played in each round, (n, k), in all runs; by default all. Policies of ours are then played
+        through their methods, which takes longer.
     runs
         The numbers of the trajectory's runs, by default 0, 1, …: `runs=range(10, 20)` for what
         `sample(…, runs=range(10, 20))` gave.
@@ -143,7 +147,8 @@ def simulate(
     n, k = trajectory.rounds, trajectory.arm_count
     arms = np.empty((count, n), dtype=np.int64)
     records = np.empty((count, n if wanted else 0, len(_TABLES), k))
-    ours = isinstance(policy, LivePolicy) and not policy.by_hand and trajectory.elapsed is None
+    there = None if available is None else _there(policy, available, (n, k))
+    ours = isinstance(policy, LivePolicy) and not policy.by_hand and trajectory.elapsed is None and there is None
     played = _Played(count * n, progress)
 
     def play(row: int) -> None:
@@ -153,7 +158,8 @@ def simulate(
             player = policy.for_run(numbers[row], context_first=context_first)
             player.play(path, arms[row], records[row], played.more)
         else:
-            _record_by_hand(policy, numbers[row], path, context_first, arms[row], records[row], played.more)
+            order = {"context_first": context_first, "elapsed": path.elapsed, "available": there}
+            _record_by_hand(policy, numbers[row], path, order, arms[row], records[row], played.more)
 
     if ours and threads > 1 and count > 1:
         play(0)  # compiles, if that has to be done, once
@@ -182,17 +188,21 @@ def play_by_hand(
     *,
     context_first: bool | None,
     elapsed: npt.NDArray[np.int64] | None = None,
+    available: npt.NDArray[np.bool_] | None = None,
 ) -> Iterator[Decision]:
     """Play round by round through a policy's methods, and yield its decisions.
 
     Contexts, (n, m), and features, (n, q) or (n, k, q), are shown where they have columns; `pays(t, arm)` is the
-    reward, or None where none comes. `elapsed` is as in a trajectory, for policies of ours.
+    reward, or None where none comes. `elapsed` is as in a trajectory, and `available` tells which arms can be played,
+    (n, k); both are for policies of ours.
     """
     n, m = contexts.shape
     if elapsed is not None:
         contexts = with_one_context(contexts, elapsed == 0, last=not context_first)
     for t in range(n):
         how: dict[str, Any] = {} if elapsed is None else {"elapsed": int(elapsed[t])}
+        if available is not None and not available[t].all():
+            how["available"] = np.flatnonzero(available[t])
         if m and context_first and elapsed is None:
             player.observe(contexts[t])
         elif m and context_first and how["elapsed"]:
@@ -209,20 +219,19 @@ def _record_by_hand(
     policy: Policy,
     number: int,
     path: Trajectory,
-    context_first: bool | None,
+    order: dict[str, Any],
     arms: npt.NDArray[np.int64],
     records: FloatArray,
     played: Callable[[int], None],
 ) -> None:
     if isinstance(policy, LivePolicy):
-        player: Policy = policy.for_run(number, context_first=context_first)
-        context_first = bool(getattr(player, "context_first", context_first))
+        player: Policy = policy.for_run(number, context_first=order["context_first"])
+        order = order | {"context_first": bool(getattr(player, "context_first", order["context_first"]))}
     else:
         for_run = getattr(policy, "for_run", None)
         player = for_run(number) if for_run else copy.deepcopy(policy)
     contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
     features = path.features[..., : getattr(policy, "feature_dim", 0)]
-    order: dict[str, Any] = {"context_first": context_first, "elapsed": path.elapsed}
     decisions = play_by_hand(player, contexts, features, path.reward, **order)
     for t, decision in enumerate(decisions):
         arms[t] = decision.arm
@@ -230,6 +239,21 @@ def _record_by_hand(
         if len(records):
             window = np.full(path.arm_count, math.nan) if decision.window is None else decision.window
             records[t] = decision.forecast, decision.width, window
+
+
+def _there(policy: Policy, available: npt.ArrayLike, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Return which arms can be played, checked."""
+    if not isinstance(policy, LivePolicy) or policy.claims.simulates_only:
+        raise InvalidInputError(f"available: expected a policy whose decide takes it, got {policy!r:.80}; leave it out")
+    there = np.asarray(available)
+    if there.dtype != bool or there.shape != shape:
+        raise InvalidInputError(
+            f"available: expected {shape[0]} rows of {shape[1]} truth values, got {available!r:.80}"
+        )
+    if not there.any(axis=1).all():
+        row = int((~there.any(axis=1)).argmax())
+        raise InvalidInputError(f"available: expected at least one arm in every round, got none in round {row}")
+    return there
 
 
 class _Played:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from undertow.replay import LogReplay, Replay, Table
 
-_COLUMNS, _LOG, _PLAY = "Columns", "Columns of a log", "Replay"
+_COLUMNS, _LOG, _CELLS, _PLAY = "Columns", "Columns of a log", "Cells", "Replay"
 
 
 def _option(help_text: str, panel: str = _COLUMNS, default: str | bool = True, **more: Any) -> Any:
@@ -73,7 +73,16 @@ def _read(
     minimise: Annotated[
         bool, typer.Option("--minimise", help="Rewards are costs, to be minimised.", rich_help_panel=_COLUMNS)
     ] = False,
-    separator: Annotated[str | None, _option("Column separator of a text file.", default=", or tab for .tsv")] = None,
+    encoding: Annotated[str | None, _option("Encoding of a text file, such as cp1252.", _CELLS, "recognised")] = None,
+    separator: Annotated[str | None, _option("Column separator of a text file.", _CELLS, "recognised")] = None,
+    decimal: Annotated[str | None, _option("Decimal mark: . or ,", _CELLS, "recognised")] = None,
+    date_format: Annotated[
+        str | None, _option("How times are written, such as dd.mm.yyyy hh:mm or %d.%m.%Y.", _CELLS, "recognised")
+    ] = None,
+    na: Annotated[
+        str | None,
+        _option("Words for a missing value, separated by commas; empty cells always are.", _CELLS, "NA, NaN, -, ?, …"),
+    ] = None,
     arm: Annotated[str | None, _option("Column of the arm that was played.", _LOG, "arm")] = None,
     reward: Annotated[str | None, _option("Column of its reward.", _LOG, "reward")] = None,
     propensity: Annotated[
@@ -88,8 +97,9 @@ def _read(
     lists = {"rewards": rewards, "contexts": contexts, "features": features, "phases": phases}
     columns: dict[str, Any] = {name: words(text) for name, text in lists.items()}
     columns |= {"time": time, "time_unit": time_unit, "arm": arm, "reward": reward, "propensity": propensity}
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    return read_table(file, **columns, minimise=minimise, separator=separator, every_arm=every_arm, rows=rows)
+    columns |= {"separator": {"tab": "\t", "\\t": "\t"}.get(separator or "", separator), "encoding": encoding}
+    columns |= {"decimal": decimal, "date_format": date_format, "na": None if na is None else words(na)}
+    return read_table(file, **columns, minimise=minimise, every_arm=every_arm, rows=rows)
 
 
 def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

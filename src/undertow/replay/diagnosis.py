@@ -132,12 +132,12 @@ def diagnose(
         Called with the number of rules that were tried, and of all.
     """
     require_table(table)
-    X = table.rewards
-    if X is None:
+    if table.rewards is None:
         raise InvalidInputError(
             "table: a log has one reward per round, and this needs every arm's; replay_log estimates from a log what "
             "policies and fixed arms would have earned"
         )
+    X = table.payoffs
     if len(X) < LEAST_ROUNDS:
         raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {len(X)}; record more rounds")
     check_block(block, len(X) // 2)

@@ -86,8 +86,7 @@ def draw_replay(result: Replay, folder: Path) -> list[Figure]:
 
 
 def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
-    rewards = result.table.rewards
-    assert rewards is not None
+    rewards = result.table.payoffs
     best = int(rewards.mean(axis=0).argmax())
     at = np.unique(np.linspace(0, len(rewards) - 1, _POINTS).astype(int))
     sheet, axis = panels(3.4)

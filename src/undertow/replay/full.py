@@ -77,8 +77,7 @@ class Replay(Framed):
 
     def rewards(self, label: str) -> FloatArray:
         """Return what a policy earned in each round, its runs averaged, (n,)."""
-        assert self.table.rewards is not None
-        return _earned(self.table.rewards, self.choices[label])
+        return _earned(self.table.payoffs, self.choices[label])
 
 
 def replay_table(
@@ -135,12 +134,13 @@ def replay_table(
     seed = _checks.integer("seed", seed, least=0)
     playing, notes = who_plays(table, policies)
     parts = {"features": table.features[None], "elapsed": table.elapsed}
+    rewards = table.payoffs
     path = Trajectory(table.contexts[None], table.rewards[None], **parts)
 
     def play(contender: Contender, run: int, progress: Progress) -> tuple[npt.NDArray[np.int64], float]:
         policy = build(contender, table, seed=seed, context_first=context_first)
         start = time.perf_counter()
-        arms = simulate(policy, path, runs=[run], threads=1, progress=progress).arms[0]
+        arms = simulate(policy, path, available=table.available, runs=[run], threads=1, progress=progress).arms[0]
         return arms, 1e6 * (time.perf_counter() - start) / table.rounds
 
     shared: dict[str, Any] = {"threads": threads, "progress": progress}
@@ -148,11 +148,11 @@ def replay_table(
     played = play_all(playing, play, rounds=table.rounds, runs=often, **shared)
     took = {label: [time for _, time in each] for label, each in played.items()}
     choices = {label: np.stack([arms for arms, _ in played.pop(label)]) for label in took}  # no run is held twice
-    best = int(table.rewards.mean(axis=0).argmax())
+    best = int(rewards.mean(axis=0).argmax())
     series = np.empty((table.rounds, 3 + len(choices)))  # average, best fixed arm, clairvoyant; then the policies
-    series[:, 0], series[:, 1], series[:, 2] = table.rewards.mean(axis=1), table.rewards[:, best], table.rewards.max(1)
+    series[:, 0], series[:, 1], series[:, 2] = rewards.mean(axis=1), rewards[:, best], rewards.max(1)
     for column, arms in zip(series.T[3:], choices.values(), strict=True):
-        column[:] = _earned(table.rewards, arms)
+        column[:] = _earned(rewards, arms)
     if block is None:
         lengths = [partial(block_length, column) for column in series.T]
         lengths += [partial(_gain_length, column, series[:, 1]) for column in series.T[3:]]
@@ -162,7 +162,7 @@ def replay_table(
     averages = series.mean(axis=0, keepdims=True)
     rows = [_row(label, place, table.rounds, averages, means) for place, label in enumerate(labels)]
     for row, (label, each) in zip(rows[3:], choices.items(), strict=True):
-        shares = [share_won(table.rewards, arms) for arms in each]
+        shares = [share_won(rewards, arms) for arms in each]
         row |= {"kind": "policy", "runs": len(each), "share_least": min(shares), "share_most": max(shares)}
         row |= {"microseconds": min(took[label])}  # the first run may have to compile
     summary = pl.DataFrame([*rows[3:], *rows[:3]], schema=_SCHEMA)

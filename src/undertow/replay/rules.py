@@ -89,8 +89,7 @@ def try_rules(
     table: Table, *, context_first: bool = False, threads: int | None = None, progress: Progress | None = None
 ) -> Rules:
     """Test every rule on rounds that it has not seen, and follow the one that has earned most so far."""
-    rewards = table.rewards
-    assert rewards is not None
+    rewards = table.payoffs
     relative = rewards - rewards.mean(axis=1, keepdims=True)
     n = len(relative)
     edges = np.linspace(0, n, _BLOCKS + 1).astype(int)

@@ -1,22 +1,26 @@
 """Cells of a table; error messages name line, column and value, and say what to do."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from undertow._checks import LARGEST, FloatArray
 from undertow.errors import InvalidInputError
-from undertow.replay.cells import missing_cells, read_numbers, tidy
+from undertow.replay.cells import decimal_mark, missing_cells, read_numbers, tidy
+from undertow.replay.dates import read_times
+from undertow.replay.reading import Reading
 from undertow.reporting.numbers import count
 
 __all__ = ["Source", "Words"]
 
 _MOST_CATEGORIES = 50
 _LIKE_A_NUMBER = r"^[+-]?[\d.,'’%\s]+$"
-_MAY_LACK = "leave the cell empty where the value is missing"
+_MAY_LACK = "correct the cell, or leave it empty; --na names words for a missing value"
 _MUST_HAVE = "correct the cell, or drop the row"
 
 
@@ -24,7 +28,7 @@ class Words(NamedTuple):
     """A column of names: the names that occur, in their order, and the place of each row's among them, (n,)."""
 
     names: tuple[str, ...]
-    places: np.ndarray[tuple[int], np.dtype[np.int64]]
+    places: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +43,10 @@ class Source:
         The cells.
     where
         Returns the place of a row, counted from 0; −1 is the header.
-    commas_are_decimal
-        Whether a comma in a number is likely a decimal one.
+    reading
+        How cells are read.
+    usual_decimal
+        The decimal mark of such a table, if its numbers do not tell.
     notes
         What the reader should know of how cells were read.
     skipped
@@ -50,7 +56,8 @@ class Source:
     label: str
     frame: pl.DataFrame
     where: Callable[[int], str]
-    commas_are_decimal: bool = False
+    reading: Reading = field(default_factory=Reading)
+    usual_decimal: str = "."
     notes: list[str] = field(default_factory=list)
     skipped: int = 0
 
@@ -59,12 +66,22 @@ class Source:
         before = self.frame.height - rows
         if before <= 0:
             return self
-        where, notes = (lambda row: self.where(row + before if row >= 0 else row)), list(self.notes)
-        notes.append(
+        note = (
             f"of {self.frame.height:,} rows, the last {rows:,} are used, and the others are not looked at; "
             f"--rows {self.frame.height} uses all"
         )
-        return Source(self.label, self.frame[before:], where, self.commas_are_decimal, notes, before)
+        self.notes.append(note)
+        return replace(self.part(np.arange(before, self.frame.height)), skipped=before)
+
+    def part(self, rows: npt.NDArray[np.int64]) -> "Source":
+        """Return some of the rows."""
+        return replace(self, frame=self.frame[rows], where=lambda row: self.where(int(rows[row]) if row >= 0 else row))
+
+    @cached_property
+    def decimal(self) -> str:
+        """The decimal mark of the table, as far as its text tells."""
+        columns = [cells for cells in self.frame.iter_columns() if _is_text(cells)]
+        return self.reading.decimal or decimal_mark(columns, self.usual_decimal)
 
     def place(self, row: int, column: str | None = None) -> str:
         """Return the place of a row, counted from 0 (−1 for the header), and of a column."""
@@ -75,16 +92,16 @@ class Source:
         cells = self.frame[column]
         if _is_text(cells):
             text = tidy(cells)
-            values, note = read_numbers(text, commas_are_decimal=self.commas_are_decimal)
+            values, note = self._read_numbers(text)
             if note:
                 self.notes.append(f"column {column!r:.80}: {note}")
-            comma = text.filter(values.is_null()).head(1).str.contains(r"^[+-]?\d+,\d+$").any()
-            wanted, remedy = "expected a number", _MAY_LACK if missing else _MUST_HAVE
-            if comma:
-                wanted, remedy = "expected a number with a decimal point", "write points in place of decimal commas"
-            self._refuse(values.is_null(), column, wanted, remedy)
+            self._refuse(values.is_null(), column, "expected a number", _MAY_LACK if missing else _MUST_HAVE)
+            self._tell_missing(text.filter(values.is_nan()))
         elif cells.dtype.is_numeric() or cells.dtype == pl.Boolean:
             values = cells.cast(pl.Float64).fill_null(np.nan)
+            if self.reading.na is not None:
+                standing_for_none = pl.Series(self.reading.missing).cast(pl.Float64, strict=False).drop_nulls()
+                values = values.set(values.is_in(standing_for_none), np.nan)
         else:
             remedy = "name it as the time" if cells.dtype.is_temporal() else "convert it, or leave the column out"
             raise self._odd_column(column, f"expected numbers, got {cells.dtype}; {remedy}")
@@ -93,9 +110,27 @@ class Source:
         wanted = f"expected a number below {LARGEST:g} in size"
         self._refuse(values.fill_nan(0.0).abs() >= LARGEST, column, wanted, remedy)
         if not missing:
-            wanted = "expected a number (only contexts and the rewards of a log may be missing)"
+            wanted = "expected a number (only contexts and rewards may be missing)"
             self._refuse(values.is_nan(), column, wanted, "fill the cell, or drop the row")
         return values.to_numpy().astype(np.float64)
+
+    def _read_numbers(self, text: pl.Series) -> tuple[pl.Series, str]:
+        """Read numbers with the decimal mark of the table or, if that does not serve and none was given, the other."""
+        other = [] if self.reading.decimal else ["." if self.decimal == "," else ","]
+        ways = []
+        for mark in (self.decimal, *other):
+            values, note = read_numbers(text, decimal=mark, missing=self.reading.missing)
+            if not values.null_count():
+                if mark == "," and not self.reading.decimal and text.str.contains(r"\d,\d").any():
+                    self.reading.recognised("decimal", "','")
+                return values, note
+            ways.append((values, note))
+        return min(ways, key=lambda way: way[0].null_count())
+
+    def _tell_missing(self, text: pl.Series) -> None:
+        if self.reading.na is None:
+            for word in text.filter(text != "").unique(maintain_order=True):
+                self.reading.recognised("na", repr(word))
 
     def features(self, column: str) -> tuple[FloatArray, list[str]]:
         """Return the features of a column, (n, q), and their names: its numbers, or one for each category."""
@@ -119,8 +154,8 @@ class Source:
         if not _is_text(self.frame[column]):
             return False
         text = tidy(self.frame[column])
-        text = text.filter(~missing_cells(text))
-        values, _ = read_numbers(text, commas_are_decimal=self.commas_are_decimal)
+        text = text.filter(~missing_cells(text, self.reading.missing))
+        values, _ = read_numbers(text, decimal=self.decimal)
         return len(text) > 0 and values.null_count() == len(text) and not text.str.contains(_LIKE_A_NUMBER).any()
 
     def words(self, column: str, what: str = "the name of an arm") -> Words:
@@ -129,7 +164,8 @@ class Source:
         if cells.dtype.is_float() and (cells.abs() < 2**53).all() and (cells == cells.round()).all():
             cells = cells.cast(pl.Int64)
         text = tidy(cells)
-        self._refuse(missing_cells(text), column, f"expected {what}", "fill the cell, or drop the row")
+        missing = missing_cells(text, self.reading.missing)
+        self._refuse(missing, column, f"expected {what}", "fill the cell, or drop the row")
         names = text.unique()
         order = pl.DataFrame({"name": names, "size": names.cast(pl.Float64, strict=False)})
         names = order.sort("size", "name", nulls_last=True)["name"]
@@ -142,10 +178,18 @@ class Source:
         if _is_text(cells):
             text = tidy(cells)
             values = text.cast(pl.Float64, strict=False)
-            if dated or values.null_count():
-                values = _timestamps(text)
-                wanted = "expected a timestamp such as 2024-03-31 or 2024-03-31 14:00"
-                self._refuse(values.is_null(), column, wanted, "write the year first, then month and day")
+            if dated or values.null_count() or self.reading.date_format:
+                values, form = read_times(text, self.reading.date_format)
+                wanted = f"expected a time as {self.reading.date_format or form or '2024-03-31 14:00'}"
+                remedy = "correct it, or say how times are written, as with --date-format dd.mm.yyyy"
+                if form == "?":
+                    wanted, remedy = (
+                        "day and month could be exchanged",
+                        "say which is first, as --date-format dd/mm/yyyy",
+                    )
+                self._refuse(values.is_null(), column, wanted, remedy)
+                if form:
+                    self.reading.recognised("date_format", form)
         elif dated and (cells.dtype in (pl.Duration, pl.Time) or not cells.dtype.is_temporal()):
             needed = f"phases need timestamps with a date, and these are {cells.dtype}"
             raise self._odd_column(column, f"{needed}; convert the column, or leave out the phases")
@@ -182,12 +226,3 @@ class Source:
 
 def _is_text(cells: pl.Series) -> bool:
     return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
-
-
-def _timestamps(text: pl.Series) -> pl.Series:
-    """Read ISO 8601, year first; other formats are ambiguous in day and month."""
-    iso = text.set(~text.str.contains(r"^\d{4}-\d{2}-\d{2}"), None)
-    try:
-        return iso.str.to_datetime(strict=False)
-    except pl.exceptions.PolarsError:  # not one of them has a known format
-        return pl.Series([None] * len(text), dtype=pl.Datetime("us"))

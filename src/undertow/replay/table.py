@@ -1,5 +1,6 @@
 """A user's table, read and checked; error messages name the line and column."""
 
+import functools
 import os
 import textwrap
 from collections.abc import Sequence
@@ -8,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from undertow import _checks
 from undertow._checks import FloatArray
@@ -18,14 +18,15 @@ from undertow.replay.clock import moments_between
 from undertow.replay.columns import AT, UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
+from undertow.replay.reading import Reading
 from undertow.replay.source import Source
+from undertow.replay.table_notes import gap_notes, offset_notes, propensity_notes, step_notes, unpaid_notes
 from undertow.reporting.numbers import count
 from undertow.showing import Framed, html_table
 
 __all__ = ["Log", "Table", "read_table", "require_table"]
 
 _LEAST_CHANCE = 1e-12  # of an arm that was played
-_FAR = 1e13  # standard deviations from zero
 _EACH = f"{AT}*"  # ends the name of a feature that every arm has for itself
 _LONGEST = 800  # letters of a message; a table may have thousands of columns
 
@@ -66,7 +67,7 @@ class Table(Framed):
         (n, q), phases of the time and categories included; (n, k, q) where arms have features of their own, whose
         names end with `@*`.
     rewards
-        Every arm's reward, (n, k); None for a log.
+        Every arm's reward, (n, k), NaN in rounds in which the arm was not there; None for a log.
     log
         Logged decisions; None if every arm's reward is known.
     notes
@@ -135,6 +136,29 @@ class Table(Framed):
         own = [name.removesuffix(_EACH) for name in self.feature_names if name.endswith(_EACH)]
         return list(self.feature_names[: len(self.feature_names) - len(own)]), own
 
+    @functools.cached_property
+    def available(self) -> npt.NDArray[np.bool_] | None:
+        """Which arms were there in each round, (n, k); None if all of them always were."""
+        gone = np.isnan(self._every_reward)
+        return ~gone if gone.any() else None
+
+    @functools.cached_property
+    def payoffs(self) -> FloatArray:
+        """Every arm's reward, (n, k), with the mean of the arms that were there in place of one that was not.
+
+        So the mean and the maximum of a row are those of the arms that were there, and whoever keeps to an arm that is
+        not there gets what a choice at random gets.
+        """
+        if self.available is None:
+            return self._every_reward
+        return np.where(self.available, self._every_reward, np.nanmean(self._every_reward, axis=1, keepdims=True))
+
+    @property
+    def _every_reward(self) -> FloatArray:
+        if self.rewards is None:
+            raise InvalidInputError("table: this is a log, with one reward per round, and every arm's is needed")
+        return self.rewards
+
     @property
     def missing(self) -> int:
         """Number of context entries that are missing."""
@@ -154,7 +178,11 @@ def read_table(
     reward: str | None = None,
     propensity: str | None = None,
     minimise: bool = False,
+    encoding: str | None = None,
     separator: str | None = None,
+    decimal: str | None = None,
+    date_format: str | None = None,
+    na: Sequence[str] | None = None,
     every_arm: bool = False,
     rows: int | None = None,
 ) -> Table:
@@ -167,7 +195,8 @@ def read_table(
         (.jsonl, .ndjson), text separated by tabs (.tsv) or else CSV, with column names in its first line; text may be
         compressed (.csv.gz). Or a frame of pandas or polars, or an Arrow table.
     rewards
-        Columns with the reward of every arm, one column per arm.
+        Columns with the reward of every arm, one column per arm. An arm was not there in rounds in which its reward is
+        missing; rows without any reward are left out.
     contexts
         Columns of measurements; empty cells and NaN are missing values.
     features
@@ -187,8 +216,15 @@ def read_table(
         reward is missing, none came.
     minimise
         Whether rewards are costs, to be minimised; their sign is changed.
-    separator
-        Column separator of a text file, by default a tab for .tsv and a comma for all others.
+    encoding, separator
+        Of a text file: an encoding that Python knows, and the character between cells. Recognised by default, as are
+        the next three; a note names each that is not the usual one.
+    decimal
+        The decimal mark, "." or ",".
+    date_format
+        How times are written: "dd.mm.yyyy hh:mm", or as `strptime` takes it. ISO 8601 needs none.
+    na
+        What stands for a missing value, beside an empty cell; by default NA, NaN, n/a, null, -, ? and the like.
     every_arm
         Whether every arm's reward is needed, so that a log is refused.
     rows
@@ -202,10 +238,10 @@ def read_table(
     ([[1.0, 0.0], [0.0, 1.0]], ('feature_sky=rain', 'feature_sky=sun'))
     >>> for note in table.notes:
     ...     print(note)
-    column 'feature_sky': 2 categories, each a feature that is 1 or 0: rain, sun
     column 'reward_a': commas are read as thousands separators: 1,200.5 is 1200.5
+    column 'feature_sky': 2 categories, each a feature that is 1 or 0: rain, sun
     """
-    source = open_source(data, separator)
+    source = open_source(data, Reading(encoding, separator, decimal, date_format, na))
     if rows is not None:
         source = source.last(_checks.integer("rows", rows, least=1))
     try:
@@ -225,6 +261,11 @@ def read_table(
         raise InvalidInputError(f"{source.place(-1)}: {textwrap.shorten(str(error), _LONGEST)}") from error
     if source.frame.height == 0:
         raise InvalidInputError(f"{source.label}: there are column names but no rows; add rows")
+    sign, full = -1 if minimise else 1, None
+    if not columns.logged:
+        full = sign * _numbers(source, columns.rewards, missing=True)
+        source, full = _with_some_arm(source, full)
+        source.notes.extend(gap_notes(full, columns))
     notes, elapsed = source.notes, None
     if time_unit is not None and columns.time is None:
         raise InvalidInputError(f"{source.label}: time_unit: there is no column of times; name it with time")
@@ -232,7 +273,7 @@ def read_table(
     if columns.time is not None:
         times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged or time_unit is not None)
         if time_unit is None:
-            notes += _gaps(times)
+            notes += step_notes(times)
         else:
             elapsed, note = moments_between(source, columns.time, times, time_unit)
             notes.append(note)
@@ -245,21 +286,19 @@ def read_table(
             with_one_context(observed, elapsed == 0, last=False)
         except InvalidInputError as error:
             raise InvalidInputError(f"{source.label}: {error}") from error
-    sign = -1 if minimise else 1
     if minimise:
         notes.append("rewards are costs: their sign is changed, here and in all tables")
-    arms, full, log = columns.arms, None, None
+    arms, log = columns.arms, None
     if columns.logged:
         log, arms = _log(source, columns, sign)
-        notes += [*_lacking_notes(log), *_propensity_notes(log, arms)]
-    else:
-        full = sign * _numbers(source, columns.rewards)
-    notes += _offset_notes(full if log is None else log.rewards[log.paid, None])
+        notes += [*unpaid_notes(log.paid), *propensity_notes(log.arms, log.propensities, arms)]
+    notes += offset_notes(full if log is None else log.rewards[log.paid, None])
     if of_arms := [name for name in columns.features if AT in name]:
         own, names = _arm_features(source, of_arms, arms)
         shared = np.broadcast_to(known[:, None], (len(known), len(arms), known.shape[1]))
         known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
     parts = (columns, arms, observed, known, tuple(feature_names), full, log)
+    notes = [*source.reading.remark(), *notes]
     return Table(table_name(data), *parts, tuple(notes), elapsed, source.skipped)
 
 
@@ -273,6 +312,17 @@ def require_table(table: object) -> None:
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
     parts = [source.numbers(name, missing=missing) for name in names]
     return np.stack(parts, axis=1) if parts else np.empty((source.frame.height, 0))
+
+
+def _with_some_arm(source: Source, rewards: FloatArray) -> tuple[Source, FloatArray]:
+    """Leave out the rows in which no arm has a reward."""
+    some = ~np.isnan(rewards).all(axis=1)
+    if some.all():
+        return source, rewards
+    if not some.any():
+        raise InvalidInputError(f"{source.label}: no arm has a reward in any row; name the columns of the rewards")
+    source.notes.append(f"left out: {count(int((~some).sum()), 'row')} without any reward")
+    return source.part(np.flatnonzero(some)), rewards[some]
 
 
 def _features(source: Source, names: Sequence[str]) -> tuple[FloatArray, list[str]]:
@@ -328,55 +378,3 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
     if np.isnan(rewards).all():
         raise InvalidInputError(f"{source.label}: column {columns.reward!r:.80}: there is no reward at all; fill it in")
     return Log(played, rewards, chances), arms
-
-
-def _lacking_notes(log: Log) -> list[str]:
-    lacking = int((~log.paid).sum())
-    if not lacking:
-        return []
-    return [
-        f"{lacking} of {len(log.rewards)} rounds have no reward: nothing is learned in them, and estimates "
-        "use the others"
-    ]
-
-
-def _offset_notes(rewards: FloatArray | None) -> list[str]:
-    """Warn of rewards that are so far from zero that their differences are lost in rounding."""
-    assert rewards is not None
-    mean, spread = np.abs(rewards.mean(axis=0)), rewards.std(axis=0)
-    if not ((spread > 0) & (mean > _FAR * spread)).any():
-        return []
-    return [
-        f"rewards are more than {_FAR:g} times as large as they vary, and double precision keeps 16 digits: most of "
-        "what tells the arms apart is rounding; subtract a constant from all rewards first"
-    ]
-
-
-def _propensity_notes(log: Log, arms: Sequence[str]) -> list[str]:
-    """Check propensities: 1/p where an arm was played, and 0 elsewhere, has mean 1 over all rounds."""
-    notes = []
-    for place, name in enumerate(arms):
-        weights = np.where(log.arms == place, 1 / log.propensities, 0.0)
-        error = weights.std() / np.sqrt(len(weights))
-        if abs(weights.mean() - 1) > 5 * error:
-            notes.append(
-                f"the propensities of arm {name} do not fit how often it was played: the sum of 1/p over its rounds, "
-                f"divided by the number of all rounds, is {weights.mean():.2f} ± {error:.2f}, and should be 1; "
-                "estimates from this log may be wrong"
-            )
-    return notes
-
-
-def _gaps(times: pl.Series) -> list[str]:
-    """Report steps in time that differ from the usual one, since every row counts as one round."""
-    steps = times.diff().drop_nulls()
-    if steps.is_empty():
-        return []
-    if ties := int((times == times.shift(1)).sum()):
-        return [f"{ties} rows have the same time as the row before; rounds follow the order of the rows"]
-    usual = steps.mode().min()
-    others = int((steps != usual).sum())
-    note = (
-        f"{others} of {len(steps)} steps in time differ from the usual {usual!s}; every row still counts as one round"
-    )
-    return [note] if others else []
