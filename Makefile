@@ -46,7 +46,7 @@ fix: $(READY)
 	@$(BIN)/python tools/check.py --fix
 
 test: $(READY)
-	@$(BIN)/python $(if $(ONLY),tools/only.py "$(ONLY)",-m pytest --numprocesses logical --dist loadfile -m 'not slow')
+	@$(BIN)/python $(if $(ONLY),tools/only.py '$(ONLY)',-m pytest --numprocesses logical --dist loadfile -m 'not slow')
 
 torture: $(READY)
 	$(BIN)/python -m pytest --numprocesses logical --dist loadfile -m slow tests

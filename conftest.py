@@ -4,8 +4,10 @@ Docstring examples are run by pytest itself.
 """
 
 import importlib
+from collections import defaultdict
 from collections.abc import Iterator
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
+from itertools import chain
 
 import pytest
 from sybil import Sybil
@@ -20,7 +22,7 @@ pytest_collect_file = Sybil(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --policy."""
+    """Add what `make test ONLY=policy` needs."""
     parser.addoption("--policy", help="only tests of this registered policy: its name is a parameter, or in the test's")
 
 
@@ -31,6 +33,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in items if concerns(item, name)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the files that took longest, below pytest's own list of tests."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.write_sep("=", "slowest files")
+        for file, taken in sorted(seconds.items(), key=lambda one: -one[1])[:10]:
+            terminalreporter.write_line(f"{taken:.2f}s {file}")
 
 
 def concerns(item: pytest.Item, name: str) -> bool:

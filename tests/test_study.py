@@ -20,6 +20,7 @@ from undertow import InvalidInputError, paper_system, random_system, theory
 from undertow.cli import common
 from undertow.contenders import Contender
 from undertow.reporting.figure import line_style, line_styles
+from undertow.study import cluster
 from undertow.study.chunks import Tables, open_folder, run_plan
 from undertow.study.claims import caveat, check_claims
 from undertow.study.figures import _annotate, _Bar, draw_figures
@@ -438,6 +439,7 @@ def test_mistakes_end_with_status_2(
     words: list[str], message: str, command: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster, "PATIENCE", 1)
     done = command(*words)
     assert done.status == 2, done.err
     assert message in done.err

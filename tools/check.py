@@ -35,7 +35,11 @@ class Outcome(NamedTuple):
 
 CHECKS = [  # the longest first
     Check("types", ("mypy", "--num-workers", "2"), "by hand; `# type: ignore[code]` only with a reason"),
-    Check("imports", ("lint-imports",), "import from below only: the layers are in pyproject.toml"),
+    Check(
+        "imports",
+        ("lint-imports",),
+        "import a name from the module it is written in, below yours: the layers are in pyproject.toml",
+    ),
     Check("lint", ("ruff", "check", "."), "make fix; what is left, by hand"),
     Check("format", ("ruff", "format", "--check", "."), "make fix"),
     Check("inside", ("python", "tools/check_inside.py", "--long", "400"), "by hand: name the place, split the file"),

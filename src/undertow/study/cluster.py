@@ -16,6 +16,8 @@ from undertow.study.workers import TRIES, on_processes
 
 __all__ = ["compute_chunks"]
 
+PATIENCE = 10  # seconds in which a scheduler has to answer
+
 
 def compute_chunks(
     plan: Plan, indices: list[int], address: str, workers: int, module: str | os.PathLike[str] | None = None
@@ -48,7 +50,7 @@ def _connect(address: str) -> Any:
 
     dask.config.set({"distributed.scheduler.allowed-failures": TRIES})
     try:
-        return Client(address, timeout=10)
+        return Client(address, timeout=PATIENCE)
     except (OSError, ValueError, TypeError) as error:
         raise InvalidInputError(f"cluster: no scheduler answers at {address!r} ({error})") from error
 
