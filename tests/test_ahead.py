@@ -42,7 +42,7 @@ def test_another_process_compiles_what_fits_need(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     spare = not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) > 1
     assert done.stdout.split() == ["shared", "system", *(["1", "0"] if spare else ["0", "1"])]
-    assert done.stderr == ""
+    assert not done.stderr or done.stderr.startswith("undertow: compiling kernels of undertow.identify")
 
 
 def test_the_first_decision_asks_for_it(cold: list[list[str]]) -> None:

@@ -9,7 +9,10 @@ import dis
 import functools
 import gc
 import logging
+import os
 import sys
+import threading
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 from numba.core import event
+from numba.core.compiler_lock import global_compiler_lock
 
 from undertow.compiled.cache import cache_folder, cache_roots
 from undertow.compiled.keeping import KernelCache, tell_once
@@ -28,6 +32,7 @@ __all__ = ["inlined", "kernel", "plain", "spliced", "straight_kernel"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 REVOCABLE = (20,)  # LLVM from which on an option may be set again
+_PATIENCE = 3.0  # seconds after which a wait says what it waits for
 _KERNELS: set[Callable[..., Any]] = set()
 _STRAIGHT: set[Callable[..., Any]] = set()
 
@@ -125,11 +130,13 @@ def _keep(compiled: Any, folder: Path) -> None:
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
-    """Set the options that a kernel asked for, and say once why the first call takes seconds."""
+    """Set the options that a kernel asked for, and say once what takes so long."""
 
     told = False
 
     def __init__(self) -> None:
+        self.spent, self.since = 0.0, 0.0  # seconds, and when the kernel that is compiled now was begun
+        self.timer: threading.Timer | None = None
         self.before: list[tuple[int, bool, bool, type]] = []  # numba compiles callees within their callers
         self.hurried = False
 
@@ -146,6 +153,8 @@ class _Compiling(event.Listener):  # type: ignore[misc]
         self._hurry(ours and function not in _STRAIGHT)
         if ours and not self.told:
             self._tell(cache_folder(function.__module__) is not None)
+        if ours and len(self.before) == 1:
+            self._watch(function.__module__)
 
     def on_end(self, event: Any) -> None:
         codegen = event.data["dispatcher"].targetctx.codegen()
@@ -153,6 +162,21 @@ class _Compiling(event.Listener):  # type: ignore[misc]
         self._hurry(hurried)
         if collecting:
             gc.enable()
+        if not self.before:
+            self._stop_watching()
+
+    def _watch(self, module: str) -> None:
+        """Say on stderr what is compiled, once so many seconds have gone into it."""
+        if self.spent < _PATIENCE:
+            self.since, self.timer = time.monotonic(), threading.Timer(_PATIENCE - self.spent, _say, [_line(module)])
+            self.timer.daemon = True
+            with contextlib.suppress(RuntimeError):  # no thread to be had
+                self.timer.start()
+
+    def _stop_watching(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer, self.spent = None, self.spent + time.monotonic() - self.since
 
     def _tell(self, kept: bool) -> None:
         self.told = True
@@ -166,10 +190,6 @@ class _Compiling(event.Listener):  # type: ignore[misc]
                 "undertow compiles its kernels in every process, since there is no folder to keep them in; "
                 f"set NUMBA_CACHE_DIR to one that can be written (tried: {', '.join(map(str, cache_roots()))})",
             )
-            return
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr may be None, closed or a broken pipe
-            if sys.stderr.isatty():
-                print("undertow: compiling kernels for this machine (once; later runs load them)", file=sys.stderr)
 
     def _hurry(self, hurried: bool) -> None:
         """Skip a pass of LLVM that takes a fifth of all time to compile ours and gains nothing outside rows of eight.
@@ -181,4 +201,29 @@ class _Compiling(event.Listener):  # type: ignore[misc]
             self.hurried = hurried
 
 
+def _line(module: str) -> str:
+    """Return what is said of a compilation that takes long."""
+    often = "in every process" if cache_folder(module) is None else "once, later processes load them"
+    return (
+        f"undertow: compiling kernels of {module} for this machine ({often}); seconds for most policies, up to two and "
+        "a half minutes for a learner. `undertow warm` does this beforehand"
+    )
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr may be None, closed or a broken pipe
+        print(line, file=sys.stderr, flush=True)
+
+
+def _hold_compiler() -> None:
+    """Wait until no thread compiles or loads: a forked process would never get the lock that the thread holds."""
+    lock = global_compiler_lock._lock  # noqa: SLF001 (its own `acquire` cannot say that it waits)
+    if not lock.acquire(timeout=_PATIENCE):
+        _say("undertow: a fork waits until a thread has compiled its kernels; load them before you fork")
+        lock.acquire()
+
+
 event.register("numba:compile", _Compiling())
+if hasattr(os, "register_at_fork"):
+    release = global_compiler_lock._lock.release  # noqa: SLF001 (as above)
+    os.register_at_fork(before=_hold_compiler, after_in_parent=release, after_in_child=release)
