@@ -30,7 +30,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """What fits wait for; models catch up with two rounds at a time, so that they are often seen on their way."""
     gate, attempt = threading.Event(), fits_module.attempt
 
-    def attempt_later(make: Callable[[], Fit], failures: tuple[type[Exception], ...]) -> Fit | Exception:
+    def attempt_later(make: Callable[[], Fit], failures: tuple[type[BaseException], ...]) -> Fit | BaseException:
         gate.wait()
         return attempt(make, failures)
 

@@ -456,7 +456,7 @@ def take_in(policy: LearningPolicy) -> None:
     policy.parts.timeline.prepare(policy.round)
 
 
-def fit_of(answer: list[Fit | Exception]) -> Fit:
+def fit_of(answer: list[Fit | BaseException]) -> Fit:
     """The fit that a thread has made."""
     (fit,) = answer
     assert isinstance(fit, Fit)

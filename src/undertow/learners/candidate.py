@@ -187,7 +187,7 @@ class WithCandidates(Timeline):
 
     def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """Pass a reward to every candidate, and score its forecast."""
-        self.learner.require_recent(age)
+        self.learner.require_takable(reward, age)
         for candidate in self.candidates:  # first, so that nothing has changed here where one of them fails
             candidate.learn(waiting.round, waiting.arm, reward)
         places = [self.learner.block(number) for number in range(self.first, len(self.learner.models))]

@@ -28,8 +28,8 @@ class Crew:
 
     @property
     def here(self) -> bool:
-        """Whether the threads live in this process, and not in one that this one was forked from."""
-        return self._process == os.getpid()
+        """Whether the threads live, and in this process, not in one that this one was forked from."""
+        return self._process == os.getpid() and all(thread.is_alive() for thread in self._threads)
 
     def enlist(self, owner: Any) -> None:
         """Work for an owner until it is gone."""

@@ -4,9 +4,12 @@ When a fit takes effect depends on the machine, and on nothing else: a log of th
 takes to repeat a run.
 """
 
+import logging
 import math
+import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
@@ -28,15 +31,19 @@ Refit = Literal["auto", "inline", "background"]
 
 _ANSWER = itemgetter(1)  # of a task and the list that its answer comes into
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
+_OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that are too many, and of how many fits they are counted
 _NAP = 0.001  # seconds between two looks at a fit that has to be waited for
+
+_LOG = logging.getLogger("undertow.fits")
+_again: Counter[int] = Counter()  # how often this process began a fit again
 
 FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
 
 
-def attempt(make: Callable[[], Fit], failures: tuple[type[Exception], ...] = FAILURES) -> Fit | Exception:
+def attempt(make: Callable[[], Fit], failures: tuple[type[BaseException], ...] = FAILURES) -> Fit | BaseException:
     """Make a fit, or return why it failed: the policy then continues with the model it has."""
-    ahead.finish()
     try:
+        ahead.finish()
         return make()
     except failures as error:
         return error
@@ -118,7 +125,7 @@ class BackgroundFits:
 
     def __init__(self, models: Sequence[Model], log: RoundLog) -> None:
         self.models, self.log = models, log
-        self.under_way: dict[int, tuple[Task, list[Fit | Exception]]] = {}
+        self.under_way: dict[int, tuple[Task, list[Fit | BaseException]]] = {}
         self.missed: dict[int, float] = {}  # the oldest round of which they do not know a reward that has come since
         self.schedule: Schedule | None = None
         self._led: dict[int, _Led] = {}
@@ -129,7 +136,7 @@ class BackgroundFits:
 
     def start(self, number: int, task: Task) -> None:
         """Make a fit on a thread."""
-        answer: list[Fit | Exception] = []
+        answer: list[Fit | BaseException] = []
         model = self.models[number]
         if self._crew is None or not self._crew.here:
             self._crew = join_crew(self)
@@ -140,7 +147,12 @@ class BackgroundFits:
             model.catch_up(task.block.copy(), 0, task.rows[:0], Span(begin, begin, begin, begin))
             return fit_with_past(model, task)
 
-        self._crew.do(lambda: None if wanted() is None else answer.append(attempt(fitted, (Exception,))))
+        def work() -> None:
+            if wanted() is not None:
+                here = threading.current_thread() is threading.main_thread()  # where signals raise what is not ours
+                answer.append(attempt(fitted, (Exception if here else BaseException,)))
+
+        self._crew.do(work)
         self.under_way[number] = (task, answer)  # last: what is said to be under way has to be
         self.missed.setdefault(number, math.inf)
 
@@ -168,7 +180,22 @@ class BackgroundFits:
         self._crew = None
         for number, (task, answer) in list(self.under_way.items()):
             if not answer:
-                self.start(number, task)
+                self._start_again(number, task)
+
+    def _start_again(self, number: int, task: Task) -> None:
+        """Start a fit again; a policy that is loaded for every call never sees the end of one, and a line says so."""
+        name, key = self.models[number].name, hash((task.round, task.rows.tobytes(), task.block.tobytes()))
+        _again[key] += 1
+        if _again[key] == _OFTEN - 1:
+            _LOG.warning(
+                "the fit of %s at round %d begins for the third time: the policy was copied, or saved and loaded, "
+                "before it ended. Keep the policy in memory between calls, or pass refit='inline'",
+                name,
+                task.round,
+            )
+        if len(_again) > _REMEMBERED:
+            _again.clear()
+        self.start(number, task)
 
     def note_reward(self, then: int) -> None:
         """Take note of a reward of an earlier round, of which fits under way do not know."""
@@ -179,7 +206,7 @@ class BackgroundFits:
             elif led is not None and then < led.end:
                 self._led[number] = led._replace(missed=min(led.missed, then))
 
-    def ready(self, now: int) -> Iterator[tuple[int, Task, Fit | Exception, int]]:
+    def ready(self, now: int) -> Iterator[tuple[int, Task, Fit | BaseException, int]]:
         """Yield the fits, made or failed, that can be swapped in before round `now` is decided, and since when.
 
         `take_led` returns their blocks.
@@ -197,7 +224,7 @@ class BackgroundFits:
                 self._led.pop(number, None)  # of one that failed, too
                 self.missed.pop(number, None)
 
-    def _is_due(self, number: int, task: Task, answer: list[Fit | Exception], now: int) -> bool:
+    def _is_due(self, number: int, task: Task, answer: list[Fit | BaseException], now: int) -> bool:
         """Return whether a fit is to be taken up, or was."""
         if self.schedule is None:
             return bool(answer)
@@ -206,9 +233,9 @@ class BackgroundFits:
             time.sleep(_NAP)
         return due
 
-    def _has_caught_up(self, number: int, task: Task, led: _Led, answer: Fit | Exception, last: int) -> bool:
+    def _has_caught_up(self, number: int, task: Task, led: _Led, answer: Fit | BaseException, last: int) -> bool:
         """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them."""
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             return True
         begin, end = led.end, min(led.end + _SLICE, last)
         block = led.block.copy() if number in self._led else begun(answer.block, begin)
@@ -270,7 +297,7 @@ class BackgroundFits:
                 model.layout.check(arrays[f"led_{number}_block"], model.sizes(), model.block())
                 self._led[number] = _Led(taken, end, arrays[f"led_{number}_block"], _or_infinite(behind))
             self.missed[number] = _or_infinite(missed)
-            self.start(number, Task(t, begin, rows, block, tuple(seed), late, _or_infinite(missing)))
+            self._start_again(number, Task(t, begin, rows, block, tuple(seed), late, _or_infinite(missing)))
 
 
 def _or_none(then: float) -> float:

@@ -35,6 +35,7 @@ from undertow.live.saved import COUNT, Saved
 __all__ = ["Learner"]
 
 LONGEST = 20_000  # rounds that a fit looks at
+_MOST = 1e100  # the cube of a reward is a number: a loading times a state is learned from
 _SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the formulas of the models
 
 
@@ -142,12 +143,12 @@ class Learner(Timeline):
                 running.busy = 1.0
                 self.fits.start(number, task)
 
-    def install(self, number: int, task: Task, answer: Fit | Exception) -> None:
+    def install(self, number: int, task: Task, answer: Fit | BaseException) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
         model, block = self.models[number], self.blocks[number].model
         block.running.busy = block.alarm.raised = 0.0
         block.alarm.tried = task.round
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
             self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
             self.telling.failed(model.name, task, answer)
@@ -219,15 +220,20 @@ class Learner(Timeline):
         number = int(self.player.begun()) - (not self.turns.context_first)
         self.log.put(number, self.log.context, self.player.context)
 
-    def require_recent(self, age: int) -> None:
-        """Refuse a reward that comes too late."""
+    def require_takable(self, reward: float, age: int) -> None:
+        """Refuse a reward that comes too late, or with which models would overflow."""
+        if not -_MOST <= reward <= _MOST:
+            raise InvalidInputError(
+                f"reward: expected at most {_MOST:g} in size, got {reward:g}; check how it was measured, or "
+                "pass all rewards in a larger unit"
+            )
         if age > self.max_delay or self.player.rounds - 1 - age < self.log.begin:
             raise too_late(age, self.max_delay)
 
     def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """File a reward and take it in: at once, or at its own round."""
-        if age > self.max_delay or waiting.round < self.log.begin:
-            self.require_recent(age)
+        if age > self.max_delay or waiting.round < self.log.begin or not -_MOST <= reward <= _MOST:
+            self.require_takable(reward, age)
         self.now_latest = max(self.latest - 1, age)
         if one_step:
             self.player.learn(waiting.memory, waiting.arm, reward, 0)

@@ -186,7 +186,7 @@ class Starting(Timeline):
 
     def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """Keep a reward."""
-        self.learner.require_recent(age)
+        self.learner.require_takable(reward, age)
         self.calls.append(_Paid(self.turns.due, waiting, reward, age))
 
     def observe(self) -> None:

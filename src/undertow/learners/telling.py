@@ -39,7 +39,7 @@ class Telling:
         if log.isEnabledFor(level) and not self.quiet:
             self.lines = (*self.lines, (log, level, text))
 
-    def failed(self, name: str, task: Task, error: Exception) -> None:
+    def failed(self, name: str, task: Task, error: BaseException) -> None:
         """Take note of a fit that failed."""
         text = f"the fit of the {name} at round {task.round} failed ({error!r}); the old model continues"
         self.warnings = () if self.quiet else (*self.warnings, text)
@@ -62,8 +62,8 @@ class Telling:
 
     def leads(self, name: str, lead: float, t: int) -> None:
         """Take note of the model that decided, which is another than before."""
-        instead = f" in place of the {self.leader}" if self.leader else ""
-        self._note(_ALARMS, logging.INFO, f"from round {t} on the {name} decides{instead}, by {lead:.1f} nats")
+        instead = f" in place of {self.leader}" if self.leader else ""
+        self._note(_ALARMS, logging.INFO, f"from round {t} on, decisions by {name}{instead} (lead {lead:.1f} nats)")
         self.leader = name
         self.write()
 
@@ -79,7 +79,10 @@ class Telling:
         while self.installs and self.listener is not None:
             install, *rest = self.installs
             self.installs = tuple(rest)  # first: it is told once, whatever the listener does
-            self.listener(install)
+            try:
+                self.listener(install)
+            except Exception:  # the decision was made, and whoever asked for it gets it
+                _FITS.exception("the listener of on_install failed at %r", install)
         texts, self.warnings = self.warnings, ()
         for text in texts:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
