@@ -5,6 +5,9 @@ import json
 import math
 import os
 import pickle
+import time
+import timeit
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +21,7 @@ from helpers import everything, full_system, live_round, make_policy, models_of,
 from torture.interrupts import digest
 from undertow import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.compiled.loop import Player
+from undertow.live.pending import Pending
 from undertow.policies import (
     UCB,
     Autopilot,
@@ -302,6 +306,56 @@ def test_skipped_rounds_with_defaults_are_taken_back(monkeypatch: pytest.MonkeyP
     assert policy.pending == 0
 
 
+def test_defaults_that_fall_due_together_take_one_copy_of_the_state() -> None:
+    """One for each, and what it remembers of other rounds, would be thousands here."""
+    system = full_system(10, 1, 10, seed=1)
+    for policy, copies in (
+        (LinUCB(arms=10, context_dim=1, window=6, default_reward=0.5, max_wait=50), 20),
+        (KalmanGreedy(system, default_reward=0.5, max_wait=50), 200),
+    ):
+        for _ in range(100):
+            policy.decide()
+            policy.observe(None)
+        tracemalloc.start()
+        policy.skip(60)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert policy.pending == 0
+        assert most < copies * policy.parts.player.state.nbytes
+
+
+def test_the_oldest_decision_is_found_at_once_however_many_before_it_are_gone() -> None:
+    """A dictionary looks for its first entry among those that were deleted: a thousand times as long for these."""
+
+    def seconds(pending: Pending) -> float:
+        return min(timeit.repeat(lambda: pending.oldest(0), number=20, repeat=5))
+
+    few, many = Pending(10**6), Pending(10**6)
+    for pending, count in ((few, 10), (many, 300_000)):
+        for number in range(count):
+            pending.add(str(number), number, number, 0, np.empty(0), None)
+        for number in range(count - 5):
+            del pending.waiting[str(number)]
+        assert pending.oldest(0) == count - 5
+    assert seconds(many) < 50 * seconds(few)
+
+
+def test_a_listener_that_raises_does_not_swallow_the_decision(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(install: Any) -> None:
+        raise RuntimeError("no such table")
+
+    policy = LearnedKalman(arms=2, refit="background", rng=0)
+    policy.on_install(fails)
+    end = time.monotonic() + 60
+    while "no such table" not in caplog.text:
+        assert time.monotonic() < end
+        decision = policy.decide()
+        policy.learn(decision.id, float(np.sin(policy.round)))
+        time.sleep(0.002)
+    assert "the listener of on_install failed at Install(model='shared system'" in caplog.text
+    assert policy.pending == 0
+
+
 # What is written down
 
 
@@ -323,16 +377,64 @@ def test_bytes_are_a_save_file(tmp_path: Path) -> None:
 
 def health() -> Health:
     fits = (FitRecord("ridge", 8, 2, -3.5, 4, None), FitRecord("ridge", 9, 2, math.nan, 0, "ValueError('\n no')"))
-    return Health("mine", 9, 1, 4, {"ridge": np.array([0.1, math.nan])}, {"levels": 2.5}, {"levels": 1}, fits, ("x",))
+    refused = {"unknown": 2}, 2
+    return Health(
+        "mine", 9, 1, 4, *refused, {"ridge": np.array([0.1, math.nan])}, {"levels": 2.5}, {"levels": 1}, fits, ("x",)
+    )
+
+
+def test_refused_rewards_are_counted_by_reason() -> None:
+    policy = KalmanGreedy(SYSTEM, max_pending=20, max_delay=5, context_first=True, rng=0)
+    made = [policy.decide(context=[0.0, 0.0]) for _ in range(40)]
+    late, last = made[25], made[-1]
+    policy.learn(last, 1.0)
+    assert (policy.health().refused, policy.health().refused_lately) == ({}, 0)
+    refusals: list[tuple[str, Any, Any]] = [
+        ("repeated", last, 1.0),
+        ("forgotten", made[0], 1.0),
+        ("unknown", "nobody's", 1.0),
+        ("different", made[-2]._replace(arm=(made[-2].arm + 1) % 3), 1.0),
+        ("invalid", made[-2], math.nan),
+        ("late", late, 1.0),
+    ]
+    for _, decision, reward in refusals:
+        with pytest.raises(undertow.UndertowError):
+            policy.learn(decision, reward)
+    with pytest.raises(UnknownDecisionError):
+        policy.learn_many([made[-2], "nobody's"], [1.0, 1.0])
+    health = policy.health()
+    assert health.refused == {reason: 1 + (reason == "unknown") for reason, *_ in refusals}
+    assert health.refused_lately == 6  # what comes twice is no sign of trouble
+    assert health.ok
+    for _ in range(5):
+        with pytest.raises(UnknownDecisionError):
+            policy.learn("nobody's", 1.0)
+    sick = policy.health()
+    assert sick.problems == (
+        "11 of the last rewards were refused (so far 1 forgotten, 7 unknown, 1 different, 1 invalid, 1 late)",
+    )
+    assert Health.from_json(sick.to_json()).problems == sick.problems
+    for _ in range(100):
+        policy.learn(policy.decide(context=[0.0, 0.0]), 1.0)
+    assert policy.health().ok
+
+
+def test_a_reward_after_its_default_counts_as_refused() -> None:
+    policy = UCB(arms=1, default_reward=0.0, max_wait=1)
+    first = policy.decide()
+    policy.skip(3)
+    with pytest.raises(UnknownDecisionError):
+        policy.learn(first, 1.0)
+    assert (policy.health().refused, policy.health().refused_lately) == ({"defaulted": 1}, 1)
 
 
 def test_health_says_what_is_wrong_in_one_line() -> None:
     sick = health()
     assert not sick.ok
     assert str(sick) == (
-        "mine is not ok (the levels no longer holds (mean squared innovation 2.5); the last fit of the ridge failed in "
-        "round 9 (ValueError(' no'))) in round 9: 1 waiting, the oldest for 4 rounds, levels 2.50, 2 fits remembered, "
-        "fitting the x"
+        "mine is not ok (levels: mean squared innovation 2.5, about 1 if the model holds; ridge: the last fit failed "
+        "in round 9 (ValueError(' no'))) in round 9: 1 waiting, the oldest for 4 rounds, levels 2.50, 2 fits "
+        "remembered, fitting the x"
     )
     well = sick._replace(level={"levels": 1.0}, fits=sick.fits[:1])
     assert well.ok

@@ -34,4 +34,11 @@ class OutOfTurnError(UndertowError):
 
 
 class UnknownDecisionError(UndertowError, LookupError):
-    """A reward was given for a decision that the policy did not make, has forgotten or has learned already."""
+    """A reward was given for a decision that the policy did not make, has forgotten or has learned already.
+
+    `reason` is one word for it, by which `health()` counts: unknown, repeated, defaulted, forgotten, late or different.
+    """
+
+    def __init__(self, message: str, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason

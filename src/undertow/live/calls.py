@@ -2,6 +2,7 @@
 
 import abc
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from types import EllipsisType
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Player
-from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.errors import InvalidInputError, OutOfTurnError, UndertowError
 from undertow.live.arms import open_arms
 from undertow.live.decision import Claims, Decision
 from undertow.live.rounds import Parts, Pending, Timeline, Turns, Waiting
@@ -115,15 +116,15 @@ class Calls(abc.ABC):
                 self._part_from_parent()
             t, number = int(player.begun()) + passed, pending.made
             name = f"{pending.incarnation}-{number}" if id is None else pending.checked(id)
-            overdue = {} if passed or pending.wait is None else pending.overdue(t)
+            overdue = {} if pending.wait is None else pending.overdue(t)
             one_step = shut is None and context is ... and not overdue and not self._columns.follows and not passed
             if one_step and not timeline.plain:
                 one_step = timeline.decides_in_one_step(still=still)
-            kept = [] if one_step else [Kept.of(self.parts)]
+            kept = None if one_step else self._keep(overdue)
             retired = None if shut is None else player.common.closed.copy()
             try:
                 if not one_step:
-                    self._lead_up(passed, context, t, given, kept, overdue)
+                    self._lead_up(passed, context, t, given)
                 if given is not None:
                     self._columns.put_features(given, player)
                 if timeline.remembers or not one_step:
@@ -135,10 +136,10 @@ class Calls(abc.ABC):
                 if still:
                     player.stay(still=True)
                 while not player.decide():
-                    kept = kept or [Kept.of(self.parts)]
+                    kept = kept or Kept.of(self.parts)
                     timeline.attend()
                 arm = self._file(name, number, t, id)
-                if kept:
+                if kept is not None:
                     timeline.report()
                 why = None if timeline.plain else timeline.why(t)
                 propensity = self._propensity(arm) if self._draw_count else 1.0
@@ -158,17 +159,13 @@ class Calls(abc.ABC):
         context: npt.ArrayLike | EllipsisType | None,
         t: int,
         features: FloatArray | None,
-        kept: list[Kept],
-        overdue: dict[str, Waiting],
     ) -> None:
         """Do what changes the policy before a decision: let time pass, take in what has come, change the units."""
         if passed:
-            self._let_pass([None] * passed, kept, overdue)
+            self._let_pass([None] * passed)
         if context is not ...:
             self._take_context(context)
-        if due := self._pending.overdue(t) if passed else overdue:
-            overdue |= due
-            self._take_defaults(due, kept)
+        self._take_defaults(t)
         if t >= self._columns.pause:
             self._rescale()
         if features is not None:
@@ -196,7 +193,7 @@ class Calls(abc.ABC):
         number: int,
         t: int,
         given: str | None,
-        kept: list[Kept],
+        kept: Kept | None,
         overdue: dict[str, Waiting],
         retired: FloatArray | None,
     ) -> None:
@@ -204,20 +201,27 @@ class Calls(abc.ABC):
         if self._player.rounds > t:
             self._file(name, number, t, given)
         else:
-            for each in reversed(kept):
-                each.put_back()
+            if kept is not None:
+                self._put_back(kept, overdue)
             self._player.stay(still=False)
-            if overdue:
-                self._pending.wait_again(overdue)
         if retired is not None:
             self._player.common.closed[:] = retired
 
-    def _take_defaults(self, overdue: dict[str, Waiting], kept: list[Kept]) -> None:
-        """Learn the default reward of decisions that have waited long enough, and keep what was before each."""
-        assert self.default_reward is not None
+    def _keep(self, overdue: dict[str, Waiting]) -> Kept:
+        """Keep what is now, before a call in which these decisions get the default reward."""
+        return Kept.of(self.parts, [waiting.round for waiting in overdue.values()])
+
+    def _put_back(self, kept: Kept, overdue: dict[str, Waiting]) -> None:
+        """Undo a call in which these decisions were to get the default reward."""
+        kept.put_back()
+        if overdue:
+            self._pending.wait_again(overdue)
+
+    def _take_defaults(self, t: int) -> None:
+        """Learn the default reward of decisions that have waited long enough before round t is decided."""
         timeline = self._timeline
-        for name, waiting in overdue.items():
-            kept.append(Kept.of(self.parts, [waiting.round]))
+        for name, waiting in self._pending.overdue(t).items():
+            assert self.default_reward is not None
             age = self._player.rounds - 1 - waiting.round
             one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
             self._player.taken.clear()
@@ -230,8 +234,12 @@ class Calls(abc.ABC):
             if self._awaits_kernels:
                 self._attend_to_kernels(decides=False)
             player, timeline, columns, pending = self._player, self._timeline, self._columns, self._pending
-            value = _checks.reward(reward)
-            name, waiting = pending.find(decision, self.names)
+            try:
+                value = _checks.reward(reward)
+                name, waiting = pending.find(decision, self.names)
+            except UndertowError as error:
+                pending.refuse(error)
+                raise
             then, arm, memory, _ = waiting
             age = int(player.begun()) - 1 - then
             one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
@@ -244,22 +252,29 @@ class Calls(abc.ABC):
                 else:
                     timeline.learn(waiting, inward, age, one_step=one_step)
                 del pending.waiting[name]
-            except BaseException:
+                pending.lately.append(False)
+            except BaseException as error:
                 insist(partial(self._mend_reward, name, waiting, value, kept))
+                if isinstance(error, UndertowError):  # this timeline does not take it any more
+                    pending.refuse(error)
                 raise
 
     def learn_many(self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike) -> None:
         """Take in the rewards of several earlier decisions, in this order: all or, if one is refused, none."""
         if isinstance(decisions, Decision | str) or not isinstance(decisions, Sequence | np.ndarray):
             raise InvalidInputError(f"decisions: expected a list of decisions or ids, got {decisions!r:.60}")
-        values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
         with self._lock:
             if self._awaits_kernels:
                 self._attend_to_kernels(decides=False)
-            found = [self._pending.find(decision, self.names) for decision in decisions]
-            learned = {name for name, _ in found}
-            if len(learned) < len(found):
-                raise InvalidInputError("decisions: expected every decision once")
+            try:
+                values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
+                found = [self._pending.find(decision, self.names) for decision in decisions]
+                learned = {name for name, _ in found}
+                if len(learned) < len(found):
+                    raise InvalidInputError("decisions: expected every decision once")
+            except UndertowError as error:
+                self._pending.refuse(error)
+                raise
             timeline, pending, waits = self._timeline, self._pending, self._pending.waiting
             kept = Kept.of(self.parts, [waiting.round for _, waiting in found])
             try:
@@ -267,10 +282,13 @@ class Calls(abc.ABC):
                     age = self._player.rounds - 1 - waiting.round
                     one_step = timeline.plain or timeline.learns_in_one_step(waiting, age)
                     timeline.learn(waiting, self._columns.reward(value), age, one_step=one_step)
-                pending.waiting = {name: entry for name, entry in waits.items() if name not in learned}
-            except BaseException:
+                pending.waiting = OrderedDict(entry for entry in waits.items() if entry[0] not in learned)
+                pending.lately.extend([False] * len(found))
+            except BaseException as error:
                 if pending.waiting is waits:
                     insist(kept.put_back)
+                if isinstance(error, UndertowError):
+                    pending.refuse(error)
                 raise
 
     def _mend_reward(self, name: str, waiting: Waiting, value: float, kept: Kept | None) -> None:
@@ -326,37 +344,29 @@ class Calls(abc.ABC):
                 raise OutOfTurnError(
                     f"skip: this round has begun; {turns.due} first (observe(None) where there was no context)"
                 )
-            kept, defaulted = [Kept.of(self.parts)], dict[str, Waiting]()
+            overdue = self._pending.overdue(self._player.rounds + rounds - 1)
+            kept = self._keep(overdue)
             try:
-                self._let_pass([None] * rounds if rows is None else rows, kept, defaulted)
+                self._let_pass([None] * rounds if rows is None else rows)
             except BaseException:
-                insist(partial(self._mend_skip, kept, defaulted))
+                insist(partial(self._put_back, kept, overdue))
                 raise
             self._timeline.report()
 
-    def _let_pass(self, contexts: Iterable[FloatArray | None], kept: list[Kept], defaulted: dict[str, Waiting]) -> None:
-        """Let a round pass for each context; note the decisions that got the default reward, and what was before."""
+    def _let_pass(self, contexts: Iterable[FloatArray | None]) -> None:
+        """Let a round pass for each context."""
         turns, timeline = self._turns, self._timeline
         for context in contexts:
             self._columns.put_context(context, self._player.context)
             if turns.context_first:
                 timeline.observe()
             t = self._player.rounds
-            if overdue := self._pending.overdue(t):
-                defaulted |= overdue
-                self._take_defaults(overdue, kept)
+            self._take_defaults(t)
             timeline.prepare(self._pending.oldest(t), choice=False)
             self._player.skip()
             timeline.decided(t, -1)
             if self._context_dim and not turns.context_first:
                 timeline.observe()
-
-    def _mend_skip(self, kept: list[Kept], defaulted: dict[str, Waiting]) -> None:
-        """Undo rounds that were skipped."""
-        for each in reversed(kept):
-            each.put_back()
-        if defaulted:
-            self._pending.wait_again(defaulted)
 
     # How the parts work together
 

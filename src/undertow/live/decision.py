@@ -58,8 +58,8 @@ class Why(NamedTuple):
     model
         The model that decided.
     lead
-        By how many nats its discounted log density of the rewards leads that of the next best model; infinite where
-        there is no other.
+        Its score minus the next best model's, in nats (`undertow.learners.model.note_error`), each less its handicap;
+        infinite if it is the only one.
     since_fit
         Rounds since the model was fitted; −1 before its first fit.
     """

@@ -10,6 +10,7 @@ from undertow.showing import html_table
 
 __all__ = ["ALARM", "FitRecord", "Health"]
 
+_REFUSED = 10  # of the last rewards that may be refused before that is a problem
 ALARM = 2.0  # mean squared innovation above which a model no longer holds
 
 
@@ -25,7 +26,7 @@ class FitRecord(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The health of a policy; policies that learn no model have nothing after `waited`.
+    """The health of a policy; policies that learn no model have nothing from `innovations` on.
 
     Attributes
     ----------
@@ -33,6 +34,12 @@ class Health(NamedTuple):
         The name of the policy, and how many rounds have begun.
     pending, waited
         How many decisions wait for their reward, and for how many rounds the oldest of them has.
+    refused
+        How many rewards this object has refused, by reason: "unknown" decision, "repeated", "defaulted" (it came after
+        the default reward), "forgotten" (more than `max_pending` wait), "late" (more than `max_delay` rounds),
+        "different" (not the decision's arm or round), "invalid" (not a number).
+    refused_lately
+        How many of the last 100 rewards were refused, those that came twice left out; more than 10 are a problem.
     innovations
         For each model, the standardised differences between the last rewards and its forecasts, oldest first: about
         N(0, 1) while the model holds.
@@ -59,6 +66,8 @@ class Health(NamedTuple):
     round: int
     pending: int
     waited: int
+    refused: dict[str, int]
+    refused_lately: int
     innovations: dict[str, FloatArray]
     level: dict[str, float]
     alarms: dict[str, int]
@@ -72,13 +81,16 @@ class Health(NamedTuple):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, in words: models that no longer hold, and models whose last fit failed."""
+        """What is wrong, in words: refused rewards, models that no longer hold, models whose last fit failed."""
         last = {record.model: record for record in self.fits}
         failed = [record for record in last.values() if record.failure is not None]
         loose = [(name, level) for name, level in self.level.items() if not level <= ALARM]
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.refused.items() if reason != "repeated")
+        refused = f"{self.refused_lately} of the last rewards were refused (so far {reasons})"
         return (
-            *(f"the {name} no longer holds (mean squared innovation {level:.1f})" for name, level in loose),
-            *(f"the last fit of the {each.model} failed in round {each.round} ({each.failure})" for each in failed),
+            *((refused,) if self.refused_lately > _REFUSED else ()),
+            *(f"{name}: mean squared innovation {level:.1f}, about 1 if the model holds" for name, level in loose),
+            *(f"{each.model}: the last fit failed in round {each.round} ({each.failure})" for each in failed),
         )
 
     def __str__(self) -> str:
@@ -109,6 +121,7 @@ class Health(NamedTuple):
         return wire.write(
             {
                 **{name: getattr(self, name) for name in ("policy", "ok", "problems", "round", "pending", "waited")},
+                **{name: getattr(self, name) for name in ("refused", "refused_lately")},
                 "innovations": {
                     name: wire.write_numbers(values, math.nan) for name, values in self.innovations.items()
                 },
@@ -132,6 +145,8 @@ class Health(NamedTuple):
                 wire.read_count(entries["round"]),
                 wire.read_count(entries["pending"]),
                 wire.read_count(entries["waited"]),
+                {reason: wire.read_count(count) for reason, count in entries["refused"].items()},
+                wire.read_count(entries["refused_lately"]),
                 {name: wire.read_numbers(values, math.nan) for name, values in entries["innovations"].items()},
                 {name: wire.read_number(level, math.nan) for name, level in entries["level"].items()},
                 {name: wire.read_count(count) for name, count in entries["alarms"].items()},

@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import weakref
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from undertow.live.saved import Saved
 __all__ = ["Pending", "Waiting"]
 
 _LONGEST = 64  # characters of an id
+_LATELY = 100  # rewards by which `health()` judges
 
 
 class Waiting(NamedTuple):
@@ -50,8 +52,10 @@ class Pending:
         self.most, self.wait = most, wait
         self.made = 0
         self.forgotten = -1  # number of the youngest decision that was dropped
-        self.waiting: dict[str, Waiting] = {}
-        self.given: dict[str, None] = {}
+        self.waiting: OrderedDict[str, Waiting] = OrderedDict()  # a dict looks for its first entry among deleted ones
+        self.given: OrderedDict[str, None] = OrderedDict()
+        self.refused: Counter[str] = Counter()  # rewards, by reason; not saved, nor put back
+        self.lately: deque[bool] = deque(maxlen=_LATELY)  # whether each of the last rewards was refused
         self.reincarnate()
 
     def reincarnate(self) -> None:
@@ -100,9 +104,17 @@ class Pending:
         if told is not None and (told.round != then or told.arm != arm or told.name != names[arm]):
             raise UnknownDecisionError(
                 f"decision: {id!r} of this policy was arm {arm} ({names[arm]}) in round {then}, not arm "
-                f"{told.arm} ({told.name}) in round {told.round}; give it as it was made"
+                f"{told.arm} ({told.name}) in round {told.round}; give it as it was made",
+                "different",
             )
         return id, waiting
+
+    def refuse(self, error: Exception) -> None:
+        """Count a reward that was refused; one that comes twice is no sign of trouble."""
+        reason = getattr(error, "reason", "invalid")
+        self.refused[reason] += 1
+        if reason != "repeated":
+            self.lately.append(True)
 
     def oldest(self, otherwise: int) -> int:
         """Return the round of the oldest decision that waits."""
@@ -117,7 +129,7 @@ class Pending:
 
     def wait_again(self, overdue: Mapping[str, Waiting]) -> None:
         """Have decisions wait in front of the others, where they waited before."""
-        self.waiting = {**overdue, **self.waiting}
+        self.waiting = OrderedDict({**overdue, **self.waiting})
 
     def keep(self) -> Any:
         """Return what `put_back` needs where no decision was added or learned since."""
@@ -129,7 +141,8 @@ class Pending:
 
     def change_memories(self, change: Callable[[FloatArray], FloatArray]) -> None:
         """Replace what learning will need, where units or inputs have changed."""
-        self.waiting = {id: entry._replace(memory=change(entry.memory)) for id, entry in self.waiting.items()}
+        changed = ((id, entry._replace(memory=change(entry.memory))) for id, entry in self.waiting.items())
+        self.waiting = OrderedDict(changed)
 
     def widen_memories(self, size: int, places: npt.NDArray[np.int64] | None) -> None:
         """Give memories another size, their entries going to the places given, by default to the front."""
@@ -173,22 +186,24 @@ class Pending:
         if len(ids) != len(rounds):
             raise InvalidInputError(f"pending_ids: expected {len(rounds)}, one for each decision, got {len(ids)}")
         entries = zip(rounds.tolist(), arms.tolist(), memories, numbers.tolist(), strict=True)
-        self.waiting = {
-            id: Waiting(int(t), int(arm), memory.copy(), int(number))
+        self.waiting = OrderedDict(
+            (id, Waiting(int(t), int(arm), memory.copy(), int(number)))
             for id, (t, arm, memory, number) in zip(ids, entries, strict=True)
-        }
-        self.given = dict.fromkeys(_read("given_ids", arrays, self.most))
+        )
+        self.given = OrderedDict.fromkeys(_read("given_ids", arrays, self.most))
 
     def _unknown(self, id: str) -> UnknownDecisionError:
         incarnation, _, text = id.rpartition("-")
         number = int(text) if incarnation == self.incarnation and text.isdecimal() and len(text) < _LONGEST else None
         by_default = "" if self.wait is None else f", or taken to be default_reward after max_wait = {self.wait} rounds"
         if id in self.given or (number is not None and self.forgotten < number < self.made):
-            return UnknownDecisionError(f"decision: the reward of {id!r} has been learned already{by_default}")
+            reason = "repeated" if self.wait is None else "defaulted"
+            return UnknownDecisionError(f"decision: the reward of {id!r} has been learned already{by_default}", reason)
         if number is not None and number <= self.forgotten:
             return UnknownDecisionError(
                 f"decision: {id!r} is too old (or its reward was learned long ago{by_default}): only max_pending = "
-                f"{self.most} decisions wait for their reward"
+                f"{self.most} decisions wait for their reward",
+                "forgotten",
             )
         return UnknownDecisionError(
             f"decision: this policy knows no decision {id!r:.80}. Another policy made it, or this one did after it was "

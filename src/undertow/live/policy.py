@@ -312,7 +312,8 @@ class LivePolicy(Calls):
         with self._lock:
             oldest = self.round - 1 - self._pending.oldest(self.round - 1)
             name = getattr(self, "registered_name", type(self).__name__)
-            return Health(name, self.round, self.pending, oldest, {}, {}, {}, (), ())
+            refused = dict(self._pending.refused), sum(self._pending.lately)
+            return Health(name, self.round, self.pending, oldest, *refused, {}, {}, {}, (), ())
 
     # What `simulate`, `load` and copies call
 

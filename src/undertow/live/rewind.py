@@ -20,7 +20,8 @@ def too_late(age: int, most: int) -> UnknownDecisionError:
     """Return the error for a reward that comes too late."""
     return UnknownDecisionError(
         f"decision: its reward comes {age} rounds late, and only max_delay = {most} are remembered; build the policy "
-        f"with max_delay={age} or more (it counts rounds: {most} are {most / 100:g} s at 100 decisions a second)"
+        f"with max_delay={age} or more (it counts rounds: {most} are {most / 100:g} s at 100 decisions a second)",
+        "late",
     )
 
 
