@@ -187,7 +187,7 @@ def test_a_fit_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_that_could_not_be_written_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(np, "savez", stopping)
+    monkeypatch.setattr(np.lib.format, "write_array", stopping)
     with pytest.raises(Stop):
         make("ucb", arms=2).save(tmp_path / "policy")
     assert not list(tmp_path.iterdir())
@@ -206,6 +206,7 @@ def text(name: str, content: bytes) -> Spoil:
 
 
 HOSTILE: dict[str, tuple[str, Spoil]] = {
+    "a seed of lists": ("ucb", lambda header, arrays: header["random"].update(entropy=[[1, 2]])),
     "an order far outside": ("ucb", number("state", 9, 1e12)),
     "an order before the beginning": ("linucb", number("state", 9, -141.0)),
     "an order in which an arm is missing": ("ucb", number("state", 11, 0.0)),

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import json
 import math
 import operator
 import os
@@ -26,6 +27,8 @@ _POSITIVITY = 1e-12
 _FEW = 100  # numbers up to which Python is faster than NumPy
 LONGEST_GAP = 10_000  # moments between two decisions: each of them is a round, and a learner's log remembers 20,000
 LARGEST = 1e152  # what is measured and larger than this was not measured; its square is still a number
+# What objects raise that are asked for a number; anything else may be a signal's, and is not theirs
+_ODD = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError)
 _FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the machine
 _PLAUSIBLE = 0.999 * LARGEST  # whatever rounding does
 
@@ -67,14 +70,18 @@ def numbers(name: str, value: npt.ArrayLike) -> FloatArray:
 def _real(name: str, value: npt.ArrayLike, wanted: str) -> FloatArray:
     try:
         given = np.asarray(value)
-        if given.dtype.kind not in "biufO":
+        if given.dtype.kind not in "biufO" or (given.dtype.kind == "O" and any(map(_is_text, given.flat))):
             raise TypeError
         result = given.astype(np.float64, copy=False)
-    except (TypeError, ValueError, OverflowError) as error:
+    except _ODD as error:
         raise InvalidInputError(f"{name}: expected real numbers{wanted}, got {value!r:.80}") from error
     if isinstance(value, np.ma.MaskedArray):  # what is masked is missing, whatever stands behind the mask
         return np.where(np.ma.getmaskarray(value), math.nan, result)
     return result
+
+
+def _is_text(entry: Any) -> bool:
+    return isinstance(entry, str | bytes)
 
 
 def entries(name: str, value: Any) -> list[Any]:
@@ -128,7 +135,7 @@ def restore_frozen(target: Any, entries: dict[str, Any]) -> None:
 
 def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = False) -> FloatArray:
     """Return a symmetric positive semi-definite (or definite) matrix, exactly symmetric and read-only."""
-    matrix = array(name, value, (size, size))
+    matrix = measured(name, value, (size, size))
     scale = np.abs(matrix).max(initial=0.0)
     asymmetry = np.abs(matrix - matrix.T).max(initial=0.0)
     if asymmetry > _SYMMETRY * scale:
@@ -281,6 +288,25 @@ def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
     return np.random.Generator(
         np.random.PCG64(np.random.SeedSequence(sequence.entropy, spawn_key=path, pool_size=sequence.pool_size))
     )
+
+
+def strict_json(text: str) -> Any:
+    """Return what JSON says; a ValueError if a key comes twice, a number is none, or it is nested absurdly deep."""
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("expected every key once")
+    return entries
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

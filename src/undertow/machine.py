@@ -17,15 +17,17 @@ __all__ = ["fingerprint"]
 def fingerprint() -> dict[str, str]:
     """Return what a replay has to have in common with a run to agree with it bit for bit.
 
-    Versions of undertow and of what it computes with, a hash of the sources that kernels are compiled from, and the
-    processor that they are compiled for. Where two fingerprints are equal, the same calls give the same bits; where
-    they differ, the entries that differ say why the last digits may.
+    Versions of undertow and of what it computes with, a hash of the sources that kernels are compiled from, whether
+    they are compiled ("on") or run as Python ("off", with NUMBA_DISABLE_JIT=1), and for which processor. Where two
+    fingerprints are equal, the same calls give the same bits; where they differ, the entries that differ say why the
+    last digits may.
 
     Examples
     --------
     >>> import undertow
     >>> list(undertow.fingerprint())
-    ['undertow', 'sources', 'python', 'numpy', 'scipy', 'numba', 'llvmlite', 'system', 'processor', 'features']
+    ['undertow', 'sources', 'python', 'numpy', 'scipy', 'numba', 'llvmlite', 'jit',
+     'system', 'processor', 'features']
     """
     triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
     return {
@@ -36,6 +38,7 @@ def fingerprint() -> dict[str, str]:
         "scipy": scipy.__version__,
         "numba": numba.__version__,
         "llvmlite": llvmlite.__version__,
+        "jit": "off" if numba.config.DISABLE_JIT else "on",
         "system": " ".join([triple, *platform.libc_ver()]).strip(),
         "processor": processor,
         "features": features,

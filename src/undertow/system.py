@@ -23,7 +23,7 @@ from undertow.errors import InvalidInputError
 from undertow.riccati import SteadyState
 from undertow.symbols import Symbols
 from undertow.trajectory import Trajectory, sample_in_time, sample_paths
-from undertow.writing import replacing
+from undertow.writing import replacing, require_file
 
 __all__ = ["LinearGaussianSystem", "paper_system", "random_system"]
 
@@ -97,28 +97,28 @@ class LinearGaussianSystem:
         context_offset: npt.ArrayLike | None = None,
         reward_offset: npt.ArrayLike | None = None,
     ) -> None:
-        Γ = _checks.array("dynamics", dynamics, ("d", "d"))
+        Γ = _checks.measured("dynamics", dynamics, ("d", "d"))
         d = len(Γ)
         if d == 0 or Γ.shape != (d, d):
             raise InvalidInputError(f"dynamics: expected a square matrix with at least one row, got shape {Γ.shape}")
-        c = _checks.array("arms", arms, ("k", d))
+        c = _checks.measured("arms", arms, ("k", d))
         k = len(c)
         if k == 0:
             raise InvalidInputError("arms: expected at least one row, one for each arm, got none")
-        C = _checks.array("context_map", _rows("context_map", context_map, d), ("m", d))
+        C = _checks.measured("context_map", _rows("context_map", context_map, d), ("m", d))
         m = len(C)
         if m and context_noise is None:
             raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance to go with context_map, got None")
         R = _checks.covariance("context_noise", _rows("context_noise", context_noise, 0), m, definite=True)
         σ2 = _checks.numbers("reward_noise", reward_noise)
-        σ2 = _checks.array("reward_noise", np.full(k, σ2) if σ2.ndim == 0 else σ2, (k,))
+        σ2 = _checks.measured("reward_noise", np.full(k, σ2) if σ2.ndim == 0 else σ2, (k,))
         if (σ2 <= 0).any():
             raise InvalidInputError(f"reward_noise: expected variances above 0, got {σ2.min():g}")
         Q = _checks.covariance("state_noise", state_noise, d)
-        μ = _checks.array("drift", np.zeros(d) if drift is None else drift, (d,))
+        μ = _checks.measured("drift", np.zeros(d) if drift is None else drift, (d,))
         mean, covariance = _initial_law(Γ, μ, Q, initial_mean, initial_covariance)
-        θ0 = _checks.array("context_offset", np.zeros(m) if context_offset is None else context_offset, (m,))
-        x0 = _checks.array("reward_offset", np.zeros(k) if reward_offset is None else reward_offset, (k,))
+        θ0 = _checks.measured("context_offset", np.zeros(m) if context_offset is None else context_offset, (m,))
+        x0 = _checks.measured("reward_offset", np.zeros(k) if reward_offset is None else reward_offset, (k,))
         for field, value in zip(fields(self), (Γ, c, Q, σ2, C, R, μ, mean, covariance, θ0, x0), strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -289,8 +289,9 @@ class LinearGaussianSystem:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "LinearGaussianSystem":
         """Read a system from a JSON file, written by `save` or by hand."""
+        require_file(path)
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = _checks.strict_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not JSON
             raise InvalidInputError(
                 f"{os.fspath(path)}: not a JSON file ({error}); expected one from save()"
@@ -391,7 +392,7 @@ def _initial_law(
         mean = riccati.stationary_mean(Γ, μ) if stable else np.zeros(d)
     if covariance is None:
         covariance = riccati.stationary_covariance(Γ, Q)
-    return _checks.array("initial_mean", mean, (d,)), _checks.covariance("initial_covariance", covariance, d)
+    return _checks.measured("initial_mean", mean, (d,)), _checks.covariance("initial_covariance", covariance, d)
 
 
 def _rows(name: str, value: npt.ArrayLike | None, columns: int) -> FloatArray:

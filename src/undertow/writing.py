@@ -14,7 +14,9 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from undertow.errors import InvalidInputError
 
@@ -25,7 +27,7 @@ try:
 except ModuleNotFoundError:  # not on this system
     _LOCKS = False
 
-__all__ = ["alone", "part_folder", "put", "replacing", "sync"]
+__all__ = ["alone", "part_folder", "put", "replacing", "require_file", "sync"]
 
 _PART = ".part-"
 _LONGEST = 180  # bytes of a name that its temporary name repeats; 255 are the most that file systems take
@@ -43,18 +45,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     _remove_leftovers(target.parent, f".{stem}{_PART}")
     mode = 0o666 if before is None else 0o600  # nobody reads the new file who may not read the old one
 
-    def make() -> Path:
-        part = target.with_name(f".{stem}{_PART}{secrets.token_hex(6)}{target.suffix[:16]}")
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
-        return part
+    part = target.with_name(f".{stem}{_PART}{secrets.token_hex(6)}{target.suffix[:16]}")
 
-    with _held(make) as part:
-        try:
+    def make() -> None:
+        open(part, "xb", opener=partial(os.open, mode=mode)).close()
+
+    try:
+        with _held(part, make, partial(open, part, "rb")):
             yield part
             _settle(part, target, before)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def put(file: Path, path: str | os.PathLike[str]) -> None:
@@ -74,31 +76,27 @@ def part_folder(parent: Path) -> Iterator[Path]:
     """Yield a temporary folder in `parent`; what is not moved elsewhere in the end is removed."""
     _remove_leftovers(parent, _PART)
 
-    def make() -> Path:
-        part = parent / f"{_PART}{secrets.token_hex(6)}"
-        part.mkdir()
-        return part
-
-    with _held(make) as part:
-        try:
+    part = parent / f"{_PART}{secrets.token_hex(6)}"
+    try:
+        with _held(part, part.mkdir, partial(_Handle, part)):
             yield part
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
     """Have a file or a folder on disk before this returns; a power cut then finds it there."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = _Handle(path)
     except PermissionError:  # a folder may be written and not read, and on some systems no folder is opened
         return
     try:
-        os.fsync(handle)
+        os.fsync(handle.fileno())
     except OSError as error:
         if error.errno != errno.EINVAL:  # this kind of file cannot be synchronised
             raise
     finally:
-        os.close(handle)
+        handle.close()
 
 
 @contextmanager
@@ -122,10 +120,19 @@ def _target(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
         before = target.stat()
     except FileNotFoundError:
         return target, None
-    if not stat.S_ISREG(before.st_mode):
-        kind = "a folder" if stat.S_ISDIR(before.st_mode) else "a device or a pipe"
-        raise InvalidInputError(f"{os.fspath(path)}: expected the name of a file, and this is {kind}")
+    _require_regular(path, before)
     return target, before
+
+
+def require_file(path: str | os.PathLike[str]) -> None:
+    """Refuse to read what is no regular file: a pipe may wait forever, and a device never ends."""
+    _require_regular(path, os.stat(path))
+
+
+def _require_regular(path: str | os.PathLike[str], found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or a pipe"
+        raise InvalidInputError(f"{os.fspath(path)}: expected the name of a file, and this is {kind}")
 
 
 def _settle(part: Path, target: Path, before: os.stat_result | None) -> None:
@@ -140,32 +147,58 @@ def _settle(part: Path, target: Path, before: os.stat_result | None) -> None:
     sync(target.parent)
 
 
+class _Open(Protocol):
+    """What is open until it is closed, or until whoever opened it is interrupted: nobody refers to it then."""
+
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class _Handle:
+    """A file or a folder that is open for reading.
+
+    It is opened and closed by one instruction of the interpreter each, so that no signal can come in between.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._handles: list[int] = []
+        self._handles.extend(map(os.open, [path], [os.O_RDONLY]))
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        return self._handles[0]
+
+    def close(self) -> None:
+        """Close it, once."""
+        any(map(os.close, map(list.pop, [self._handles] if self._handles else [])))
+
+    def __del__(self) -> None:
+        self.close()
+
+
 @contextmanager
-def _held(make: Callable[[], Path]) -> Iterator[Path]:
+def _held(part: Path, make: Callable[[], object], opened: Callable[[], _Open]) -> Iterator[None]:
     """Make a temporary file or folder, and hold its lock."""
     if not _LOCKS:
-        yield make()
+        make()
+        yield
         return
-    handle = None
-    while handle is None:  # another writer may take it for a leftover, before it is locked
-        part = make()
-        handle = _claim(part)
-    try:
-        yield part
-    finally:
-        os.close(handle)
+    held = None
+    while held is None:  # another writer may take it for a leftover, before it is locked
+        with contextlib.suppress(FileExistsError):  # and is about to remove it
+            make()
+        held = _claim(part, opened)
+    with contextlib.closing(held):
+        yield
 
 
-def _claim(part: Path) -> int | None:
+def _claim(part: Path, opened: Callable[[], _Open]) -> _Open | None:
     """Open and lock a temporary file or folder; None if another writer took it."""
-    try:
-        handle = os.open(part, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
     with contextlib.suppress(FileNotFoundError):
-        if _lock(handle) and os.path.samestat(os.fstat(handle), part.stat()):
-            return handle
-    os.close(handle)
+        held = opened()
+        if _lock(held.fileno()) and os.path.samestat(os.fstat(held.fileno()), part.stat()):
+            return held
+        held.close()
     return None
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -14,10 +15,10 @@ from undertow.compiled.layout import states_of_at_most
 from undertow.errors import InvalidInputError
 from undertow.live.policy import LivePolicy
 from undertow.live.registry import make, registry
-from undertow.live.saved import COUNT, Saved, check_arrays, read_arrays
+from undertow.live.saved import COUNT, DAMAGE, Saved, check_arrays, read_arrays
 from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
-from undertow.writing import replacing
+from undertow.writing import replacing, require_file
 
 __all__ = ["from_bytes", "load", "packed", "read_archive", "restored", "snapshot", "write_archive", "write_policy"]
 
@@ -66,7 +67,14 @@ def packed(policy: LivePolicy) -> bytes:
 
 def _write(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    np.savez(file, **{"header": text, **arrays})  # type: ignore[arg-type]
+    archive = zipfile.ZipFile(file, "w")
+    try:
+        for name, values in {"header": text, **arrays}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
+        archive.close()
+    finally:
+        archive.fp = None  # if interrupted, it would raise an error of its own in place of the interrupt
 
 
 def load(path: str | os.PathLike[str]) -> LivePolicy:
@@ -119,13 +127,14 @@ def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDAr
         _restore(policy, header, arrays)
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: damaged ({error})") from error
-    except Exception as error:  # whatever a file says, it is the file that is wrong
+    except DAMAGE as error:
         raise InvalidInputError(f"{name}: damaged ({type(error).__name__}: {error!s:.200})") from error
     return policy
 
 
 def read_archive(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return header and arrays of a file that `write_archive` wrote."""
+    require_file(name)
     with open(name, "rb") as file:
         return _read(name, file)
 
@@ -135,10 +144,12 @@ def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDA
     try:
         arrays = read_arrays(file)
         text = arrays.pop("header").tobytes()
-        header = json.loads(text.decode()) if len(text) <= _LONGEST_HEADER else None
+        header = _checks.strict_json(text.decode()) if len(text) <= _LONGEST_HEADER else None
         if not isinstance(header, dict):
             raise InvalidInputError("expected a JSON object as its header")
-    except Exception as error:
+    except DAMAGE as error:
+        if isinstance(error.__context__, OSError):  # which zipfile takes for damage
+            raise error.__context__ from None
         raise InvalidInputError(f"{name}: not a policy file, or damaged; expected one from save()") from error
     return header, arrays
 

@@ -7,7 +7,9 @@ for them, and every number that will be used as an index, a size or a round is c
 import math
 import os
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
@@ -17,8 +19,12 @@ import numpy.typing as npt
 from undertow._checks import LARGEST
 from undertow.errors import InvalidInputError
 
-__all__ = ["COUNT", "MEASURED", "Saved", "check_arrays", "read_arrays"]
+__all__ = ["COUNT", "DAMAGE", "MEASURED", "Saved", "check_arrays", "read_arrays"]
 
+# What damage looks like; a timeout, memory that runs out or a disk that fails is none, and comes out as it is. The last
+# three are of numbers, versions and depths that nobody writes
+_OF_VALUES = (ValueError, TypeError, LookupError, AttributeError, EOFError)
+DAMAGE = (*_OF_VALUES, zipfile.BadZipFile, zlib.error, struct.error, OverflowError, NotImplementedError, RecursionError)
 COUNT = 2.0**53  # what is counted is smaller, in float64 as in the header
 MEASURED = (-LARGEST, LARGEST)
 _KINDS = {b"<f8": np.float64, b"<i8": np.int64, b"|u1": np.uint8}
@@ -99,6 +105,7 @@ def read_arrays(file: IO[bytes]) -> dict[str, npt.NDArray[Any]]:
             for member in members
         )
         names = [member.filename for member in members]
+        plain = plain and not any(member.flag_bits for member in members)  # encrypted, say
         if not plain or sum(member.file_size for member in members) > room or len(set(names)) < len(names):
             raise InvalidInputError("expected arrays that are stored one by one, as they are")
         return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}

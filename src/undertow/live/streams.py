@@ -96,8 +96,11 @@ class Streams:
     def seed_of(cls, header: dict[str, Any]) -> np.random.SeedSequence:
         """Return the seed of which `header` was written."""
         for name in ("entropy", "spawn_key"):
-            if isinstance(header[name], list) and len(header[name]) > _LONGEST:
-                raise InvalidInputError(f"{name}: expected at most {_LONGEST} numbers, got {len(header[name])}")
+            parts = header[name] if isinstance(header[name], list) else [header[name]]
+            if len(parts) > _LONGEST:
+                raise InvalidInputError(f"{name}: expected at most {_LONGEST} numbers, got {len(parts)}")
+            for part in parts:
+                _checks.integer(name, part, least=0)
         if _checks.integer("pool_size", header["pool_size"], least=1) > _LONGEST:
             raise InvalidInputError(f"pool_size: expected at most {_LONGEST}, got {header['pool_size']}")
         return np.random.SeedSequence(

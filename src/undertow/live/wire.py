@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
@@ -52,7 +53,7 @@ def read(text: str, keys: Collection[str]) -> dict[str, Any]:
     """Return a JSON object that has these keys and no others, none twice."""
     if not isinstance(text, str):
         raise TypeError(f"expected text, got {type(text).__name__}")
-    return read_object(json.loads(text, object_pairs_hook=_once, parse_constant=_refuse), keys)
+    return read_object(_checks.strict_json(text), keys)
 
 
 def read_object(entries: Any, keys: Collection[str]) -> dict[str, Any]:
@@ -95,14 +96,3 @@ def read_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected a text, got {value!r:.60}")
     return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
-        raise ValueError("expected every key once")
-    return entries
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
