@@ -754,7 +754,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyte
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np.lib.format, "write_array", full)
     with pytest.raises(OSError, match="No space left"):
         UCB(arms=3).save(path)
     assert path.read_bytes() == before

@@ -291,9 +291,9 @@ def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
 
 
 def strict_json(text: str) -> Any:
-    """Return what JSON says; a ValueError if a key comes twice, a number is none, or it is nested absurdly deep."""
+    """Return what JSON says; a ValueError if a key comes twice or it is nested absurdly deep."""
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_once)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -303,10 +303,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) < len(pairs):
         raise ValueError("expected every key once")
     return entries
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

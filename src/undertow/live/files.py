@@ -1,5 +1,6 @@
 """Save files: a zip archive with a JSON header and plain NumPy arrays, read without pickle."""
 
+import errno
 import io
 import json
 import os
@@ -147,9 +148,10 @@ def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDA
         header = _checks.strict_json(text.decode()) if len(text) <= _LONGEST_HEADER else None
         if not isinstance(header, dict):
             raise InvalidInputError("expected a JSON object as its header")
-    except DAMAGE as error:
-        if isinstance(error.__context__, OSError):  # which zipfile takes for damage
-            raise error.__context__ from None
+    except (*DAMAGE, OSError) as error:
+        fault = error if isinstance(error, OSError) else error.__context__  # which zipfile takes for damage
+        if isinstance(fault, OSError) and fault.errno != errno.EINVAL:  # that is a place before the file begins
+            raise fault from None
         raise InvalidInputError(f"{name}: not a policy file, or damaged; expected one from save()") from error
     return header, arrays
 
