@@ -293,9 +293,7 @@ class LinearGaussianSystem:
         try:
             content = _checks.strict_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not JSON
-            raise InvalidInputError(
-                f"{os.fspath(path)}: not a JSON file ({error}); expected one from save()"
-            ) from error
+            raise InvalidInputError(f"{path!s}: not a JSON file ({error}); expected one from save()") from error
         try:
             return cls.from_dict(content)
         except InvalidInputError as error:

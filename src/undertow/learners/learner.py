@@ -21,7 +21,7 @@ from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, Install, Refit, attempt, begun, fit_with_past
 from undertow.learners.judge import level_with_last, set_fineness, unfitted
 from undertow.learners.late import LateRewards
-from undertow.learners.log import RoundLog, same_moment
+from undertow.learners.log import LARGEST, RoundLog, require_small, same_moment
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records
@@ -35,7 +35,6 @@ from undertow.live.saved import COUNT, Saved
 __all__ = ["Learner"]
 
 LONGEST = 20_000  # rounds that a fit looks at
-_MOST = 1e100  # the cube of a reward is a number: a loading times a state is learned from
 _SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the formulas of the models
 
 
@@ -222,17 +221,13 @@ class Learner(Timeline):
 
     def require_takable(self, reward: float, age: int) -> None:
         """Refuse a reward that comes too late, or with which models would overflow."""
-        if not -_MOST <= reward <= _MOST:
-            raise InvalidInputError(
-                f"reward: expected at most {_MOST:g} in size, got {reward:g}; check how it was measured, or "
-                "pass all rewards in a larger unit"
-            )
+        require_small(reward)
         if age > self.max_delay or self.player.rounds - 1 - age < self.log.begin:
             raise too_late(age, self.max_delay)
 
     def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
         """File a reward and take it in: at once, or at its own round."""
-        if age > self.max_delay or waiting.round < self.log.begin or not -_MOST <= reward <= _MOST:
+        if age > self.max_delay or waiting.round < self.log.begin or not -LARGEST <= reward <= LARGEST:
             self.require_takable(reward, age)
         self.now_latest = max(self.latest - 1, age)
         if one_step:

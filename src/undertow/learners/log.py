@@ -12,10 +12,11 @@ from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
 from undertow.live.saved import MEASURED, Saved
 
-__all__ = ["AFTER", "BEFORE", "RoundLog", "arms_played", "by_moment", "same_moment"]
+__all__ = ["AFTER", "BEFORE", "LARGEST", "RoundLog", "arms_played", "by_moment", "require_small", "same_moment"]
 
 BEFORE, AFTER = 1, 2  # a round shares its moment with the one before, with the one after; added up for both
 
+LARGEST = 1e100  # of the rewards: the cube of one is a number, since a loading times a state is learned from
 _ROOM = 64  # rows, at least
 
 
@@ -121,6 +122,15 @@ class RoundLog:
         self.begin, self.end = begin, begin + len(rows)
         self._rows = self.blank(room)
         self._rows[: len(rows)] = rows
+
+
+def require_small(reward: float) -> None:
+    """Refuse a reward with which models would overflow."""
+    if not -LARGEST <= reward <= LARGEST:
+        raise InvalidInputError(
+            f"reward: expected at most {LARGEST:g} in size, got {reward:g}; check how it was measured, or pass all "
+            "rewards in a larger unit"
+        )
 
 
 def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
