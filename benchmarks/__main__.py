@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks import (
     ares,
     arms,
+    filters,
     growth,
     headline,
     late,
@@ -31,7 +32,7 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="PART",
-        help="quality, speed, rounds, ares, sampling, growth, study, tuner, late, arms, tables, learners",
+        help="quality, speed, rounds, ares, sampling, growth, study, tuner, late, arms, filters, tables, learners",
     )
     chosen = parser.parse_args()
     extent = FULL if chosen.full else SHORT
@@ -47,6 +48,7 @@ def main() -> None:
         "tuner": tuner.main,
         "late": late.main,
         "arms": arms.main,
+        "filters": filters.main,
         "tables": tables.main,
         "learners": learners.main,
     }

@@ -31,17 +31,18 @@ def versions() -> dict[str, str]:
     return {peer: install[0].partition("==")[2] for peer, install in PINS.items()}
 
 
-def python_of(peer: str) -> Path:
+def python_of(peer: str, pins: Sequence[str] = ()) -> Path:
     """Return the interpreter of a peer's environment, made anew where its pins have changed."""
+    pins = pins or PINS[peer]
     folder = ENVIRONMENTS / peer
     python, ready = folder / "bin" / "python", folder / "pins.json"
     ENVIRONMENTS.mkdir(exist_ok=True)
     with (ENVIRONMENTS / f"{peer}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two benchmarks may run at once
-        wanted = json.dumps(PINS[peer])
+        wanted = json.dumps(pins)
         if not (ready.exists() and ready.read_text() == wanted):
             run([sys.executable, "-m", "venv", "--clear", str(folder)])
-            run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS[peer]])
+            run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins])
             ready.write_text(wanted)
     return python
 

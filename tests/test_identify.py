@@ -12,7 +12,7 @@ from statsmodels.tsa.statespace.mlemodel import MLEModel
 
 import naive_identify as naive
 from helpers import with_gaps
-from undertow import InvalidInputError, LinearGaussianSystem, kalman, paper_system
+from undertow import InvalidInputError, LinearGaussianSystem, kalman, paper_system, random_system
 from undertow.identify import FittedSystem, fit
 from undertow.identify.system.descent import fit_model
 from undertow.identify.system.em import em_step
@@ -776,3 +776,21 @@ def test_what_is_given_stays_as_it_is() -> None:
         np.testing.assert_array_equal(given, copy)
     with pytest.raises(ValueError, match="read-only"):
         found.innovations[0, 0] = 1.0
+
+
+def test_a_table_without_arms_is_a_log_in_which_none_is_played() -> None:
+    """Of a table with gaps, one-step forecasts come close to those of the filter that knows the system."""
+    system = random_system(2, 3, 1, rng=7, spectral_radius=0.95)
+    whole = system.sample(1500, rng=8).contexts
+    table = np.where(np.random.default_rng(9).random((1000, 3)) < 0.2, np.nan, whole[:1000])
+    found = fit(contexts=table)
+    same = fit(np.full(1000, -1), np.full(1000, np.nan), contexts=table, arm_count=1)
+    assert found.system == same.system
+    errors = []
+    for one in (found.system, system):
+        ahead = kalman.filter(one, whole).predicted_means @ one.context_map.T + one.context_offset
+        errors.append(np.sqrt(((whole - ahead)[1000:] ** 2).mean()))
+    assert 0.99 < errors[0] / errors[1] < 1.02
+    for given in ({}, {"rewards": [1.0], "contexts": [[1.0]]}):
+        with pytest.raises(InvalidInputError, match="expected arms with their rewards, or contexts alone"):
+            fit(**given)  # type: ignore[arg-type]

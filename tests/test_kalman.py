@@ -284,7 +284,7 @@ def test_a_rejected_observation_changes_nothing(context: Any, rewards: Any, mess
     before = live.belief
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         live.condition(context, rewards)
-    with pytest.raises(InvalidInputError, match="rounds: expected at least 0, got -1"):
+    with pytest.raises(InvalidInputError, match="rounds: expected a number of at least 0, got -1"):
         live.predict(-1)
     np.testing.assert_array_equal(live.belief.mean, before.mean)
     np.testing.assert_array_equal(live.belief.covariance, before.covariance)
@@ -323,3 +323,114 @@ def test_a_belief_beyond_all_numbers_is_refused() -> None:
             call()
     np.testing.assert_array_equal(live.belief.covariance, before.covariance)
     assert np.isfinite(kalman.filter(system, np.zeros((800, 1))).covariances).all()
+
+
+# Real-valued time
+
+
+def swinging(d: int, seed: int) -> LinearGaussianSystem:
+    """A system in continuous time whose state swings and forgets."""
+    rng = np.random.default_rng(seed)
+    G, H = rng.standard_normal((2, d, d))
+    base = full_system(d, 2, 2, seed=seed)
+    parts = {name: getattr(base, name) for name in ("arms", "reward_noise", "context_map", "context_noise")}
+    generator = (G - G.T) / d - 0.2 * np.eye(d)
+    return LinearGaussianSystem.from_rates(
+        generator=generator, diffusion=H @ H.T / d, drift=rng.standard_normal(d), **parts
+    )
+
+
+@pytest.mark.parametrize(("d", "seed"), [(1, 0), (2, 1), (4, 2)])
+def test_steps_of_any_length_against_integration(d: int, seed: int) -> None:
+    """Euler's scheme, extrapolated twice, knows nothing of exponentials."""
+    system = swinging(d, seed)
+    A, u, D = system.rates
+    for time in (0.3, 2.7):
+        found = []
+        for count in (2000, 4000, 8000):
+            h, Γ, μ, Q = time / count, np.eye(d), np.zeros(d), np.zeros((d, d))
+            E = np.eye(d) + A * h
+            for _ in range(count):
+                Γ, μ, Q = E @ Γ, E @ μ + u * h, E @ Q @ E.T + D * h
+            found.append((Γ, μ, Q))
+        for part, one, two, four in zip(system.over(time), *found, strict=True):
+            np.testing.assert_allclose(part, (8 * four - 6 * two + one) / 3, rtol=2e-6, atol=2e-6)
+
+
+def test_parts_of_a_time_step_add_up() -> None:
+    system = swinging(3, seed=4)
+    context = [0.4, -1.2]
+    whole, parts, long = KalmanFilter(system), KalmanFilter(system), KalmanFilter(system)
+    for one in (whole, parts, long):
+        one.condition(context=context)
+    whole.predict(3)
+    for part in (0.1, 0.55, 1.35, 1.0):
+        parts.predict(part)
+    np.testing.assert_allclose(parts.belief.mean, whole.belief.mean, atol=1e-10)
+    np.testing.assert_allclose(parts.belief.covariance, whole.belief.covariance, atol=1e-10)
+    np.testing.assert_allclose(long.forecast(3).mean, whole.forecast().mean, atol=1e-12)
+    np.testing.assert_allclose(long.forecast_context(2.5).covariance, _context_ahead(parts, whole, system), atol=1e-9)
+    long.predict(1e9)
+    np.testing.assert_allclose(long.belief.covariance, system.stationary_covariance, rtol=1e-9)
+    np.testing.assert_allclose(long.belief.mean, system.stationary_mean, rtol=1e-9)
+
+
+def _context_ahead(parts: KalmanFilter, whole: KalmanFilter, system: LinearGaussianSystem) -> Array:
+    """The same 2.5 steps after the measurement, from the joint law of the state at both times."""
+    other = KalmanFilter(system)
+    other.condition(context=[0.4, -1.2])
+    Γ, _, Q = system.over(2.5)
+    C = system.context_map
+    return np.asarray(C @ (Γ @ other.belief.covariance @ Γ.T + Q) @ C.T)
+
+
+def test_a_series_at_uneven_times_is_one_with_gaps() -> None:
+    """In quarters of a time step every measurement is a row of a fine table whose other rows are missing."""
+    coarse = swinging(2, seed=5)
+    A, u, D = coarse.rates
+    parts = {name: getattr(coarse, name) for name in ("arms", "reward_noise", "context_map", "context_noise")}
+    parts |= {"initial_mean": coarse.initial_mean, "initial_covariance": coarse.initial_covariance}
+    fine = LinearGaussianSystem.from_rates(generator=A / 4, diffusion=D / 4, drift=u / 4, **parts)
+    rows = np.unique(np.random.default_rng(0).integers(0, 160, size=40))
+    contexts, rewards = series(fine, 160, seed=6)
+    gone = np.setdiff1d(np.arange(160), rows)
+    contexts[gone], rewards[gone] = NAN, NAN
+    expected = kalman.filter(fine, contexts, rewards)
+    start = rows[0] / 4  # both begin with the first measurement
+    fine_start = kalman.predict(kalman.initial_belief(fine), fine, int(rows[0]))
+    begun = LinearGaussianSystem.from_dict(
+        coarse.to_dict() | {"initial_mean": fine_start.mean, "initial_covariance": fine_start.covariance}
+    )
+    found = kalman.filter(begun, contexts[rows], rewards[rows], times=rows / 4 - start)
+    np.testing.assert_allclose(found.means, expected.means[rows], atol=1e-9)
+    np.testing.assert_allclose(found.covariances, expected.covariances[rows], atol=1e-9)
+    assert found.log_likelihood == pytest.approx(expected.log_likelihood, abs=1e-8)
+    smoothed, whole = kalman.smooth(begun, found), kalman.smooth(fine, expected)
+    np.testing.assert_allclose(smoothed.means, whole.means[rows], atol=1e-8)
+    np.testing.assert_allclose(smoothed.covariances, whole.covariances[rows], atol=1e-8)
+
+
+def test_rows_of_one_time_are_measurements_of_one_state() -> None:
+    system = swinging(2, seed=7)
+    contexts, _ = series(system, 6, seed=8, gaps=0.0)
+    found = kalman.filter(system, contexts, times=[0, 0.5, 0.5, 0.5, 2.25, 2.25])
+    live = KalmanFilter(system)
+    for time, some in ((0.5, contexts[:1]), (1.75, contexts[1:4]), (0, contexts[4:])):
+        for context in some:
+            live.condition(context=context)
+        live.predict(time)
+    np.testing.assert_allclose(found.means[-1], live.belief.mean, atol=1e-12)
+
+
+def test_what_has_no_rates_is_told() -> None:
+    flipping = random_system(1, 1, 1, rng=0, spectral_radius=0.5)
+    flipped = LinearGaussianSystem.from_dict(flipping.to_dict() | {"dynamics": [[-0.5]]})
+    assert kalman.predict(kalman.initial_belief(flipped), flipped, 2).mean.shape == (1,)
+    with pytest.raises(InvalidInputError, match=r"dynamics have no real logarithm.*take whole time steps, or build"):
+        KalmanFilter(flipped).predict(0.5)
+    with pytest.raises(InvalidInputError, match="swings slower than half a turn"):
+        LinearGaussianSystem.from_rates(generator=[[0, 4], [-4, 0]], diffusion=np.eye(2), arms=[[1, 0]], reward_noise=1)
+    with pytest.raises(InvalidInputError, match="times that do not fall, got an earlier one in row 2"):
+        kalman.filter(flipping, np.zeros((3, 1)), times=[0, 1, 0.5])
+    with pytest.raises(InvalidInputError, match="rounds: expected a number of at least 0"):
+        KalmanFilter(flipping).predict(-0.5)

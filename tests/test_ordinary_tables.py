@@ -16,12 +16,12 @@ import pytest
 from tables import Terminal, log_of, paper_table, table_of, write_csv
 from undertow import InvalidInputError, make
 from undertow.contenders import load_policies
+from undertow.example_systems import paper_system
 from undertow.live.registry import explain, registry
 from undertow.replay import Log, Table, diagnose, parse_policies, read_table, replay_log
 from undertow.replay.forecaster import forecast_log
 from undertow.study.cluster import compute_chunks
 from undertow.study.plan import Plan, SystemSpec, contenders_of
-from undertow.system import paper_system
 
 FRAME = pl.DataFrame(
     {

@@ -383,6 +383,7 @@ PIECES: dict[str, Piece] = {
         _bench,
         {"out/bench/benchmark.png": "docs/benchmark.png"},
     ),
+    "filters": Piece(("-m", "benchmarks", "filters"), "systems 100 to 107", 20, _first_table),
     "safe-arm": Piece(
         ("-m", "benchmarks.safe_arm", "../old"), "worlds 100 to 109; policies 0 to 9", 2, _first_table, by_hand=True
     ),

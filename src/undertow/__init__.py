@@ -14,7 +14,8 @@ from undertow.errors import (
     UndertowError,
     UnknownDecisionError,
 )
-from undertow.system import LinearGaussianSystem, paper_system, random_system
+from undertow.example_systems import paper_system, random_system
+from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import numpy as np
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.system import LinearGaussianSystem, paper_system, random_system
+from undertow.example_systems import paper_system, random_system
+from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
 with _checks.needing("undertow.gym", "gym"):

@@ -16,6 +16,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.kalman_steps import condition_step, filter_series, predict_step, smooth_series
 from undertow.riccati import SteadyState
+from undertow.symbols import Symbols
 from undertow.system import LinearGaussianSystem
 
 __all__ = [
@@ -31,6 +32,9 @@ __all__ = [
     "smooth",
     "steady_state",
 ]
+
+
+_ONE_BY_ONE = 10_000  # time steps; more are taken in powers of two
 
 
 class Belief(NamedTuple):
@@ -64,6 +68,8 @@ class Filtered:
         Expected reward of every arm before the round, (n, k).
     log_likelihoods
         Log density of each round's observations given the past, (n,); 0 where nothing was seen.
+    elapsed
+        Time steps between each round and the next, (n − 1,); None if all are 1.
     """
 
     predicted_means: FloatArray
@@ -72,6 +78,7 @@ class Filtered:
     covariances: FloatArray
     forecasts: FloatArray
     log_likelihoods: FloatArray
+    elapsed: FloatArray | None = None
 
     @property
     def log_likelihood(self) -> float:
@@ -92,13 +99,13 @@ def initial_belief(system: LinearGaussianSystem) -> Belief:
     return Belief(system.initial_mean, system.initial_covariance)
 
 
-def predict(belief: Belief, system: LinearGaussianSystem, rounds: int = 1) -> Belief:
-    """Return the belief after some rounds in which nothing was seen: ẑ ← Γẑ + μ, P ← ΓPΓ' + Q."""
-    rounds = _checks.integer("rounds", rounds, least=0)
+def predict(belief: Belief, system: LinearGaussianSystem, rounds: float = 1) -> Belief:
+    """Return the belief after some time steps in which nothing was seen: ẑ ← Γẑ + μ, P ← ΓPΓ' + Q.
+
+    Their number may be any real one, such as 2.7, if the system has `rates`.
+    """
     z, P = _copy(belief, system)
-    for _ in range(rounds):
-        predict_step(z, P, system.symbols)
-    _require_numbers(z, P, rounds)
+    _pass(z, P, system, rounds)
     return Belief(z, P)
 
 
@@ -127,6 +134,8 @@ def filter(
     system: LinearGaussianSystem,
     contexts: npt.ArrayLike | None = None,
     rewards: npt.ArrayLike | None = None,
+    *,
+    times: npt.ArrayLike | None = None,
 ) -> Filtered:
     """Run the filter over a series, from the system's initial law.
 
@@ -137,6 +146,9 @@ def filter(
     rewards
         Rewards of all arms, (n, k), NaN where one was not seen (`Trajectory.played` makes such an array for the arms
         that a learner played); None where no reward was.
+    times
+        When each row was measured, in time steps, (n,): any real numbers that do not fall, if the system has `rates`.
+        Rows of one time are several measurements of the same state. By default 0, 1, 2, …
 
     Examples
     --------
@@ -158,12 +170,22 @@ def filter(
     predicted_covariances, covariances = np.empty((n, d, d)), np.empty((n, d, d))
     log_likelihoods = np.empty(n)
     z, P = _copy(initial_belief(system), system)
-    filter_series(
-        z, P, θ, x, system.symbols, predicted_means, predicted_covariances, means, covariances, log_likelihoods
-    )
+    found = (predicted_means, predicted_covariances, means, covariances, log_likelihoods)
+    elapsed = None if times is None else _elapsed(times, n)
+    if elapsed is None:
+        filter_series(z, P, θ, x, system.symbols, *found)
+    else:
+        steps = {time: _symbols_over(system, time) for time in np.unique(elapsed).tolist()}
+        for t in range(n):
+            if t:
+                predict_step(z, P, steps[float(elapsed[t - 1])])
+            filter_series(
+                z.copy(), P.copy(), θ[t : t + 1], x[t : t + 1], system.symbols, *(p[t : t + 1] for p in found)
+            )
+            z[:], P[:] = means[t], covariances[t]
     _require_numbers(predicted_means, predicted_covariances, n)
     forecasts = predicted_means @ system.arms.T + system.reward_offset
-    return Filtered(predicted_means, predicted_covariances, means, covariances, forecasts, log_likelihoods)
+    return Filtered(predicted_means, predicted_covariances, means, covariances, forecasts, log_likelihoods, elapsed)
 
 
 def smooth(system: LinearGaussianSystem, filtered: Filtered) -> Smoothed:
@@ -184,7 +206,11 @@ def smooth(system: LinearGaussianSystem, filtered: Filtered) -> Smoothed:
     scale = np.where(variances > 0, variances, 1.0) ** -0.5
     correlation = ahead * scale[:, :, None] * scale[:, None, :]
     inverse = np.linalg.pinv(correlation, rcond=1e-12, hermitian=True) * scale[:, :, None] * scale[:, None, :]
-    J = filtered.covariances[:-1] @ system.dynamics.T @ inverse
+    Γ = system.dynamics
+    if filtered.elapsed is not None:
+        steps = {time: system.over(time).dynamics for time in np.unique(filtered.elapsed).tolist()}
+        Γ = np.array([steps[time] for time in filtered.elapsed.tolist()]).reshape(-1, d, d)
+    J = filtered.covariances[:-1] @ np.swapaxes(Γ, -1, -2) @ inverse
     means, covariances = filtered.means.copy(), filtered.covariances.copy()
     smooth_series(means, covariances, filtered.predicted_means, filtered.predicted_covariances, J)
     return Smoothed(means, covariances)
@@ -245,10 +271,18 @@ class KalmanFilter:
         """A copy of the present belief."""
         return Belief(self._mean.copy(), self._covariance.copy())
 
-    def forecast(self) -> Forecast:
-        """Return the expected reward of every arm, and the joint covariance of its error."""
-        c = self.system.arms
-        return Forecast(c @ self._mean + self.system.reward_offset, c @ self._covariance @ c.T)
+    def forecast(self, ahead: float = 0) -> Forecast:
+        """Return the expected reward of every arm, some time steps ahead, and the joint covariance of its error."""
+        return self._seen_through(self.system.arms, self.system.reward_offset, ahead)
+
+    def forecast_context(self, ahead: float = 0) -> Forecast:
+        """Return the expected context, some time steps ahead, and the covariance of its error without its own noise."""
+        return self._seen_through(self.system.context_map, self.system.context_offset, ahead)
+
+    def _seen_through(self, H: FloatArray, offset: FloatArray, ahead: float) -> Forecast:
+        z, P = self.belief
+        _pass(z, P, self.system, ahead)
+        return Forecast(H @ z + offset, H @ P @ H.T)
 
     def condition(
         self, context: npt.ArrayLike | None = None, rewards: Mapping[int, float] | npt.ArrayLike | None = None
@@ -257,19 +291,47 @@ class KalmanFilter:
         θ, x = _context(context, self.system), _rewards(rewards, self.system)
         return condition_step(self._mean, self._covariance, θ, x, self.system.symbols)
 
-    def predict(self, rounds: int = 1) -> None:
-        """Let some rounds pass."""
-        mean, covariance = self._mean.copy(), self._covariance.copy()
-        for _ in range(_checks.integer("rounds", rounds, least=0)):
-            predict_step(mean, covariance, self.system.symbols)
-        _require_numbers(mean, covariance, rounds)
+    def predict(self, rounds: float = 1) -> None:
+        """Let some time steps pass, any real number of them if the system has `rates`."""
+        mean, covariance = self.belief
+        _pass(mean, covariance, self.system, rounds)
         self._mean, self._covariance = mean, covariance
 
 
-def _require_numbers(means: FloatArray, covariances: FloatArray, rounds: int) -> None:
+def _pass(z: FloatArray, P: FloatArray, system: LinearGaussianSystem, rounds: float) -> None:
+    """Let time steps pass, in place."""
+    rounds = _checks.number("rounds", rounds, least=0)
+    if rounds.is_integer() and rounds <= _ONE_BY_ONE:
+        for _ in range(int(rounds)):
+            predict_step(z, P, system.symbols)
+    else:
+        predict_step(z, P, _symbols_over(system, rounds))
+    _require_numbers(z, P, rounds)
+
+
+def _symbols_over(system: LinearGaussianSystem, time: float) -> Symbols:
+    """Return the system's symbols with the dynamics of a time of any length."""
+    if time == 1:
+        return system.symbols
+    Γ, μ, Q = system.over(time)
+    return system.symbols._replace(Γ=np.ascontiguousarray(Γ), μ=μ, Q=np.ascontiguousarray(Q))
+
+
+def _elapsed(times: npt.ArrayLike, rounds: int) -> FloatArray:
+    """Return the time steps between each row and the next."""
+    elapsed = np.diff(_checks.array("times", times, (rounds,)))
+    if (elapsed < 0).any():
+        row = int((elapsed < 0).argmax()) + 1
+        raise InvalidInputError(
+            f"times: expected times that do not fall, got an earlier one in row {row}; sort the rows"
+        )
+    return elapsed
+
+
+def _require_numbers(means: FloatArray, covariances: FloatArray, rounds: float) -> None:
     if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
         raise InvalidInputError(
-            f"system: within {rounds} rounds the belief about its state overflowed, since nothing was "
+            f"system: within {rounds:g} rounds the belief about its state overflowed, since nothing was "
             f"seen of a mode that grows; take fewer rounds, or leave the mode out"
         )
 

@@ -17,15 +17,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks, riccati
+from undertow import _checks, continuous, riccati
 from undertow._checks import FloatArray
+from undertow.continuous import Rates, Step
 from undertow.errors import InvalidInputError
 from undertow.riccati import SteadyState
 from undertow.symbols import Symbols
 from undertow.trajectory import Trajectory, sample_in_time, sample_paths
 from undertow.writing import replacing, require_file
 
-__all__ = ["LinearGaussianSystem", "paper_system", "random_system"]
+__all__ = ["LinearGaussianSystem"]
 
 _FORMAT = "undertow.system"
 _VERSION = 1
@@ -163,6 +164,62 @@ class LinearGaussianSystem:
         rewards = {"c": self.arms, "x0": self.reward_offset, "σ2": self.reward_noise}
         return Symbols(Γ=self.dynamics, μ=self.drift, Q=self.state_noise, **contexts, **rewards)
 
+    # Time
+
+    @classmethod
+    def from_rates(
+        cls, *, generator: npt.ArrayLike, diffusion: npt.ArrayLike, drift: npt.ArrayLike | None = None, **parts: Any
+    ) -> "LinearGaussianSystem":
+        """Build a system in continuous time, dz = (A z + u) dt + dW with cov(dW) = D dt; a time step is one unit.
+
+        Parameters
+        ----------
+        generator, diffusion, drift
+            A, (d, d), D, (d, d), and u, (d,), zero by default.
+        **parts
+            All other parts of a system: arms, reward_noise, context_map, …
+
+        Examples
+        --------
+        >>> reverting = LinearGaussianSystem.from_rates(
+        ...     generator=[[-0.1]], diffusion=[[0.2]], arms=[[1.0]], reward_noise=0.5
+        ... )
+        >>> round(float(reverting.dynamics[0, 0]), 4), round(float(reverting.stationary_covariance[0, 0]), 4)
+        (0.9048, 1.0)
+        """
+        A = _checks.array("generator", generator, ("d", "d"))
+        d = len(A)
+        if d == 0 or A.shape != (d, d):
+            raise InvalidInputError(f"generator: expected a square matrix with at least one row, got shape {A.shape}")
+        if np.abs(np.linalg.eigvals(A).imag).max() >= math.pi:
+            raise InvalidInputError(
+                "generator: expected swings slower than half a turn per unit of time, since others look like slower "
+                "ones from one time step to the next; count time in a smaller unit"
+            )
+        D = _checks.covariance("diffusion", diffusion, d)
+        u = _checks.array("drift", np.zeros(d) if drift is None else drift, (d,))
+        Γ, μ, Q = continuous.over(Rates(A, u, D), 1.0)
+        return cls(dynamics=Γ, drift=μ, state_noise=Q, **parts)
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """Generator, drift and diffusion whose samples are this system's steps; an error if there are none."""
+        return continuous.rates_of(Step(self.dynamics, self.drift, self.state_noise))
+
+    def over(self, time: float) -> Step:
+        """Return dynamics, drift and noise over a time of any length, in time steps.
+
+        Examples
+        --------
+        >>> calm = LinearGaussianSystem(dynamics=[[0.25]], state_noise=[[1.0]], arms=[[1.0]], reward_noise=1.0)
+        >>> calm.over(0.5).dynamics.round(6)
+        array([[0.5]])
+        """
+        time = _checks.number("time", time, least=0)
+        if time.is_integer():
+            return continuous.times(Step(self.dynamics, self.drift, self.state_noise), int(time))
+        return continuous.over(self.rates, time)
+
     # Properties
 
     @functools.cached_property
@@ -241,6 +298,7 @@ class LinearGaussianSystem:
 
         Examples
         --------
+        >>> from undertow import paper_system
         >>> paths = paper_system(psi=1).sample(1000, rng=7, runs=3)
         >>> paths.contexts.shape, paths.rewards.shape
         ((3, 1000, 1), (3, 1000, 2))
@@ -298,82 +356,6 @@ class LinearGaussianSystem:
             return cls.from_dict(content)
         except InvalidInputError as error:
             raise InvalidInputError(f"{os.fspath(path)}: {error}") from error
-
-
-def paper_system(psi: float) -> LinearGaussianSystem:
-    """Return the system of the paper's evaluation (Eq. 35 LGDS_Good): d = 5, m = 1, k = 2.
-
-    Larger ψ couples neighbouring entries of the state less, so the context, which measures the first entry, says less
-    about the arms, which pay the fourth and the fifth. The paper takes ψ = 1, 2, 3, 4.
-
-    Examples
-    --------
-    >>> system = paper_system(psi=1)
-    >>> round(float(np.abs(np.linalg.eigvals(system.steady_state.closed_loop)).max()), 4)
-    0.8396
-    """
-    psi = _checks.number("psi", psi)
-    i, j = np.indices((5, 5))
-    with np.errstate(over="ignore"):
-        T = np.where(i < j, 1.0, -1.0) * np.exp2(-psi * np.abs(i - j))
-    if not np.isfinite(T).all():
-        raise InvalidInputError(f"psi: expected a moderate number such as 1, 2, 3 or 4, got {psi:g}")
-    return LinearGaussianSystem(
-        dynamics=0.99 / riccati.spectral_radius(T) * T,
-        arms=np.eye(5)[3:],
-        state_noise=np.eye(5),
-        reward_noise=1.0,
-        context_map=np.eye(5)[:1],
-        context_noise=np.eye(1),
-    )
-
-
-def random_system(
-    state_dim: int,
-    context_dim: int,
-    arm_count: int,
-    *,
-    rng: int | np.random.SeedSequence | np.random.Generator | None = None,
-    spectral_radius: float | None = None,
-    drift: bool = False,
-) -> LinearGaussianSystem:
-    """Draw a system for experiments.
-
-    Γ has standard normal entries, scaled to the spectral radius, by default 1 − 10^U with U uniform on (−3, −1);
-    C and the arms have N(0, 1/d) entries; Q = q (½HH'/d + ½I) with H standard normal and q = 10^U, U on (−½, ½); the
-    noise variance of each context and σ² are 10^U, U on (−1, 1); with `drift`, μ ~ N(0, qI). A system that is not
-    stable starts at 0.
-
-    Examples
-    --------
-    >>> random_system(4, 2, 3, rng=0, spectral_radius=0.95)
-    LinearGaussianSystem(state_dim=4, context_dim=2, arm_count=3, spectral_radius=0.95)
-    """
-    d = _checks.integer("state_dim", state_dim, least=1)
-    m = _checks.integer("context_dim", context_dim, least=0)
-    k, drift = _checks.integer("arm_count", arm_count, least=1), _checks.flag("drift", drift)
-    draw = _checks.child(_checks.seed_sequence(rng), _checks.SYSTEM_BRANCH, 0)
-    if spectral_radius is None:
-        radius = 1 - 10 ** draw.uniform(-3, -1)
-    else:
-        radius = _checks.number("spectral_radius", spectral_radius, above=0)
-    Γ = draw.standard_normal((d, d))
-    H = draw.standard_normal((d, d))
-    q = 10 ** draw.uniform(-0.5, 0.5)
-    C = draw.standard_normal((m, d)) / math.sqrt(d)
-    c = draw.standard_normal((k, d)) / math.sqrt(d)
-    variances = 10 ** draw.uniform(-1, 1, size=m + 1)
-    μ = math.sqrt(q) * draw.standard_normal(d)
-    return LinearGaussianSystem(
-        dynamics=Γ * (radius / riccati.spectral_radius(Γ)),
-        arms=c,
-        state_noise=q * (H @ H.T / d + np.eye(d)) / 2,
-        reward_noise=variances[m],
-        context_map=C,
-        context_noise=np.diag(variances[:m]),
-        drift=μ if drift else None,
-        initial_covariance=None if radius < 1 - riccati.UNIT_CIRCLE else np.zeros((d, d)),
-    )
 
 
 def _initial_law(

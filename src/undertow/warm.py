@@ -7,11 +7,11 @@ from undertow import _checks
 from undertow.compiled.cache import alone, cache_folder, is_incomplete, mark_complete
 from undertow.contenders import build
 from undertow.errors import InvalidInputError
+from undertow.example_systems import random_system
 from undertow.live.rehearsal import rehearse
 from undertow.policies import registry
 from undertow.showing import Progress
 from undertow.simulation import simulate
-from undertow.system import random_system
 
 __all__ = ["warm_up", "warm_up_alone"]
 

@@ -24,8 +24,9 @@ def bounds(
     as_json: AsJson = False,
 ) -> None:
     """Print lower and upper bounds, the oracles' regret in closed form, and measured regret if a study has it."""
+    from undertow.example_systems import paper_system
     from undertow.experiments.bound_table import bound_table
-    from undertow.system import LinearGaussianSystem, paper_system
+    from undertow.system import LinearGaussianSystem
 
     chosen = paper_system(psi) if system is None else LinearGaussianSystem.load(system)
     sizes = [_checks.integer("windows", window, least=0) for window in numbers("windows", windows)]

@@ -13,10 +13,11 @@ from scipy.special import ndtr
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.contenders import Contender
+from undertow.example_systems import paper_system
 from undertow.problems.environments import contextless, with_missing, without_contexts
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.simulation import simulate
-from undertow.system import LinearGaussianSystem, paper_system
+from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
 __all__ = ["GAPS", "REWARDS", "LiveTable", "gap_table", "reward_table", "with_rewards"]

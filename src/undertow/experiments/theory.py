@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from undertow import kalman
+from undertow.example_systems import paper_system
 from undertow.policies import FullInformationOracle
 from undertow.reporting.numbers import plus_minus
 from undertow.ridge import NestedRidge
 from undertow.simulation import simulate
-from undertow.system import LinearGaussianSystem, paper_system
+from undertow.system import LinearGaussianSystem
 from undertow.theory import lower_bound, printed_lower_bound, repaired_lower_bound, true_noise_bound
 from undertow.trajectory import Trajectory
 from undertow.window import context_window

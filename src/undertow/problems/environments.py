@@ -11,8 +11,9 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
+from undertow.example_systems import random_system
 from undertow.riccati import square_root
-from undertow.system import LinearGaussianSystem, random_system
+from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
 __all__ = ["KINDS", "Kind", "contextless", "misspecified", "random_problem", "with_missing", "without_contexts"]

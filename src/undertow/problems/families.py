@@ -11,6 +11,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow.errors import InvalidInputError
+from undertow.example_systems import paper_system
 from undertow.problems.datasets import DATASETS, dataset
 from undertow.problems.environments import (
     KINDS,
@@ -23,7 +24,7 @@ from undertow.problems.environments import (
     without_contexts,
 )
 from undertow.problems.worlds import SAFE_WORLDS, WORLDS, World
-from undertow.system import LinearGaussianSystem, paper_system
+from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
 __all__ = ["FAMILIES", "Family", "Problem", "select_families"]

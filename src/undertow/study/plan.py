@@ -23,9 +23,10 @@ from typing import Any
 from undertow import _checks
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
+from undertow.example_systems import paper_system, random_system
 from undertow.policies import LivePolicy, registry
 from undertow.reporting.folders import versions
-from undertow.system import LinearGaussianSystem, paper_system, random_system
+from undertow.system import LinearGaussianSystem
 from undertow.theory import true_noise_bound
 
 __all__ = ["Plan", "SystemSpec", "build_for", "contenders_of", "paper_plan", "read_plan", "read_toml"]

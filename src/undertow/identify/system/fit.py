@@ -54,8 +54,8 @@ class FittedSystem:
 
 
 def fit(
-    arms: npt.ArrayLike,
-    rewards: npt.ArrayLike,
+    arms: npt.ArrayLike | None = None,
+    rewards: npt.ArrayLike | None = None,
     *,
     contexts: npt.ArrayLike | None = None,
     elapsed: npt.ArrayLike | None = None,
@@ -63,16 +63,16 @@ def fit(
     arm_count: int | None = None,
     rng: int | np.random.SeedSequence | np.random.Generator = 0,
 ) -> FittedSystem:
-    """Fit a hidden linear Gaussian system to a log of plays by penalised likelihood.
+    """Fit a hidden linear Gaussian system to a log of plays, or to a table of measurements, by penalised likelihood.
 
     Parameters
     ----------
     arms
-        The arm played in each round, (n,); −1 where none was.
+        The arm played in each round, (n,), −1 if none was; None if there are no arms, only contexts.
     rewards
-        Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
+        Its reward, (n,), NaN if none came. Rewards of rounds without an arm are ignored.
     contexts
-        (n, m), NaN where an entry is missing; None for a log of rewards alone.
+        (n, m), NaN if an entry is missing; None for a log of rewards alone.
     elapsed
         How many moments began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment,
         which have the same context, or NaN.
@@ -91,9 +91,19 @@ def fit(
     >>> found = fit(arms, path.rewards[np.arange(1000), arms], contexts=path.contexts)
     >>> found.order >= 4, 0.9 < found.system.spectral_radius <= 1
     (True, True)
+    >>> fit(contexts=path.contexts).system.context_dim  # a table alone, without arms
+    1
     """
+    if arms is None:
+        if rewards is not None or contexts is None:
+            raise InvalidInputError(
+                "arms, contexts: expected arms with their rewards, or contexts alone; pass one of them"
+            )
+        arms = np.full(len(np.atleast_1d(_checks.numbers("contexts", contexts))), -1)
     played, k = played_arms(arms, arm_count)
     n = len(played)
+    if rewards is None:
+        rewards = np.full(n, math.nan)
     if not n:
         raise InvalidInputError("arms: expected at least one round, got none")
     x = np.array(_checks.measured("rewards", rewards, (n,), missing=True))
