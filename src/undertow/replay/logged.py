@@ -38,7 +38,7 @@ from undertow.replay.contenders import build, few_runs, play_all, remarks, usual
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS
 from undertow.replay.table import Log, Table, require_table
-from undertow.reporting.numbers import interval_rows, with_interval
+from undertow.reporting.numbers import count, interval_rows, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
@@ -73,13 +73,17 @@ class Pass(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Estimates of a policy's mean reward with their intervals, by estimator, and the amount of data behind them."""
+    """Estimates of a policy's mean reward with their intervals, by estimator, and the amount of data behind them.
+
+    `empty` is how many resamples held no round in which the policy matched the log.
+    """
 
     values: dict[str, Measured]
     gain: Measured
     matches: float
     effective: float
     heaviest: float
+    empty: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,11 +170,11 @@ def replay_log(
     if table.log is None:
         raise InvalidInputError("table: this one knows every arm's reward; use replay_table")
     paid, whole = table.log.paid, table.log
-    if (count := int(paid.sum())) < LEAST_ROUNDS:
+    if (known := int(paid.sum())) < LEAST_ROUNDS:
         raise InvalidInputError(
-            f"table: expected at least {LEAST_ROUNDS} rows with a reward, got {count}; record more rounds"
+            f"table: expected at least {LEAST_ROUNDS} rows with a reward, got {known}; record more rounds"
         )
-    check_block(block, count)
+    check_block(block, known)
     seed = _checks.integer("seed", seed, least=0)
     learn_from = _checks.choice("learn_from", learn_from, ("accepted", "matched"))
     playing, notes = who_plays(table, policies)
@@ -262,7 +266,7 @@ def estimate(
         block = max(block_length(log.rewards), _gain_length(log, passes, model))
     terms = _terms(log, model, passes)
     means = resampled_means(terms, block=block, resamples=resamples, seed=seed)
-    return _estimate(log, passes, terms.mean(axis=0, keepdims=True), means)
+    return _estimate(log, passes, terms, means)
 
 
 def _gain_length(log: Log, passes: Sequence[Pass], model: FloatArray) -> int:
@@ -270,12 +274,17 @@ def _gain_length(log: Log, passes: Sequence[Pass], model: FloatArray) -> int:
     return block_length(_terms(log, model, passes)[:, 5])
 
 
-def _estimate(log: Log, passes: Sequence[Pass], averages: FloatArray, means: FloatArray) -> Estimate:
-    """Return the estimates from the averages of all terms, (1, 6), and their resampled means."""
-    found = {name: measured(averages, means, statistic) for name, statistic in _STATISTICS.items()}
+def _estimate(log: Log, passes: Sequence[Pass], terms: FloatArray, means: FloatArray) -> Estimate:
+    """Return the estimates from all terms, (n, 6), and their resampled means; one round has no interval."""
+    averages, least = terms.mean(axis=0, keepdims=True), 0.5 / (len(terms) * len(passes))
+    found = {name: measured(averages, means, statistic) for name, statistic in _statistics(least).items()}
+    for name, column in (("rejection", 1), ("snips", 3)):
+        if np.count_nonzero(terms[:, column]) == 1:
+            found[name] = found[name]._replace(low=np.nan, high=np.nan)
     gain = found.pop("gain")
     matches, effective, heaviest = np.array([_weighed(_weights(log, way)) for way in passes]).T
-    return Estimate(found, gain, float(matches.mean()), float(effective.mean()), float(heaviest.max()))
+    empty = int((means[:, 3] <= least).sum())
+    return Estimate(found, gain, float(matches.mean()), float(effective.mean()), float(heaviest.max()), empty)
 
 
 def _weighed(weights: FloatArray) -> tuple[int, float, float]:
@@ -286,13 +295,18 @@ def _weighed(weights: FloatArray) -> tuple[int, float, float]:
     return int((weights > 0).sum()), total**2 / float((weights**2).sum()), float(weights.max()) / total
 
 
-_STATISTICS: dict[str, Callable[[FloatArray], FloatArray]] = {  # of the columns of `_terms`
-    "rejection": lambda m: m[:, 0] / m[:, 1],
-    "ips": lambda m: m[:, 2],
-    "snips": lambda m: m[:, 2] / m[:, 3],
-    "dr": lambda m: m[:, 4],
-    "gain": lambda m: m[:, 5],
-}
+def _statistics(least: float) -> dict[str, Callable[[FloatArray], FloatArray]]:
+    """Return the estimates by the means of the columns of `_terms`.
+
+    Where the mean of the weights is below `least`, which is half a round, it is what rounding leaves of none.
+    """
+    return {
+        "rejection": lambda m: np.where(m[:, 1] > least, m[:, 0] / m[:, 1], np.nan),
+        "ips": lambda m: m[:, 2],
+        "snips": lambda m: np.where(m[:, 3] > least, m[:, 2] / m[:, 3], np.nan),
+        "dr": lambda m: m[:, 4],
+        "gain": lambda m: m[:, 5],
+    }
 
 
 def _terms(log: Log, model: FloatArray, passes: Sequence[Pass]) -> FloatArray:
@@ -326,9 +340,10 @@ def _row(label: str, kind: str, runs: int | None, found: Estimate) -> dict[str, 
         row |= zip(with_interval(measure), values, strict=True)
     row |= {"matches": found.matches, "effective": found.effective, "heaviest": found.heaviest}
     if found.effective < FEW:
-        row["warning"] = (
-            f"the effective sample size is {found.effective:.0f} rounds, fewer than {FEW}; these estimates say little"
-        )
+        size = count(round(found.effective), "round")
+        row["warning"] = f"the effective sample size is {size}, fewer than {FEW}; these estimates say little"
+        if found.empty:
+            row["warning"] += f" ({found.empty:,} resamples held no matching round, and no rejection or SNIPS estimate)"
     elif found.heaviest > _HEAVY:
         row["warning"] = (
             f"a single round carries {100 * found.heaviest:.0f} % of all weight; do not trust these estimates"

@@ -25,7 +25,10 @@ __all__ = [
     "spelled",
     "standard_error",
     "with_interval",
+    "with_values",
 ]
+
+_MISSING = "–"
 
 
 def standard_error(values: npt.ArrayLike) -> float:
@@ -88,7 +91,7 @@ def listed(words: Iterable[str]) -> str:
 def number(value: float | None) -> str:
     """Return a number with about three significant digits."""
     if value is None or not math.isfinite(value):
-        return "–"
+        return _MISSING
     if abs(value) >= 100:
         return _minus(f"{value:,.0f}")
     return _minus(f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}")
@@ -104,6 +107,12 @@ def duration(seconds: float) -> str:
 def with_interval(measure: str) -> tuple[str, str, str]:
     """Return the names of the columns of a measure and of the ends of its interval."""
     return measure, f"{measure}_low", f"{measure}_high"
+
+
+def with_values(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, str]) -> dict[str, str]:
+    """Return the measures that some row has a value of."""
+    known = {name for row in rows for name in measures if number(row.get(name)) != _MISSING}
+    return {name: title for name, title in measures.items() if name in known}
 
 
 def cells(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, str]) -> list[list[tuple[str, str]]]:
@@ -141,20 +150,24 @@ def decimals(rows: Sequence[Mapping[str, Any]], measure: str, factor: float = 1)
 
 
 def spelled(row: Mapping[str, Any], measure: str, digits: int, factor: float = 1) -> tuple[str, str]:
-    """Return a number and its interval as text; the interval is "" where there is none.
+    """Return a number and its interval as text; the interval is "" if it is a point, and "1 round" if there is none.
 
     Examples
     --------
     >>> spelled({"x": 3.14159, "x_low": -1.0, "x_high": 3.2}, "x", 1)
     ('3.1', '−1.0 to 3.2')
+    >>> spelled({"x": 3.14159, "x_low": math.nan, "x_high": math.nan}, "x", 1)
+    ('3.1', '1 round')
     """
     value, low, high = (_text(row[name], digits, factor) for name in with_interval(measure))
-    return value, "" if low == high else f"{low} to {high}"
+    if low == high:
+        return value, "1 round" if low == _MISSING != value else ""
+    return value, f"{low} to {high}"
 
 
 def _text(value: float | None, digits: int, factor: float) -> str:
     if value is None or not math.isfinite(value):
-        return "–"
+        return _MISSING
     return _minus(f"{factor * value:,.{digits}f}")
 
 
