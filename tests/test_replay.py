@@ -11,6 +11,8 @@ from tables import Terminal, paper_table, table_of, write_csv
 from undertow import InvalidInputError, Trajectory, make, simulate
 from undertow.replay import parse_policies, read_table, replay_log, replay_table
 from undertow.replay.contenders import DEFAULTS, build, usual_runs, who_plays
+from undertow.replay.full import Replay
+from undertow.replay.verdict import best_on_table
 from undertow.reporting.folders import plain
 from undertow.reporting.numbers import decimals, spelled
 from undertow.study.plan import contenders_of
@@ -42,6 +44,25 @@ def test_measures_by_hand() -> None:
     assert (random["share_least"], random["share_most"]) == (pytest.approx(min(shares)), pytest.approx(max(shares)))
     for name in ("reward", "share", "regret_fixed", "regret_clairvoyant", "beyond_fixed"):
         assert random[f"{name}_low"] <= random[name] <= random[f"{name}_high"]
+
+
+def test_a_share_of_next_to_nothing_is_left_out() -> None:
+    """One arm is the best in all rounds but one: what is beyond it is a thousandth of what can be won."""
+    X = np.tile([1.0, 0.0], (400, 1))
+    X[200] = [0.0, 1.0]
+    result = replay_table(table_of(X), parse_policies("random"), seed=3)
+    assert result.summary["beyond_fixed"].is_null().all()
+    assert "beyond fixed" not in result._repr_html_()
+    assert best_on_table(result) == (
+        "",
+        f"no policy beats the best fixed arm beyond chance: Random won {_share(result)} of the gap between any arm at "
+        "random and a clairvoyant; the best fixed arm in hindsight wins 99.5 %",
+    )
+
+
+def _share(result: Replay) -> str:
+    row = result.summary.row(0, named=True)
+    return f"{100 * row['share']:.1f} % ({100 * row['share_low']:.1f} to {100 * row['share_high']:.1f})"
 
 
 def test_policies_do_what_simulate_does() -> None:

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from undertow.replay.bootstrap import block_length, interval, resampled_means
 from undertow.replay.contenders import DEFAULTS, build
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through
+from undertow.replay.verdict import best_on_log
 
 SKEWED = (0.7, 0.3)
 
@@ -381,3 +383,54 @@ def test_the_mean_of_the_log_has_the_interval_of_its_blocks() -> None:
     means = resampled_means(table.log.rewards[:, None], block=result.block)
     assert (row["dr_low"], row["dr_high"]) == interval(means, lambda m: m[:, 0])
     assert result.block >= block_length(table.log.rewards)
+
+
+def test_an_estimate_from_one_round_has_no_interval_and_resamples_without_it_are_counted() -> None:
+    """Sums of deviations leave 1e-17 where no round matched, which is not to be divided by.
+
+    A resample of n single rounds misses one of them with probability (1 − 1/n)^n, 1/e; 2,000 resamples, 5 SE.
+    """
+    n = 17_283
+    rng = np.random.default_rng(0)
+    log = Log(np.zeros(n, dtype=np.int64), rng.normal(size=n), np.full(n, 0.5))
+    arms = np.ones(n, dtype=np.int64)
+    arms[500] = 0
+    one = estimate(log, [Pass(arms, arms == 0)], np.zeros((n, 2)), block=1)
+    for name in ("rejection", "snips"):
+        value, low, high = one.values[name]
+        assert value == pytest.approx(log.rewards[500])
+        assert np.isnan([low, high]).all()
+    assert abs(one.empty / 2000 - np.exp(-1)) < 5 * np.sqrt(np.exp(-1) * (1 - np.exp(-1)) / 2000)
+    arms[[900, 7000]] = 0
+    few = estimate(log, [Pass(arms, arms == 0), Pass(np.ones_like(arms), arms == 1)], np.zeros((n, 2)), block=1)
+    rewards = log.rewards[arms == 0]
+    for name in ("rejection", "snips"):
+        value, low, high = few.values[name]
+        assert rewards.min() - 1e-9 <= low <= value <= high <= rewards.max() + 1e-9
+    assert 0 < few.empty < one.empty
+
+
+def test_the_verdict_is_what_is_best_by_its_interval() -> None:
+    """Fixed arms included, and nothing where no gain is above zero, or where an estimate comes with a warning."""
+
+    def rows(*given: tuple[str, str, float, float, float, str | None]) -> SimpleNamespace:
+        names = ("policy", "kind", "gain", "gain_low", "gain_high", "warning")
+        return SimpleNamespace(
+            summary=pl.DataFrame([dict(zip(names, row, strict=True)) | {"dr": row[2]} for row in given])
+        )
+
+    policy = ("Autopilot", "policy", 4.47, -2.87, 8.85, None)
+    arm = ("always a", "fixed arm", 3.5, 1.4, 5.6, None)
+    odd = ("lucky", "policy", 9.0, 8.0, 10.0, "the effective sample size is 1 round")
+    best, words = best_on_log(rows(policy, arm, odd))  # type: ignore[arg-type]
+    assert best == "always a"
+    assert words == (
+        "always a is the best by its interval: 3.50 per round, 3.50 (1.40 to 5.60) more than was logged; the best "
+        "policy, Autopilot, gains 4.47 (−2.87 to 8.85)"
+    )
+    best, words = best_on_log(rows(policy, ("always a", "fixed arm", 3.5, -0.1, 5.6, None), odd))  # type: ignore[arg-type]
+    assert best == ""
+    assert words.startswith(
+        "no policy and no fixed arm earns more than was logged beyond chance: the largest estimate, of"
+    )
+    assert best_on_log(rows(odd))[0] == "lucky"  # type: ignore[arg-type]

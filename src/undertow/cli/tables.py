@@ -291,15 +291,14 @@ _MEASURES = {
 
 def _grid(summary: "pl.DataFrame") -> Grid:
     """Return a summary as a table to print, policies first, with as many digits as the intervals support."""
-    from undertow.reporting.numbers import cells
+    from undertow.reporting.numbers import cells, with_values
 
-    logged = "effective" in summary.columns
-    measures = {name: title for name, title in _MEASURES.items() if name in summary.columns}
+    logged, rows, kind = "effective" in summary.columns, summary.to_dicts(), "policy"
+    measures = with_values(rows, _MEASURES)
     grid = Grid(title="Estimated mean reward per round" if logged else "What each policy won")
     grid.add_column("policy")
     for title in [*measures.values(), *(["effective rounds"] if logged else [])]:
         grid.add_column(title, justify="right")
-    rows, kind = summary.to_dicts(), "policy"
     for row, spells in zip(rows, cells(rows, measures), strict=True):
         if row["kind"] != kind:
             grid.add_section()

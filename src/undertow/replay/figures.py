@@ -13,8 +13,9 @@ from undertow.drawing import Sheet
 from undertow.replay.diagnosis import Diagnosis
 from undertow.replay.full import Replay
 from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
+from undertow.replay.verdict import best_on_log, best_on_table
 from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, line_styles, panels, plain_axis, write_figure
-from undertow.reporting.numbers import number, with_interval
+from undertow.reporting.numbers import with_interval
 
 __all__ = [
     "draw_diagnosis",
@@ -71,16 +72,14 @@ def sheet_of_shares(result: Replay) -> Sheet:
 
 def draw_replay(result: Replay, folder: Path) -> list[Figure]:
     """Draw what every policy won in total, and over rounds."""
-    sheet, (table, fixed) = sheet_of_shares(result), _ranked(result)
-    best = table.row(0, named=True)
+    _, verdict = best_on_table(result)
     caption = (
         f"What each policy won of the gap between any arm at random and a clairvoyant, with 95 % intervals from a "
-        f"bootstrap of blocks of {result.block} rounds. {best['policy']} wins most, {100 * best['share']:.1f} % "
-        f"({100 * best['share_low']:.1f} to {100 * best['share_high']:.1f}); the dashed line is the best fixed arm in "
-        f"hindsight, {100 * fixed['share']:.1f} %."
+        f"bootstrap of blocks of {result.block} rounds; the dashed line is the best fixed arm in hindsight. "
+        f"The verdict: {verdict}."
     )
     return [
-        write_figure(sheet, "shares", "What each policy won", caption, folder),
+        write_figure(sheet_of_shares(result), "shares", "What each policy won", caption, folder),
         write_figure(*_over_rounds(result), folder),
     ]
 
@@ -131,13 +130,11 @@ def sheet_of_estimates(result: LogReplay) -> Sheet:
 
 def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
     """Draw the estimates, with a caption."""
-    policies = result.summary.filter(pl.col("kind") == "policy")
-    best = policies.sort("dr", descending=True, maintain_order=True).row(0, named=True)
+    _, verdict = best_on_log(result)
     caption = (
         f"Estimates of what each policy, and each fixed arm, would have earned, with 95 % intervals from a bootstrap "
         f"of blocks of {result.block} rounds; the dashed line is the mean of the logged rewards. By the doubly robust "
-        f"estimate {best['policy']} earns most, {number(best['gain'])} per round more than was logged "
-        f"({number(best['gain_low'])} to {number(best['gain_high'])})."
+        f"estimate, {verdict}."
     )
     if result.warnings:
         caption += " An exclamation mark flags estimates with too few rounds behind them."

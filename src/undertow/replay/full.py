@@ -18,7 +18,7 @@ from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
 from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.table import Table, require_table
-from undertow.reporting.numbers import interval_rows, share, share_won, with_interval
+from undertow.reporting.numbers import interval_rows, share, share_won, with_interval, with_values
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AVERAGE", "CLAIRVOYANT", "FIXED", "LEAST_ROUNDS", "Replay", "replay_table"]
 
 LEAST_ROUNDS = 20
+_LEAST_GAP = 0.1  # of what can be won
 AVERAGE, FIXED, CLAIRVOYANT = "any arm at random", "best fixed arm", "clairvoyant"
 
 
@@ -73,7 +74,8 @@ class Replay(Framed):
     def _repr_html_(self) -> str:
         title = f"Replay of {self.table.name}: {self.table.extent}"
         note = f"95 % intervals from a bootstrap of blocks of {self.block} rounds. {'; '.join(self.notes)}"
-        return html_table(title, interval_rows(self.summary.to_dicts(), _SHOWN), ["policy", *_SHOWN.values()], note)
+        shown = with_values(rows := self.summary.to_dicts(), _SHOWN)
+        return html_table(title, interval_rows(rows, shown), ["policy", *shown.values()], note)
 
     def rewards(self, label: str) -> FloatArray:
         """Return what a policy earned in each round, its runs averaged, (n,)."""
@@ -120,7 +122,8 @@ def replay_table(
     share
         Share won of the gap between any arm at random and the clairvoyant: 0 and 1.
     beyond_fixed
-        Share won of the gap between the best fixed arm and the clairvoyant: 0 and 1; negative below the fixed arm.
+        Share won of the gap between the best fixed arm and the clairvoyant: 0 and 1; negative below the fixed arm. None
+        if that gap is below a tenth of the one between any arm at random and the clairvoyant.
 
     Further columns: `kind` (policy or reference), `runs`, `share_least` and `share_most` over runs, and `microseconds`
     per round.
@@ -199,7 +202,10 @@ def _gain_length(earned: FloatArray, fixed: FloatArray) -> int:
 
 def _row(label: str, place: int, rounds: int, averages: FloatArray, means: FloatArray) -> dict[str, object]:
     row: dict[str, object] = {"policy": label, "kind": "reference"}
+    average, fixed, clairvoyant = averages[0, :3]
     for measure, statistic in _MEASURES.items():
+        if measure == "beyond_fixed" and clairvoyant - fixed < _LEAST_GAP * (clairvoyant - average):
+            continue  # a share of next to nothing
         found = measured(averages, means, partial(statistic, rounds, place))
         row |= zip(with_interval(measure), found, strict=True)
     return row

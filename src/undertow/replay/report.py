@@ -10,8 +10,9 @@ from undertow.replay.diagnosis_text import answer, arm_lines, closing, describe
 from undertow.replay.full import Replay
 from undertow.replay.logged import LogReplay
 from undertow.replay.table import Table
+from undertow.replay.verdict import best_on_log, best_on_table
 from undertow.reporting.figure import Figure, line_styles
-from undertow.reporting.numbers import cells, count, number
+from undertow.reporting.numbers import cells, count, with_values
 from undertow.reporting.page import figures_html, text, write_page
 
 __all__ = ["report_diagnosis", "report_log", "report_replay"]
@@ -34,13 +35,10 @@ _ESTIMATES = {
 
 def report_replay(result: Replay, figures: Sequence[Figure], command: str, folder: Path) -> Path:
     """Write the report of a replay to `folder / "report.html"`."""
-    best = result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True).row(0, named=True)
-    fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
+    best, verdict = best_on_table(result)
     lead = (
         f"{count(len(result.policies), 'policy', 'policies')} played {result.table.extent}, with "
-        f"{count(len(result.table.arms), 'arm')}. {best['policy']} won most: {100 * best['share']:.1f} % "
-        f"({100 * best['share_low']:.1f} to {100 * best['share_high']:.1f}) of the gap between any arm at random and a "
-        f"clairvoyant. The best fixed arm in hindsight wins {100 * fixed['share']:.1f} %."
+        f"{count(len(result.table.arms), 'arm')}. The verdict: {verdict}."
     )
     note = (
         "Share won of the gap between any arm at random (0) and the clairvoyant (100), who plays the best arm of every "
@@ -50,11 +48,12 @@ def report_replay(result: Replay, figures: Sequence[Figure], command: str, folde
         f"from a bootstrap of blocks of {result.block} rounds, the same blocks for all. Randomised policies are "
         "averaged over runs."
     )
-    rows = _measures(result.summary, _MEASURES, best["policy"])
+    measures = with_values(result.summary.to_dicts(), _MEASURES)
+    rows = _measures(result.summary, measures, best)
     parts = [
         "<h2>What each policy won</h2>",
         f"<p>{text(note)}</p>",
-        _table(["policy", *_MEASURES.values()], rows),
+        _table(["policy", *measures.values()], rows),
         figures_html(figures),
     ]
     return _write(f"Replay: {result.table.name}", lead, parts, result.table, result.notes, command, folder)
@@ -62,17 +61,10 @@ def report_replay(result: Replay, figures: Sequence[Figure], command: str, folde
 
 def report_log(result: LogReplay, figures: Sequence[Figure], command: str, folder: Path) -> Path:
     """Write the report of a replay of a log to `folder / "report.html"`."""
-    best, fixed = (
-        result.summary.filter(pl.col("kind") == kind).sort("dr", descending=True).row(0, named=True)
-        for kind in ("policy", "fixed arm")
-    )
+    best, verdict = best_on_log(result)
     lead = (
         f"{count(len(result.policies), 'policy', 'policies')} went through a log: "
-        f"{result.table.extent}, with {count(len(result.table.arms), 'arm')}. By the doubly robust "
-        f"estimate {best['policy']} earns most: {number(best['dr'])} per round, {number(best['gain'])} "
-        f"({number(best['gain_low'])} to {number(best['gain_high'])}) more than was logged. The best fixed arm "
-        f"({fixed['policy']}) is estimated at {number(fixed['dr'])} ({number(fixed['dr_low'])} to "
-        f"{number(fixed['dr_high'])})."
+        f"{result.table.extent}, with {count(len(result.table.arms), 'arm')}. By the doubly robust estimate, {verdict}."
     )
     note = (
         "Estimated mean reward per round. A policy decides in every round of the log and learns a reward only where it "
@@ -82,7 +74,7 @@ def report_log(result: LogReplay, figures: Sequence[Figure], command: str, folde
         "where the policy's arm is the logged one. docs/replay.md lists what has to hold for "
         "these numbers to be valid."
     )
-    rows = _measures(result.summary, _ESTIMATES, best["policy"])
+    rows = _measures(result.summary, _ESTIMATES, best)
     for row, effective in zip(rows, result.summary["effective"], strict=True):
         row.append(f"<td>{effective:,.0f}</td>")
     alarm = "".join(f'<li class="no">{text(warning)}</li>' for warning in result.warnings)
