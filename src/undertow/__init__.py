@@ -14,12 +14,10 @@ from undertow.errors import (
     UndertowError,
     UnknownDecisionError,
 )
-from undertow.example_systems import paper_system, random_system
-from undertow.system import LinearGaussianSystem
-from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from undertow import contracts, identify, kalman, policies, theory, window
+    from undertow.example_systems import paper_system, random_system
     from undertow.kalman import KalmanFilter
     from undertow.machine import fingerprint
     from undertow.policies import (
@@ -51,6 +49,8 @@ if TYPE_CHECKING:
         make,
     )
     from undertow.simulation import Run, simulate
+    from undertow.system import LinearGaussianSystem
+    from undertow.trajectory import Trajectory
     from undertow.tuner import Tuner
     from undertow.warm import warm_up
 
@@ -106,13 +106,17 @@ __all__ = [
 ]
 __version__ = "0.2.0"
 
-# Loaded when they are first asked for, so that importing undertow costs little more than importing numba.
+# Loaded when they are first asked for: a command is there at once, and what it does not need is not loaded.
 _MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
 _HOMES = {  # or policies
     "KalmanFilter": "kalman",
+    "LinearGaussianSystem": "system",
     "Run": "simulation",
+    "Trajectory": "trajectory",
     "Tuner": "tuner",
     "fingerprint": "machine",
+    "paper_system": "example_systems",
+    "random_system": "example_systems",
     "simulate": "simulation",
     "warm_up": "warm",
 }

@@ -4,7 +4,9 @@ Sheets belong to nobody: pyplot and its state are not used, so that a server may
 a cell returns; elsewhere call `savefig`.
 """
 
+import functools
 import io
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 
 with _checks.needing("plot", "plot"):
+    from matplotlib import font_manager, rcParams
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.text import Text
@@ -25,6 +28,17 @@ WIDTH, DPI, SMALL = 7.4, 160, 8  # inches, dots per inch, points
 ARMS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
 _GREY = "#777777"
+_WIDE = (  # fonts with many letters that the usual one lacks, on Linux, Windows and macOS
+    *(f"Noto Sans CJK {region}" for region in ("SC", "JP", "TC", "KR")),
+    "Noto Sans",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Arial Unicode MS",
+)
 _BINS = 100  # of a line over rounds
 _MOST_LINES = 20  # runs that are drawn one by one
 
@@ -38,12 +52,41 @@ class Sheet(Figure):
             assert isinstance(text, Text)
             if "$" in text.get_text():
                 text.set_parse_math(False)
-        super().savefig(*args, **more)
+            if not text.get_text().isascii():
+                text.set_fontfamily([*rcParams["font.family"], *_others()])
+                _tell_of_boxes(text.get_text())
+        with warnings.catch_warnings():  # one for each letter, with a place in our source
+            warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+            super().savefig(*args, **more)
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=DPI * 0.6)
         return buffer.getvalue()
+
+
+@functools.cache
+def _others() -> tuple[str, ...]:
+    """Return the fonts for other letters that are installed."""
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return tuple(name for name in _WIDE if name in installed)
+
+
+@functools.cache
+def _fonts() -> list[Any]:
+    """Return the fonts that letters are looked for in: the usual one, and those for other letters."""
+    wanted = [font_manager.FontProperties(), *map(font_manager.FontProperties, _others())]
+    return [font_manager.get_font(font_manager.findfont(one)) for one in wanted]
+
+
+def _tell_of_boxes(words: str) -> None:
+    """Warn if a figure shows boxes for letters."""
+    if not all(any(font.get_char_index(ord(letter)) for font in _fonts()) for letter in words if letter.isprintable()):
+        warnings.warn(
+            "figures show boxes for letters that no font here has; install one that has them, such as Noto Sans CJK",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def panels(height: float, rows: int = 1, columns: int = 1, *, width: float = WIDTH, **more: Any) -> tuple[Sheet, Any]:

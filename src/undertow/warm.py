@@ -1,5 +1,6 @@
 """Compiling policies before they are needed: for container images, installers, and the first start of a server."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from undertow.policies import registry
 from undertow.showing import Progress
 from undertow.simulation import simulate
 
-__all__ = ["warm_up", "warm_up_alone"]
+__all__ = ["to_warm_up", "warm_up", "warm_up_alone"]
 
 _SETTINGS: dict[str, Any] = {"standardise": True, "refit": "inline"}  # what compiles more, and here and now
 
@@ -35,6 +36,20 @@ def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
     --------
     >>> folder = warm_up("ucb")
     """
+    chosen = to_warm_up(names)
+    for done, name in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen))
+        _use(name)
+        mark_complete(registry()[name].policy.__module__)
+    if progress is not None:
+        progress(len(chosen), len(chosen))
+    folder = cache_folder("undertow.live.standardise")
+    return None if folder is None else folder.parent
+
+
+def to_warm_up(names: Sequence[str]) -> list[str]:
+    """Return the names of policies to compile, checked: all that come with undertow if none is given."""
     known = registry()
     for name in names:
         if name not in known:
@@ -42,17 +57,7 @@ def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
             raise InvalidInputError(
                 f"names: no policy is called {name!r:.60}{near}; known are {', '.join(sorted(known))}"
             )
-    ours = [name for name, entry in known.items() if entry.policy.__module__.startswith("undertow.")]
-    chosen = list(names or ours)
-    for done, name in enumerate(chosen):
-        if progress is not None:
-            progress(done, len(chosen))
-        _use(name)
-        mark_complete(known[name].policy.__module__)
-    if progress is not None:
-        progress(len(chosen), len(chosen))
-    folder = cache_folder("undertow.live.standardise")
-    return None if folder is None else folder.parent
+    return list(names) or [name for name, entry in known.items() if entry.policy.__module__.startswith("undertow.")]
 
 
 def warm_up_alone(name: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import undertow
+from undertow.cli.streams import dependable_streams
 from undertow.errors import InvalidInputError, UndertowError
 from undertow.reporting.numbers import duration, number
 from undertow.reporting.pool import Clock
@@ -79,6 +80,11 @@ def _options(
 
 def main() -> None:
     """Run the command line; invalid input ends with status 2 and one line of advice."""
+    with dependable_streams():
+        _run()
+
+
+def _run() -> None:
     try:
         app()
     except UndertowError as error:

@@ -51,12 +51,18 @@ def warm(
 ) -> None:
     """Compile policies and say where their machine code is kept, for container images and installers."""
     from undertow.compiled.cache import cache_roots
-    from undertow.warm import warm_up
+    from undertow.warm import to_warm_up, warm_up
 
     load_module(module)
-    start = time.monotonic()
-    with watching(as_json, "policies", "what was compiled is kept") as (progress, _):
-        folder = warm_up(*(names or ()), progress=progress)
+    start, chosen = time.monotonic(), to_warm_up(names or ())
+    with watching(as_json, "policies", "what was compiled is kept") as (progress, say):
+
+        def show(done: int, total: int) -> None:
+            progress(done, total)
+            if done < total:
+                say(f"compiling {chosen[done]}; left: {', '.join(chosen[done + 1 :]) or 'nothing else'}")
+
+        folder = warm_up(*chosen, progress=show)
     if folder is None:
         raise InvalidInputError(
             "no folder to keep kernels in: set NUMBA_CACHE_DIR to one that can be written "

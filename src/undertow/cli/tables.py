@@ -1,10 +1,13 @@
 """`undertow replay` and `diagnose`: policies on your own table."""
 
+import atexit
 import functools
 import inspect
 import json
 import shlex
+import shutil
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -99,7 +102,19 @@ def _read(
     columns |= {"time": time, "time_unit": time_unit, "arm": arm, "reward": reward, "propensity": propensity}
     columns |= {"separator": {"tab": "\t", "\\t": "\t"}.get(separator or "", separator), "encoding": encoding}
     columns |= {"decimal": decimal, "date_format": date_format, "na": None if na is None else words(na)}
-    return read_table(file, **columns, minimise=minimise, every_arm=every_arm, rows=rows)
+    return read_table(_spooled(file), **columns, minimise=minimise, every_arm=every_arm, rows=rows)
+
+
+def _spooled(file: Path) -> Path:
+    """Return a file that can be read more than once: a copy of what comes through a pipe such as /dev/stdin."""
+    if not file.exists() or file.is_file() or file.is_dir():
+        return file
+    folder = tempfile.TemporaryDirectory(prefix="undertow-")
+    atexit.register(folder.cleanup)
+    copy = Path(folder.name) / file.name
+    with file.open("rb") as pipe, copy.open("wb") as target:
+        shutil.copyfileobj(pipe, target)
+    return copy
 
 
 def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

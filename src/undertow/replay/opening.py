@@ -59,8 +59,10 @@ def open_source(data: Any, reading: Reading) -> Source:
 def _open_file(path: Path, reading: Reading) -> Source:
     if path.is_dir():
         raise InvalidInputError(f"{path}: this is a folder; give a file in it, such as a CSV or Parquet file")
-    if not path.is_file():
+    if not path.exists():
         raise InvalidInputError(f"{path}: there is no such file; check its name and folder")
+    if not path.is_file():
+        raise InvalidInputError(f"{path}: this is a pipe or a device, and a table is read twice; save it to a file")
     kind = kind_of(path)
     try:
         if kind == "parquet":

@@ -16,7 +16,10 @@ from undertow.replay.dates import read_times
 from undertow.replay.reading import Reading
 from undertow.reporting.numbers import count
 
-__all__ = ["Source", "Words"]
+__all__ = ["CONTROL", "Source", "Words"]
+
+CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\x9f]"  # codes that a terminal obeys; a name may have a line feed or a tab
+
 
 _MOST_CATEGORIES = 50
 _LIKE_A_NUMBER = r"^[+-]?[\d.,'’%\s]+$"
@@ -166,6 +169,8 @@ class Source:
         text = tidy(cells)
         missing = missing_cells(text, self.reading.missing)
         self._refuse(missing, column, f"expected {what}", "fill the cell, or drop the row")
+        wanted = f"expected {what} without control codes"
+        self._refuse(text.str.contains(CONTROL), column, wanted, "a terminal would obey them; rename it")
         names = text.unique()
         order = pl.DataFrame({"name": names, "size": names.cast(pl.Float64, strict=False)})
         names = order.sort("size", "name", nulls_last=True)["name"]

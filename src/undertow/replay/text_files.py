@@ -4,6 +4,7 @@ import codecs
 import csv
 import gzip
 import itertools
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import polars as pl
 from undertow.errors import InvalidInputError
 from undertow.replay.columns import separator_hint
 from undertow.replay.reading import Reading
-from undertow.replay.source import Source
+from undertow.replay.source import CONTROL, Source
 from undertow.reporting.numbers import count
 
 __all__ = ["BROKEN", "check_names", "content_of", "open_text", "without_blank_end"]
@@ -121,6 +122,8 @@ def check_names(names: Sequence[str], where: str, remedy: str = "put a line of n
             raise InvalidInputError(f"{where}: column {place} has no name; give it one")
         if names.count(name) > 1:
             raise InvalidInputError(f"{where}: two columns are called {name!r:.80}; rename one of them")
+        if re.search(CONTROL, name):
+            raise InvalidInputError(f"{where}: column {place} is called {name!r:.80}; rename it, without control codes")
     if all(_is_number(name) for name in names if name):
         raise InvalidInputError(f"{where}: expected names of columns, got numbers; {remedy}")
 
