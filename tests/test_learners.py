@@ -178,8 +178,10 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
     centre[-3:-1], scale[-3:-1] = 0.0, 1.0
     table = (rows - centre) / scale
 
-    def expected(t: int) -> tuple[Array, Array]:
-        """Forecast of every arm in round t and its standard error; the noise is that of the forecasts before it."""
+    own.errors.apart = 0.3
+
+    def expected(t: int) -> tuple[Array, Array, float]:
+        """Forecast of every arm in round t, its standard error, and |Θ|²; the noise is that of the forecasts before."""
         inputs = [ridge_inputs(table, i, m, q, k, model) for i in range(t + 1)]
         V, b, squares, count = [np.eye(len(inputs[0])) for _ in range(k)], np.zeros((k, len(inputs[0]))), 1.0, 1
         for i in range(t):
@@ -192,7 +194,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
         Θ = inputs[t]
         mean = np.array([Θ @ np.linalg.solve(V[a], b[a]) for a in range(k)])
         error = np.sqrt([squares / count * Θ @ np.linalg.solve(V[a], Θ) for a in range(k)])
-        return centre[-1] + scale[-1] * mean, scale[-1] * error
+        return centre[-1] + scale[-1] * mean, scale[-1] * error, float(Θ @ Θ)
 
     for t in (n, n + 1):
         if context_first:
@@ -200,9 +202,10 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
         ridge.begin(block, 0)
         ridge.see(block, 0, t, rows[t, m : m + q])
         ridge.forecast(block, 0, t, plays, 0, k)
-        mean, error = expected(t)
+        mean, error, before = expected(t)
         noise = scale[-1] ** 2 * own.errors.squares / own.errors.count
-        width = [plain(worth)(own.errors.apart * variance, noise, t + 1.0) for variance in error**2]
+        unknown = 1 / (1 / error**2 + (1 / 0.3 - 1) / (noise * before))
+        width = [plain(worth)(each, noise, t + 1.0) for each in unknown]
         np.testing.assert_allclose(own.model.forecast, mean, rtol=1e-9)
         np.testing.assert_allclose(own.model.width, 0.5 * np.array(width), rtol=1e-9)
         np.testing.assert_allclose(own.model.arm_error, error, rtol=1e-9)
@@ -775,7 +778,7 @@ def width_of(policy: Autopilot, name: str, t: int, plays: Array) -> Array:
         return np.asarray(scale * np.array(widths))
     own = ridges[name == "constant arms"]
     noise = own.reward.scale**2 * own.errors.squares / own.errors.count
-    unknown = own.errors.apart * own.model.arm_error**2
+    unknown = 1 / (1 / own.model.arm_error**2 + (1 / own.errors.apart - 1) / (noise * own.Θ @ own.Θ))
     return np.array([plain(worth)(unknown[a], noise, t + 1.0) for a in range(k)])
 
 
@@ -811,6 +814,21 @@ def test_the_leader_is_the_model_with_the_best_score() -> None:
         policy.learn(decision, float(path.rewards[t, decision.arm]))
         policy.observe(path.contexts[t])
     assert len(leaders) > 1
+
+
+def test_what_is_unknown_of_a_constant_arm_is_its_posterior_variance() -> None:
+    """noise / (1/apart + n) after n plays, where means vary by `apart` times the noise."""
+    model = Ridge(3, 0, 0, False, 1.0, memory=0)
+    arms, draw = np.repeat([0, 1, 2], [60, 7, 1]), np.random.default_rng(0)
+    rows = np.column_stack([np.zeros(68), arms, 0.2 * arms + draw.standard_normal(68)])
+    block = model.fit(Task(68, 0, rows, model.block(), (0,))).block
+    own = model.open(block)
+    own.errors.apart = 0.05
+    ridge.see(block, 0, 68, np.empty(0))
+    ridge.forecast(block, 0, 68, np.array([60.0, 7.0, 1.0]), 0, 3)
+    noise = own.reward.scale**2 * own.errors.squares / own.errors.count
+    expected = [plain(worth)(noise / (1 / 0.05 + n), noise, 69.0) for n in (60, 7, 1)]
+    np.testing.assert_allclose(own.model.width, expected, rtol=1e-12)
 
 
 def test_constant_arms_are_told_apart_at_little_cost() -> None:

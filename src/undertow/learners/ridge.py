@@ -105,6 +105,9 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
     out, p, y = own.model, len(own.Θ), own.scratch[0]
     mean, scale = own.reward.mean, own.reward.scale
     noise = scale * scale * own.errors.squares / own.errors.count
+    before = 0.0  # the uncertainty of an arm that was never played
+    for i in range(p):
+        before += own.Θ[i] * own.Θ[i]
     for a in range(first, last):
         ridge_project(own.W[a], own.Θ, y, p)
         expected = 0.0
@@ -113,7 +116,8 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
             expected += own.u[a, i] * y[i]
             uncertainty += y[i] * y[i]
         out.forecast[a] = mean + scale * expected
-        out.width[a] = out.head.bonus * worth(own.errors.apart * noise * uncertainty, noise, t + 1.0)
+        unknown = noise / (1.0 / uncertainty + (1.0 / own.errors.apart - 1.0) / before)
+        out.width[a] = out.head.bonus * worth(unknown, noise, t + 1.0)
         out.arm_error[a] = math.sqrt(noise * uncertainty)
 
 
