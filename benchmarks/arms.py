@@ -14,7 +14,7 @@ import naive_levels as exact
 from benchmarks.report import OUT, Report, sampled
 from helpers import learner_of
 from undertow import random_system
-from undertow.identify.levels.filter import condition, new_belief, predict, start
+from undertow.identify.levels.filter import LIMIT, condition, new_belief, predict, start
 from undertow.identify.levels.prior import typical_levels
 from undertow.identify.levels.steps import Hyper
 from undertow.policies import Autopilot
@@ -77,7 +77,7 @@ def forgotten(k: int, persistence: float, seed: int, rounds: int = 800) -> tuple
         arm = int(rng.integers(k) if rng.random() < 1 / 3 else theirs.argmax())
         h = exact.row(arm, nothing, k)
         reward = float(h @ x + np.sqrt(noise) * rng.standard_normal())
-        condition(belief, hyper, nothing, arm, reward)
+        condition(belief, hyper, nothing, arm, reward, LIMIT)
         predict(belief, hyper, 1.0)
         s = h @ P @ h + noise
         z, P = z + P @ h * (reward - h @ z) / s, P - np.outer(P @ h, P @ h) / s

@@ -38,6 +38,7 @@ from undertow.identify.system.vector import (
     to_system,
     vector_size,
 )
+from undertow.identify.table import mostly_one_value
 
 Array = naive.Array
 NAN = math.nan
@@ -475,6 +476,18 @@ def test_a_hopeless_start_is_told_as_such() -> None:
 
 
 # Units
+
+
+def test_rewards_of_which_most_are_the_same() -> None:
+    """On average over arms played twice or more: a safe arm, however often it is played, is one of them."""
+    draw = np.random.default_rng(0)
+    clicks, arms = (draw.random(600) < 0.03).astype(float), draw.integers(0, 4, 600).astype(float)
+    assert mostly_one_value(clicks, arms)
+    assert mostly_one_value(clicks - 0.1 * arms, arms)
+    assert not mostly_one_value((draw.random(600) < 0.5).astype(float) + 0.5 * (draw.random(600) < 0.5), arms)
+    assert not mostly_one_value(np.where(arms > 0, draw.standard_normal(600), 0.0), arms)
+    assert not mostly_one_value(np.where(draw.random(600) < 0.9, 0.0, 1.0), np.arange(600.0))
+    assert not mostly_one_value(np.full(5, np.nan), np.zeros(5))
 
 
 def test_units_of_odd_columns() -> None:

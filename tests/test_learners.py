@@ -26,14 +26,16 @@ from undertow import (
     simulate,
 )
 from undertow.compiled.kernel import plain
+from undertow.identify.levels.filter import start
+from undertow.identify.levels.prior import typical_levels
 from undertow.identify.levels.steps import Hyper
 from undertow.identify.system.vector import Prior
-from undertow.learners import ridge
+from undertow.learners import levels, ridge
 from undertow.learners.candidate import CandidateModel
 from undertow.learners.judge import handicap
 from undertow.learners.levels import Levels, helps, without_dull
 from undertow.learners.log import RoundLog, by_moment, same_moment
-from undertow.learners.model import Fit, Task, note_error
+from undertow.learners.model import Fit, Task, note_error, set_units
 from undertow.learners.policy import LearningPolicy
 from undertow.learners.ridge import Ridge
 from undertow.learners.shared_system import SharedState, SharedSystem
@@ -878,6 +880,25 @@ def test_a_score_is_the_likelihood_of_errors_whose_variance_is_that_of_each_arm(
     means = [np.mean(table[table[:, -2] == a, -1]) for a in range(3)]
     spread = np.mean([np.mean((table[table[:, -2] == a, -1] - np.mean(means)) ** 2) for a in range(3)])
     assert own.score.fineness == pytest.approx(0.1 * math.sqrt(spread))
+
+
+def test_where_most_rewards_are_the_same_no_other_is_a_gross_error() -> None:
+    """A click that comes once in fifty rounds moves levels by its whole innovation, and counts in the score."""
+    model = Levels(2, 0, 0, False, 1.0)
+    found = {}
+    for rare in (False, True):
+        block = model.block()
+        own = model.open(block)
+        own.model.head.order, own.hyper[:] = 1.0, typical_levels()
+        start(own.belief, own.hyper)
+        rewards = np.append(np.zeros(50), 1.0) if rare else np.arange(51.0)
+        set_units([own.model], np.column_stack([np.zeros(51), rewards]))
+        for reward in (0.0, 0.0, 1000.0):
+            levels.learn(block, 0, 0, 0, reward)
+        found[rare] = own.belief.own[0].sum(), own.model.squares[0], own.model.score.rare
+    assert found[True][0] > 50 * found[False][0]
+    assert found[True][1] > 1e3 * found[False][1]
+    assert (found[False][2], found[True][2]) == (0, 1)
 
 
 def test_nothing_is_gained_by_playing_what_is_predicted_well() -> None:

@@ -57,7 +57,7 @@ def test_filter_agrees_with_full_matrices(k: int, q: int, hyper: Array) -> None:
     Hyper(fixed, 0).shared_persistence = Hyper(fixed, 0).shared_weight_persistence = 1.0
     for own, forgetful in ((hyper, True), (fixed, False)) if k > 1 else ((hyper, False),):
         belief, innovations = new_belief(k, q), np.empty(80)
-        found = filter_levels(table, own, belief, innovations)
+        found = filter_levels(table, own, belief, innovations, LIMIT)
         expected, standardised, mean, covariance = naive.run(table, own, k, forgetful=forgetful)
         assert found == pytest.approx(expected, rel=1e-10)
         np.testing.assert_allclose(innovations, standardised, rtol=1e-8, atol=1e-10)
@@ -73,7 +73,7 @@ def test_what_is_forgotten_between_arms_is_little() -> None:
     arms, rewards = simulate(2000, k, typical_levels(), features, seed=1)
     table = np.column_stack([arms, rewards])
     belief, innovations = new_belief(k, 0), np.empty(2000)
-    found = filter_levels(table, typical_levels(), belief, innovations)
+    found = filter_levels(table, typical_levels(), belief, innovations, LIMIT)
     exact, standardised, z, P = naive.run(table, typical_levels(), k)
     assert abs(found - exact) < 2000 * 0.002
     assert np.sqrt(np.mean((innovations - standardised) ** 2)) < 0.1
@@ -87,7 +87,7 @@ def test_what_is_forgotten_between_arms_is_little() -> None:
 def test_time_that_passes_is_many_steps(hyper: Array) -> None:
     belief, other = new_belief(3, 2), new_belief(3, 2)
     for each in (belief, other):
-        filter_levels(make_table(30, 3, 2, seed=3), hyper, each, np.empty(0))
+        filter_levels(make_table(30, 3, 2, seed=3), hyper, each, np.empty(0), LIMIT)
     predict(belief, hyper, 5.0)
     for _ in range(5):
         predict(other, hyper, 1.0)
@@ -150,7 +150,7 @@ def test_gross_rewards_count_as_the_limit(hyper: Array) -> None:
     _, innovations, mean, _ = naive.run(table, hyper, 3, forgetful=True)
     assert (np.abs(innovations[[10, 40]]) > LIMIT).all()
     belief = new_belief(3, 2)
-    filter_levels(table, hyper, belief, np.empty(0))
+    filter_levels(table, hyper, belief, np.empty(0), LIMIT)
     np.testing.assert_allclose(naive.written_out(belief)[0], mean, rtol=1e-7, atol=1e-9)
     limited = table.copy()
     limit_rewards(limited, hyper, new_belief(3, 2))
@@ -164,7 +164,7 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
     table = make_table(30, k, q, seed=3)
     u = np.random.default_rng(4).standard_normal(q)
     belief = new_belief(k, q)
-    filter_levels(table, DRIFT, belief, np.empty(0))
+    filter_levels(table, DRIFT, belief, np.empty(0), LIMIT)
     Φ, Q, _ = naive.matrices(DRIFT, k, q)
     z, P = naive.written_out(belief)
     mean, covariance = Φ @ z, naive.forget(Φ @ P @ Φ + Q, k, q)
@@ -175,7 +175,7 @@ def test_single_steps_and_forecast(k: int, q: int) -> None:
     forecast = np.empty((6, k))
     forecast_arms(belief, DRIFT, u, forecast, 0, k)
     np.testing.assert_allclose(forecast, naive.forecast(z, P, DRIFT, k, u), rtol=1e-9, atol=1e-11)
-    log_density, innovation, deviation = condition(belief, DRIFT, u, k - 1, 1.5)
+    log_density, innovation, deviation = condition(belief, DRIFT, u, k - 1, 1.5, LIMIT)
     s = forecast[5, k - 1]
     assert deviation == pytest.approx(math.sqrt(s), rel=1e-12)
     assert innovation == pytest.approx((1.5 - forecast[0, k - 1]) / math.sqrt(s), rel=1e-9)
@@ -233,7 +233,7 @@ def test_belief_stays_symmetric_and_positive_for_long() -> None:
     table = make_table(200_000, k, q, seed=6)
     table[1000:150_000, 0] = np.where(table[1000:150_000, 0] == 1, 0, table[1000:150_000, 0])  # arm 1 rests
     belief = new_belief(k, q)
-    assert math.isfinite(filter_levels(table, hyper, belief, np.empty(0)))
+    assert math.isfinite(filter_levels(table, hyper, belief, np.empty(0), LIMIT))
     np.testing.assert_array_equal(belief.P_own, belief.P_own.transpose(0, 2, 1))
     assert np.linalg.eigvalsh(naive.written_out(belief)[1])[0] > -1e-12
 

@@ -9,7 +9,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
-__all__ = ["centre_and_scale", "played_arms"]
+__all__ = ["centre_and_scale", "mostly_one_value", "played_arms"]
 
 _CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
 _TINY = 1.0 / _checks.LARGEST  # below this a square may be nothing
@@ -53,3 +53,23 @@ def centre_and_scale(column: FloatArray, arms: FloatArray | None = None) -> tupl
     if spread > max(_CONSTANT * size, _TINY):  # rounding of a constant column is no signal
         return centre, spread
     return centre, size if size > _TINY else 1.0
+
+
+def mostly_one_value(rewards: FloatArray, arms: FloatArray) -> bool:
+    """Return whether more than half of an arm's rewards are the same, on average over the arms.
+
+    Then the others, as rare clicks among zeros, are what the arms differ by and no errors, however far away they lie.
+    The share of an arm is (longest run − 1)/(plays − 1) of its sorted rewards, so that two plays or more are needed.
+    """
+    there = ~np.isnan(rewards) & (arms >= 0.0)
+    order = np.lexsort((rewards[there], arms[there]))
+    played, values = arms[there][order].astype(np.int64), rewards[there][order]
+    plays = np.bincount(played)
+    if not (plays > 1).any():
+        return False
+    same = (played[1:] == played[:-1]) & (values[1:] == values[:-1])
+    starts = np.flatnonzero(np.append(True, ~same))
+    longest = np.zeros(len(plays), dtype=np.int64)
+    np.maximum.at(longest, played[starts], np.diff(np.append(starts, len(values))))
+    often = plays > 1
+    return bool(np.mean((longest[often] - 1) / (plays[often] - 1)) > 0.5)

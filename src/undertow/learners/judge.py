@@ -14,7 +14,7 @@ from undertow._checks import FloatArray
 from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, features_of_arm, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
-from undertow.learners.model import Block, ModelHead, Steps, fineness, open_block
+from undertow.learners.model import Block, ModelHead, Steps, open_block
 
 __all__ = [
     "LEARNER",
@@ -23,7 +23,6 @@ __all__ = [
     "compile_learner",
     "handicap",
     "level_with_last",
-    "set_fineness",
     "start_up_chance",
     "start_up_rounds",
     "unfitted",
@@ -120,13 +119,6 @@ def handicap(head: ModelHead, scored: float) -> float:
     it predicts that as well as models which know when they do.
     """
     return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
-
-
-def set_fineness(blocks: Sequence[Block], rows: FloatArray) -> None:
-    """Tell models from which deviation on predictions of rewards as in the rows of a log count as equally good."""
-    fine = fineness(rows[:, -1], rows[:, -2])
-    for block in blocks:
-        block.score.fineness = fine
 
 
 def unfitted(block: Block) -> tuple[FloatArray, ...]:

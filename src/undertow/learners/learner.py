@@ -19,10 +19,10 @@ from undertow.compiled import ahead
 from undertow.compiled.loop import Player
 from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, Install, Refit, attempt, begun, fit_with_past
-from undertow.learners.judge import level_with_last, set_fineness, unfitted
+from undertow.learners.judge import level_with_last, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import LARGEST, RoundLog, require_small, same_moment
-from undertow.learners.model import BLOCK, Fit, Model, Span, Task
+from undertow.learners.model import BLOCK, Fit, Model, Span, Task, set_units
 from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records
 from undertow.learners.telling import Telling
@@ -133,7 +133,7 @@ class Learner(Timeline):
                 block.alarm.raised = 0.0
                 continue
             running.fits += 1
-            set_fineness([BLOCK.open(task.block), *(own.model for own in self.blocks)], task.rows)
+            set_units([BLOCK.open(task.block), *(own.model for own in self.blocks)], task.rows)
             spent += model.work(task)
             inline = self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1))
             if inline and not self.fits.scheduled(number, t):
@@ -185,9 +185,9 @@ class Learner(Timeline):
     def take_in(self, number: int, block: FloatArray) -> None:
         """Put a block that knows of late rewards into its place; what fits have set since stays."""
         own = self.blocks[number].model
-        running, fine = own.running.numbers.copy(), own.score.fineness
+        running, units = own.running.numbers.copy(), (own.score.fineness, own.score.rare)
         self.block(number)[:] = block
-        own.running.numbers[:], own.score.fineness = running, fine
+        own.running.numbers[:], (own.score.fineness, own.score.rare) = running, units
 
     def scratch(self) -> FloatArray:
         """Return a copy of the state as a decision would find it, which asks for no fits."""

@@ -15,6 +15,7 @@ from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.kernel import inlined, plain
 from undertow.identify.levels.filter import (
     CONSTANT,
+    LIMIT,
     SLOW,
     WEIGHTS,
     Belief,
@@ -136,6 +137,12 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
         out.arm_error[a] = scale * math.sqrt(own.forecast[4, a])
 
 
+@inlined
+def limit(block: Block) -> float:
+    """Return from how many standard deviations on a reward is taken for a gross error."""
+    return LIMIT if block.score.rare == 0.0 else math.inf
+
+
 @kernel
 def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     """Condition on a reward of round t, the present one."""
@@ -144,7 +151,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
         return
     scale = own.reward.scale
     x = (reward - own.reward.mean) / scale
-    _, e, deviation = condition(own.belief, own.hyper, own.u, arm, x)
+    _, e, deviation = condition(own.belief, own.hyper, own.u, arm, x, limit(own.model))
     note_error(own.model, arm, e * deviation * scale, deviation * scale)
     watch(own.model.alarm, e * e, t + 1)
 
@@ -291,7 +298,8 @@ class Levels(Model):
         table = self.table(own, rows)
         k, window = arms_and_rows(len(rows), self.arms, Q)
         recent, starts = in_groups(without_dull(table[len(table) - window :], self.arms), k, self.arms)
-        if head.order:
+        most = plain(limit)(own.model)
+        if head.order and most < math.inf:
             for part in np.split(recent, starts[1:]):
                 limit_rewards(part, own.hyper, new_belief(k, Q))
         hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS, starts)
@@ -306,7 +314,7 @@ class Levels(Model):
         if not math.isfinite(likelihood):
             raise FloatingPointError("no levels with a finite likelihood were found")
         own.hyper[:] = hyper
-        filter_levels(table, own.hyper, own.belief, np.empty(0))
+        filter_levels(table, own.hyper, own.belief, np.empty(0), most)
         self._remember(own, rows)
         head.order, head.over, head.begin = 1.0, 1.0, task.begin
         own.model.alarm.level, own.model.alarm.raised = 1.0, 0.0
@@ -336,7 +344,7 @@ class Levels(Model):
         self._remember(own, rows)
         if own.model.head.order and len(rows):
             table = self.table(own, rows)
-            filter_levels(table, own.hyper, own.belief, np.empty(0))
+            filter_levels(table, own.hyper, own.belief, np.empty(0), plain(limit)(own.model))
             own.u[:] = table[-1, 2 : 2 + len(own.u)]  # the reward of the last round may still come
             own.model.head.over = 1.0
 

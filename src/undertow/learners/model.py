@@ -16,7 +16,7 @@ Outside kernels it is fitted to a log (`fit`), led through rounds that it has mi
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -26,7 +26,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.views import Record
-from undertow.identify.table import centre_and_scale
+from undertow.identify.table import centre_and_scale, mostly_one_value
 from undertow.live.health import ALARM
 
 __all__ = [
@@ -39,12 +39,12 @@ __all__ = [
     "Span",
     "Steps",
     "Task",
-    "fineness",
     "last_innovations",
     "no_played",
     "no_see",
     "note_error",
     "open_block",
+    "set_units",
     "watch",
 ]
 
@@ -105,6 +105,7 @@ class Score(Record):
     total: float
     fineness: Annotated[float, Within(0.0, math.inf)]  # a deviation below which predictions count as equally good
     count: Annotated[float, Index("2**53")]
+    rare: Annotated[float, Index("2")]  # whether most rewards are the same, and those far away no gross errors
 
 
 class Block(NamedTuple):
@@ -156,7 +157,7 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     n = block.scored[arm]
     unseen = fine / _FINE**2 if fine > 0.0 else error * error  # the spread is known from the first fit on
     mean = block.squares[arm] if n > 0.0 else unseen
-    most = _GROSS * (mean + fine)
+    most = _GROSS * (mean + fine) if score.rare == 0.0 else math.inf
     squared = error * error if error * error < most else most  # also where the forecast is no number
     block.squares[arm] = mean + max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
     block.scored[arm] = n + 1.0
@@ -169,9 +170,12 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     score.count += 1.0
 
 
-def fineness(rewards: FloatArray, arms: FloatArray) -> float:
-    """Return the deviation below which predictions of these rewards count as equally good."""
-    return _FINE * centre_and_scale(rewards, arms)[1]
+def set_units(blocks: Sequence[Block], rows: FloatArray) -> None:
+    """Tell models which errors count as equally good for rewards as in the rows of a log, and whether any are gross."""
+    rewards, arms = rows[:, -1], rows[:, -2]
+    fine, rare = _FINE * centre_and_scale(rewards, arms)[1], mostly_one_value(rewards, arms)
+    for block in blocks:
+        block.score.fineness, block.score.rare = fine, rare
 
 
 def last_innovations(block: Block) -> FloatArray:

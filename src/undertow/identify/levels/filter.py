@@ -210,11 +210,13 @@ def _take_in(belief: Belief, a: int, v: FloatArray, v_shared: FloatArray, step: 
 
 
 @kernel
-def condition(belief: Belief, hyper: FloatArray, u: FloatArray, a: int, x: float) -> tuple[float, float, float]:
+def condition(
+    belief: Belief, hyper: FloatArray, u: FloatArray, a: int, x: float, limit: float
+) -> tuple[float, float, float]:
     """Condition on reward x of arm a under features u; return its log density, standardised innovation and deviation.
 
     With e the innovation, s its variance, and v the covariances of the state with it, divided by √s: the mean moves by
-    v e/√s and the covariance by −vv', which is exactly symmetric. In the first of them |e/√s| is at most `LIMIT`, so
+    v e/√s and the covariance by −vv', which is exactly symmetric. In the first of them |e/√s| is at most `limit`, so
     that a single gross reward cannot carry the levels away. The other arms learn through what is shared:
     Cov(b_j, e) = Cov(b_j, c) Cov(c)⁻¹ Cov(c, e).
     """
@@ -244,7 +246,7 @@ def condition(belief: Belief, hyper: FloatArray, u: FloatArray, a: int, x: float
         mean += h_shared[i] * belief.shared[i]
     root = math.sqrt(max(s, Hyper(hyper, 0).reward_noise))
     innovation = (x - mean) / root
-    step = min(max(innovation, -LIMIT), LIMIT)
+    step = min(max(innovation, -limit), limit)
     for i in range(B):
         v[i] /= root
     for i in range(C):
@@ -312,13 +314,13 @@ def forecast_arms(
 
 
 @kernel
-def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovations: FloatArray) -> float:
+def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovations: FloatArray, limit: float) -> float:
     """Filter from the stationary law through a table (n, 2 + Q) of arm, reward, features; return the log-likelihood.
 
     The belief ends up at the end of the last row's round: with its reward, before the step to the next round. A row
     whose arm is below 0 or whose reward is NaN tells nothing. One more column may say how many moments after the row
     before each is. `innovations` receives the standardised innovations, NaN where nothing was seen; pass an empty array
-    to leave them out.
+    to leave them out. A reward beyond `limit` standard deviations counts as one at it.
     """
     start(belief, hyper)
     Q = len(belief.shared) - 1
@@ -328,7 +330,7 @@ def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovati
             predict(belief, hyper, elapsed_before(table, t, Q))
         a, x, innovation = int(table[t, 0]), table[t, 1], np.nan
         if a >= 0 and not np.isnan(x):
-            log_density, innovation, _ = condition(belief, hyper, features_of(table, t, Q), a, x)
+            log_density, innovation, _ = condition(belief, hyper, features_of(table, t, Q), a, x, limit)
             log_likelihood += log_density
         if len(innovations) > 0:
             innovations[t] = innovation
@@ -349,7 +351,7 @@ def limit_rewards(table: FloatArray, hyper: FloatArray, belief: Belief) -> None:
             predict(belief, hyper, elapsed_before(table, t, Q))
         a, x = int(table[t, 0]), table[t, 1]
         if a >= 0 and not np.isnan(x):
-            _, innovation, root = condition(belief, hyper, features_of(table, t, Q), a, x)
+            _, innovation, root = condition(belief, hyper, features_of(table, t, Q), a, x, LIMIT)
             table[t, 1] = x - root * (innovation - min(max(innovation, -LIMIT), LIMIT))
 
 

@@ -23,11 +23,19 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel, plain, spliced
 from undertow.compiled.views import view
 from undertow.errors import InvalidInputError
-from undertow.identify.levels.filter import Belief, filter_levels, forecast_arms, limit_rewards, new_belief, predict
+from undertow.identify.levels.filter import (
+    LIMIT,
+    Belief,
+    filter_levels,
+    forecast_arms,
+    limit_rewards,
+    new_belief,
+    predict,
+)
 from undertow.identify.levels.prior import levels_prior, typical_levels
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
 from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper, levels_size
-from undertow.identify.table import centre_and_scale, played_arms
+from undertow.identify.table import centre_and_scale, mostly_one_value, played_arms
 from undertow.moments import moments_passed
 
 __all__ = ["FittedLevels", "LevelsModel", "fit_levels", "levels_model", "levels_optimise", "optimise_levels"]
@@ -200,13 +208,15 @@ def fit_levels(
         if second[1] > objective:
             hyper, objective, log_likelihood, _ = second
     limited, belief = table.copy(), new_belief(k, q)
-    limit_rewards(limited, hyper, belief)
+    limit = math.inf if mostly_one_value(x, table[:, 0]) else LIMIT
+    if limit < math.inf:
+        limit_rewards(limited, hyper, belief)
     hyper, objective, log_likelihood, more = optimise_levels(limited, k, q, hyper, _AGAIN_EVALUATIONS)
     used += more
     if not math.isfinite(objective):
         raise InvalidInputError("rewards: no levels with a finite likelihood were found for this log")
     innovations = np.empty(n)
-    filter_levels(table, hyper, belief, innovations)
+    filter_levels(table, hyper, belief, innovations, limit)
     density = -math.log(s) * int(np.sum(~np.isnan(x)))
     return FittedLevels(
         **levels_model(hyper, s)._asdict(),
