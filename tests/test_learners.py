@@ -1190,82 +1190,10 @@ def test_a_fit_looks_at_all_rounds_so_far() -> None:
     assert all(model.head.fitted > 20 and model.head.begin == 0 for model in models_of(policy))
 
 
-def test_an_arm_that_is_played_for_long_is_left_for_a_probe() -> None:
-    """Without contexts, after more than 2√t plays in a row; of the others, the largest forecast + 2 widths.
-
-    A probe is repeated while its reward is more than two standard deviations above the forecast.
-    """
-    means = np.tile([1.0, 0.0, -1.0], (600, 1))
-    means[500:, 1] = 0.8
-    path = Trajectory(None, means + 0.1 * np.random.default_rng(0).standard_normal(means.shape))
-    policy = StructuralKalman(arms=3, rng=0)
-    last, streak, probes, repeats, again = -1, 0, 0, 0, False
-    for t in range(600):
-        decision = policy.decide()
-        probed = False
-        if t >= 6:
-            best = int((decision.forecast + decision.width).argmax())
-            others = np.delete(np.arange(3), best)
-            due, again = best == last and streak > 2 * math.sqrt(t), again and best != last
-            promise = decision.forecast + 2 * decision.width
-            assert decision.arm == (last if again else others[promise[others].argmax()] if due else best)
-            probes, repeats, probed = probes + due, repeats + again, due or again
-        streak = streak + 1 if decision.arm == last else 1
-        last = decision.arm
-        policy.learn(decision, float(path.rewards[t, decision.arm]))
-        again = probed and policy.health().innovations["structural levels"][-1] > 2
-    assert 5 < probes <= math.sqrt(600)
-    assert repeats > 0
-
-
-def test_a_probe_is_not_repeated_before_its_reward_is_there() -> None:
-    """The last reward that came was far above its forecast, but it was not that of a probe; then none comes."""
-    draw, policy = np.random.default_rng(0), StructuralKalman(arms=3, rng=0)
-    for t in range(100):
-        decision = policy.decide()
-        policy.learn(decision, 1.0 - decision.arm + 0.1 * draw.standard_normal() + 0.5 * (t == 99))
-    assert policy.health().innovations["structural levels"][-1] > 2
-    arms = [policy.decide().arm for _ in range(100)]
-    probes = [t for t in range(1, 100) if arms[t] != arms[0]]
-    assert len(probes) > 1
-    assert 1 not in np.diff(probes)
-
-
-def probing(policy: LearningPolicy) -> Decision:
-    """Play until a decision is a probe, and return it; rewards are 1 − arm and some noise."""
-    draw = np.random.default_rng(0)
-    for _ in range(200):
-        decision = policy.decide()
-        if learner_of(policy).player.own.streak.probing:
-            return decision
-        policy.learn(decision, 1.0 - decision.arm + 0.1 * draw.standard_normal())
-    pytest.fail("no probe in 200 rounds")
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_a_probe_surprises_its_leader_also_where_an_arm_has_joined_since(number: int) -> None:
-    """With one more arm the blocks are longer, and that of the leader begins elsewhere."""
-    policy = Autopilot(arms=3, rng=0)
-    decision, learner = probing(policy), learner_of(policy)
-    learner.player.own.learner.leader = learner.places[number]
-    policy.add_arm("3")
-    policy.learn(decision, 5.0)
-    assert models_of(policy)[number].head.order
-    assert learner_of(policy).player.own.streak.surprised == 1
-
-
-def test_a_probe_of_which_a_file_says_that_nobody_led_surprises_nobody() -> None:
-    policy = Autopilot(arms=3, rng=0)
-    decision = probing(policy)
-    learner_of(policy).player.own.learner.leader = -1.0
-    policy.learn(decision, 5.0)
-    assert learner_of(policy).player.own.streak.surprised == 0
-
-
 @pytest.mark.parametrize("place", [-2.0, 0.5, 1e12, math.nan])
 def test_a_file_whose_leader_is_nowhere_is_refused(place: float, tmp_path: Path) -> None:
     policy = Autopilot(arms=3, rng=0)
-    probing(policy)
+    policy.decide()
     learner_of(policy).player.own.learner.leader = place
     policy.save(tmp_path / "policy.npz")
     with pytest.raises(undertow.InvalidInputError):

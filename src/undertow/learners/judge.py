@@ -14,6 +14,7 @@ from undertow._checks import FloatArray
 from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, features_of_arm, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
+from undertow.learners.looks import Looks, look_again, note_play, note_reward
 from undertow.learners.model import Block, ModelHead, Steps, open_block
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
 _EARLY = 100.0  # rounds that say little about whether anything moves
-_SURPRISE = 2.0  # standard deviations by which a reward exceeds its forecast
 
 
 class LearnerSizes(Record):
@@ -47,15 +47,8 @@ class LearnerHead(Record):
     seed: Annotated[float, Index("2**53")]  # of the fits
     leader: float  # where the block of the model that made the last decision begins; −1 in start-up
     lead: float  # by how many nats it led
-
-
-class Streak(Record):
-    """Which arm was played last, how often in a row, whether that was a probe, and whether its reward surprised."""
-
-    arm: Annotated[float, Index("k")]
-    length: Annotated[float, Index("2**53")]
-    probing: Annotated[float, Index("2")]
-    surprised: Annotated[float, Index("2")]
+    looks: Annotated[float, Index("2")]  # whether it looks again at arms that it left
+    look: Annotated[float, Within(0.0, math.inf)]  # if the decision is a look, the odds of a change; 0 if not
 
 
 class LearnerState(NamedTuple):
@@ -64,7 +57,7 @@ class LearnerState(NamedTuple):
     common: Common
     sizes: LearnerSizes
     learner: LearnerHead
-    streak: Streak
+    looks: Looks
     plays: Annotated[FloatArray, "k", Within(0.0, 2.0**53)]
     blocks: Annotated[FloatArray, "n"]
 
@@ -139,41 +132,6 @@ def level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
             mine[:] = theirs
 
 
-@inlined
-def surprises(block: Block) -> bool:
-    """Return whether the last reward was far above the forecast of a model."""
-    last = int(block.score.count) - 1
-    return last >= 0 and block.innovations[last % len(block.innovations)] > _SURPRISE
-
-
-@inlined
-def probe(own: LearnerState, best: int, t: int) -> int:
-    """Return the best arm or, where it was played more than 2√t times in a row, the most promising of the others.
-
-    Without contexts, an arm that is played all the time is all that fits and scores see. If it hardly moves, they
-    conclude that nothing does, and would play it for ever. Their widths may be too small then, so a probe goes by twice
-    the width. There are at most √t of them, and those that are repeated: a model in which nothing moves takes one
-    reward that is far above its forecast for noise, and only a second one can tell.
-    """
-    common, streak, other, top = own.common, own.streak, -1, 0.0
-    last, again = int(streak.arm), streak.surprised > 0.0
-    streak.surprised = 0.0
-    if again and last != best and common.closed[last] == 0.0:
-        return last
-    streak.probing = 0.0
-    if common.sizes.m > 0.0 or last != best or streak.length <= 2.0 * math.sqrt(t):
-        return best
-    for r in range(len(common.order)):
-        a = int(common.order[r])
-        promise = common.forecast[a] + 2.0 * common.width[a]
-        if common.closed[a] == 0.0 and a != best and (other < 0 or promise > top):
-            other, top = a, promise
-    if other < 0:
-        return best
-    streak.probing = 1.0
-    return other
-
-
 @spliced
 def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> int:
     """Return the open arm with the largest forecast + width of the leading model, and note which one that was.
@@ -184,6 +142,7 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
     arm = start_up(own, draws)
     own.learner.leader = leader if t >= own.learner.start else -1
     own.learner.lead = lead
+    own.learner.look = 0.0
     if leader >= 0:
         block = open_block(own.blocks, leader)
         best, top = -1, 0.0
@@ -194,7 +153,7 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
             if common.closed[a] == 0.0 and (best < 0 or common.forecast[a] + common.width[a] > top):
                 best, top = a, common.forecast[a] + common.width[a]
         if t >= own.learner.start:
-            arm = probe(own, best, t)
+            arm = look_again(own, block, best)
     else:
         for a in range(len(common.order)):
             common.forecast[a] = 0.0
@@ -303,17 +262,14 @@ def _played(own: LearnerState, arm: int) -> None:
     over = own.learner.context_first > 0.0 or own.common.sizes.m == 0.0
     if arm >= 0:
         own.plays[arm] += 1.0
-        own.streak.length = own.streak.length + 1.0 if arm == int(own.streak.arm) else 1.0
-        own.streak.arm = arm
+        note_play(own, arm)
     played_all(own.blocks, 0, int(own.common.head.rounds), arm, over)
 
 
 def _learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Let every model predict a reward of the present round, be scored, and learn it."""
     learn_all(own.blocks, 0, int(own.common.head.rounds) - 1, arm, rewards[arm])
-    leader = int(own.learner.leader)
-    if own.streak.probing > 0.0 and leader >= 0 and surprises(open_block(own.blocks, leader)):
-        own.streak.surprised = 1.0
+    note_reward(own.looks, int(own.common.head.rounds) - 1, arm, rewards[arm])
 
 
 def _observe(own: LearnerState, context: FloatArray) -> None:

@@ -22,6 +22,7 @@ from undertow.learners.fits import BackgroundFits, Install, Refit, attempt, begu
 from undertow.learners.judge import level_with_last, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import LARGEST, RoundLog, require_small, same_moment
+from undertow.learners.looks import note_late_reward
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task, set_units
 from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records
@@ -216,8 +217,7 @@ class Learner(Timeline):
 
     def observed(self) -> None:
         """File a context."""
-        number = int(self.player.begun()) - (not self.turns.context_first)
-        self.log.put(number, self.log.context, self.player.context)
+        self.log.put(int(self.player.begun()) - (not self.turns.context_first), self.log.context, self.player.context)
 
     def require_takable(self, reward: float, age: int) -> None:
         """Refuse a reward that comes too late, or with which models would overflow."""
@@ -232,9 +232,9 @@ class Learner(Timeline):
         self.now_latest = max(self.latest - 1, age)
         if one_step:
             self.player.learn(waiting.memory, waiting.arm, reward, 0)
-            self.learned(waiting, reward)
-        else:
-            self.learned(waiting, reward)
+        self.learned(waiting, reward)
+        if not one_step:
+            note_late_reward(self.player.own.looks, waiting.round, waiting.arm, reward)
             self.late.note(waiting.round)
 
     def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
@@ -293,6 +293,7 @@ class Learner(Timeline):
         own.common.head.moments = rounds - int(same_moment(rows).sum())
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
+        np.maximum.at(own.looks.last, arms[arms >= 0], np.flatnonzero(arms >= 0) + 1.0)
         for number in range(len(self.models)):
             running = self.blocks[number].model.running
             if running.next_fit < math.inf:  # a candidate fits itself

@@ -58,10 +58,14 @@ class LearningPolicy(ContextPolicy):
     max_delay
         How many rounds a reward may be late. It counts rounds, not seconds: 10,000 are 100 s at 100 decisions a second.
         The log keeps that many rounds more, at 8 bytes a number (`nbytes`).
+    looks
+        Whether arms that were left are played again at times (`learners.looks`), because they may have changed unseen.
+        Turn it off only if you know that no model can be wrong about that.
     """
 
     refit: Refit = "auto"
     max_delay: int = 10_000
+    looks: bool = True
 
     @abc.abstractmethod
     def _make_models(self) -> Sequence[Model]:
@@ -70,13 +74,14 @@ class LearningPolicy(ContextPolicy):
     def _sizes(self) -> dict[str, int]:
         _checks.choice("refit", self.refit, ("auto", "inline", "background"))
         self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+        self.looks = _checks.flag("looks", self.looks)
         self._models = tuple(self._make_models())
         return {"n": sum(model.length for model in self._models)}
 
     def _begin(self, own: LearnerState) -> None:
         start = start_up_rounds(self.arm_count)
         own.learner.start, own.learner.leader = start, -1.0
-        own.learner.context_first = self._turns.context_first
+        own.learner.context_first, own.learner.looks = self._turns.context_first, self.looks
         at = 0
         for model in self._models:
             block = model.block()

@@ -16,12 +16,12 @@ _tuple = tuple.__new__  # makes an explanation in half the time of its class, wh
 
 
 class Reasons:
-    """Views of what explains a decision: the model that led, by how much, and the errors of its forecasts."""
+    """Views of what explains a decision: the model that led, by how much, the errors of its forecasts, and looks."""
 
     def __init__(self, player: Player, places: Sequence[int], names: Sequence[str], blocks: Sequence[Any]) -> None:
         learner, models = player.own.learner, [own.model for own in blocks]
         self.arms = len(player.rewards)
-        self.leader, self.lead = learner.cell("leader").item, learner.cell("lead").item
+        self.leader, self.lead, self.look = (learner.cell(name).item for name in ("leader", "lead", "look"))
         self.models = {
             place: (name, model.state_error.copy, model.arm_error.copy, model.head.cell("fitted").item)
             for place, name, model in zip(places, names, models, strict=True)
@@ -32,9 +32,9 @@ class Reasons:
         leader = self.leader()
         if leader < 0:
             k = self.arms
-            return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1)
+            return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1, 0.0)
         name, state_error, arm_error, fitted = self.models[leader]
         lead = self.lead()
         if name != telling.leader:
             telling.leads(name, lead, t)
-        return _tuple(Why, (state_error(), arm_error(), name, lead, t - int(fitted())))
+        return _tuple(Why, (state_error(), arm_error(), name, lead, t - int(fitted()), self.look()))

@@ -62,6 +62,9 @@ class Why(NamedTuple):
         infinite if it is the only one.
     since_fit
         Rounds since the model was fitted; −1 before its first fit.
+    look
+        Odds that the arm has changed since it was left, if the decision is a look at it; 0 if the model's own best arm
+        was played.
     """
 
     state_error: FloatArray
@@ -69,6 +72,7 @@ class Why(NamedTuple):
     model: str
     lead: float
     since_fit: int
+    look: float = 0.0
 
 
 class Decision(NamedTuple):
@@ -121,6 +125,8 @@ class Decision(NamedTuple):
         note = f"Probability {shortly(self.propensity)}."
         if self.why is not None:
             note += f" Decided by {self.why.model or 'no model yet'}, leading by {shortly(self.why.lead)} nats."
+            if self.why.look:
+                note += f" A look, at odds of {shortly(self.why.look)} that the arm has changed."
         return html_table(f"Decision {self.id}, round {self.round}: {self.name}", rows, head, note)
 
     def to_json(self) -> str:
@@ -207,6 +213,7 @@ def _read_why(entries: Any, k: int) -> Why:
         wire.read_text(fields["model"]),
         wire.read_number(fields["lead"], math.inf),
         wire.read_count(fields["since_fit"], least=-1),
+        wire.read_number(fields["look"]),
     )
 
 

@@ -24,7 +24,7 @@ from undertow.writing import replacing, require_file
 __all__ = ["from_bytes", "load", "packed", "read_archive", "restored", "snapshot", "write_archive", "write_policy"]
 
 _FORMAT = "undertow.policy"
-_VERSION = 6
+_VERSION = 7
 _LONGEST_HEADER = 2**22  # bytes
 
 

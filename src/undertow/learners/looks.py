@@ -1,0 +1,164 @@
+"""Looks: when a learner plays an arm again that it left, and for how long.
+
+What nobody plays is seen by no fit and no score, and a model in which arms stand still never expects one of them to
+change. Suppose that an arm whose forecast lies Δ below the best jumps at rate h, by s T, T a Student t with two degrees
+of freedom, so that no jump is out of the question. On average, the arm is then better than the best by
+
+    G(Δ) = E(s T − Δ)⁺ = (√(Δ² + 2 s²) − Δ) / 2
+
+per round. A look at it takes n = 1 + 2 log 4 σ²/(Δ + s)² plays, σ² being the noise: that many bring the expected odds
+that it has jumped to four to one. Looks that are L rounds apart cost n Δ / L per round, and the jumps that they miss
+h G L / 2. The sum is least at L = √(2 n Δ / (h G)). In the k t arm-rounds so far no jump was seen, from which Jeffreys'
+prior estimates h = 1 / (2 k t).
+
+A look goes on while its rewards are likelier for an arm that is better than the best by a margin than for one that is
+as it was forecast: while the odds of a jump are better than those at which the look began.
+"""
+
+import math
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from undertow._checks import FloatArray
+from undertow.compiled.kernel import inlined, plain
+from undertow.compiled.layout import Index
+from undertow.learners.model import Block
+
+if TYPE_CHECKING:
+    from undertow.learners.judge import LearnerState
+
+__all__ = ["Looks", "look_again", "note_late_reward", "note_play", "note_reward"]
+
+_BEFORE = 300.0  # rounds without a jump that count as seen before the first
+_TELL = 2.0 * math.log(4.0)
+_CLOSEST = 0.1  # of s: no arm is taken to be closer to the best
+_LEAST, _LARGEST = 0.5, 2.0  # margin, in units of s
+_SHRINK = 4.0  # errors of an arm that the mean over all arms counts as
+_FEW, _MANY = 3, 40  # plays after which a look ends if its arm is the best, and in any case
+_FINEST = 1e-12  # of s²: no noise is smaller
+_NATS = 50.0  # the largest evidence that odds are computed from
+
+
+class Looks(NamedTuple):
+    """When each arm was played last, and what its look has brought, if one goes on."""
+
+    last: Annotated[FloatArray, "k", Index("2**53")]  # rounds begun with the last play; 0 before the first
+    plays: Annotated[FloatArray, "k", Index("2**53")]  # of the look; 0 if none goes on
+    awaited: Annotated[FloatArray, "k", Index("2**53")]  # `last` of the play whose reward has to come first; 0 if none
+    odds: Annotated[FloatArray, "k"]  # of a jump when the look began
+    forecast: Annotated[FloatArray, "k"]  # when the awaited play was decided
+    gap: Annotated[FloatArray, "k"]  # d, by how much the best forecast was larger
+    evidence: Annotated[FloatArray, "k"]  # Σ (d e − d²/2), e being rewards less their forecasts
+    excess: Annotated[FloatArray, "k"]  # Σ (e − d), by how much rewards exceeded the best forecasts
+
+
+@inlined
+def best_forecast(own: "LearnerState") -> float:
+    """Return the largest forecast of an arm that is open."""
+    forecast, closed, top = own.common.forecast, own.common.closed, -math.inf
+    for a in range(len(closed)):
+        if closed[a] == 0.0:
+            top = max(top, forecast[a])
+    return top
+
+
+@inlined
+def mean_error(block: Block) -> float:
+    """Return a model's mean squared error, every arm counting alike; infinite before the first."""
+    total, arms = 0.0, 0
+    for a in range(len(block.scored)):
+        if block.scored[a] > 0.0:
+            total += block.squares[a]
+            arms += 1
+    return total / arms if arms > 0 else math.inf
+
+
+@inlined
+def spread_of(own: "LearnerState") -> float:
+    """Return the variance of the forecasts over the arms that are open."""
+    forecast, closed, arms, mean, squares = own.common.forecast, own.common.closed, 0, 0.0, 0.0
+    for a in range(len(closed)):
+        if closed[a] == 0.0:
+            arms += 1
+            away = forecast[a] - mean
+            mean += away / arms
+            squares += away * (forecast[a] - mean)
+    result: float = squares / max(arms, 1)
+    return result
+
+
+@inlined
+def evidence_of(looks: Looks, a: int, s: float, noise: float) -> float:
+    """Return the log likelihood ratio of a jump, by the likeliest margin over the best, to none."""
+    n = looks.plays[a]
+    margin = min(max(looks.excess[a] / n, _LEAST * s), _LARGEST * s)
+    result: float = (looks.evidence[a] + margin * looks.excess[a] - 0.5 * n * margin * margin) / noise
+    return result
+
+
+@inlined
+def odds_of(own: "LearnerState", block: Block, a: int, best: int, top: float, error: float, s: float) -> float:
+    """Return the odds of a jump of an arm that it is time to look at, 0 if it is not."""
+    looks, t, k, odds = own.looks, own.common.head.rounds, len(own.plays), 0.0
+    n = block.scored[a]
+    noise = max((n * block.squares[a] + _SHRINK * error) / (n + _SHRINK), _FINEST * s * s)
+    if looks.plays[a] > 0.0 and looks.awaited[a] == 0.0:
+        evidence = evidence_of(looks, a, s, noise)
+        if evidence > 0.0 and looks.plays[a] < (_FEW if a == best else _MANY):
+            odds = looks.odds[a] * math.exp(min(evidence, _NATS))
+        else:
+            looks.plays[a] = 0.0
+    Δ = max(top - own.common.forecast[a], _CLOSEST * s)
+    G = 0.5 * (math.sqrt(Δ * Δ + 2.0 * s * s) - Δ)
+    plays, h, L = 1.0 + _TELL * noise / (Δ + s) ** 2, 0.5 / (k * (t + _BEFORE)), t - looks.last[a]
+    if odds == 0.0 and a != best and L * L * h * G >= 2.0 * plays * Δ:
+        odds = h * L
+        looks.plays[a], looks.awaited[a], looks.odds[a] = 0.0, 0.0, odds
+    return odds
+
+
+@inlined
+def look_again(own: "LearnerState", block: Block, best: int) -> int:
+    """Return the best arm, or another that it is time to look at: of several, that with the largest odds of a jump.
+
+    A look waits for the reward of its last play, but no longer than until the next one would begin.
+    """
+    error, common, chosen, most = mean_error(block), own.common, best, 0.0
+    s, top = math.sqrt(error + spread_of(own)), best_forecast(own)
+    if own.learner.looks > 0.0 and 0.0 < s < math.inf:
+        for r in range(len(common.order)):
+            a = int(common.order[r])
+            if common.closed[a] == 0.0:
+                odds = odds_of(own, block, a, best, top, error, s)
+                if a != best and odds > most:
+                    chosen, most = a, odds
+    own.learner.look = most
+    return chosen
+
+
+@inlined
+def note_play(own: "LearnerState", arm: int) -> None:
+    """Note which arm is played, and whether its reward is one of a look: the arm to explore may be another one."""
+    common, looks = own.common, own.looks
+    if arm != int(common.head.proposed):
+        own.learner.look = 0.0
+    looks.last[arm] = common.head.rounds + 1.0
+    begins = own.learner.look > 0.0 and looks.plays[arm] == 0.0
+    if begins:
+        looks.evidence[arm] = looks.excess[arm] = 0.0
+    if begins or (looks.plays[arm] > 0.0 and looks.awaited[arm] == 0.0):
+        looks.plays[arm] += 1.0
+        looks.awaited[arm], looks.forecast[arm] = looks.last[arm], common.forecast[arm]
+        looks.gap[arm] = best_forecast(own) - common.forecast[arm]
+
+
+@inlined
+def note_reward(looks: Looks, round: int, arm: int, reward: float) -> None:
+    """Take in the reward of a round, if a look waits for it."""
+    if looks.awaited[arm] == round + 1.0:
+        error, gap = reward - looks.forecast[arm], looks.gap[arm]
+        looks.awaited[arm] = 0.0
+        looks.evidence[arm] += gap * error - 0.5 * gap * gap
+        looks.excess[arm] += error - gap
+
+
+note_late_reward = plain(note_reward)
