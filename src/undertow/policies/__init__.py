@@ -28,6 +28,7 @@ from undertow.policies.linear import PIES, LinTS, LinUCB
 from undertow.policies.oracles import IDEA, ContextOracle, FullInformationOracle, KalmanGreedy, KalmanUCB
 from undertow.policies.randomised import Random, Rexp3
 from undertow.policies.structural import StructuralKalman
+from undertow.policies.thompson import BetaThompson
 from undertow.policies.ubss import UBSS
 from undertow.policies.ucb import UCB, DiscountedUCB, SlidingWindowUCB
 
@@ -39,6 +40,7 @@ __all__ = [
     "UBSS",
     "UCB",
     "Autopilot",
+    "BetaThompson",
     "Candidate",
     "CandidateForecast",
     "Claims",

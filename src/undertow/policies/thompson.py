@@ -1,0 +1,151 @@
+"""Thompson sampling for rewards of 0 or 1, less a price that is known: clicks, answers that are right or wrong."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, NamedTuple
+
+import numpy as np
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.compiled import Common, Layout, Record, compile_loop, inlined
+from undertow.errors import InvalidInputError
+from undertow.live import Claims, LivePolicy, register
+
+__all__ = ["BetaThompson"]
+
+_TRIES = 4  # to draw a gamma number: each fails once in twenty times or more seldom
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+_PANELS = np.linspace(0.0, 1.0, 9)  # of the integral over the distribution of an arm's value
+_BENDS = np.array([1e-9, 1e-4, 0.02, 0.16, 0.5, 0.84, 0.98, 1.0 - 1e-4, 1.0 - 1e-9])  # where another's bends
+
+
+class Settings(Record):
+    """Discount γ."""
+
+    discount: float
+
+
+class ThompsonState(NamedTuple):
+    """Weight of the successes and failures of each arm, its price, and the chance of success that was drawn."""
+
+    common: Common
+    settings: Settings
+    successes: Annotated[FloatArray, "k"]
+    failures: Annotated[FloatArray, "k"]
+    price: Annotated[FloatArray, "k"]
+
+
+@inlined
+def gamma(shape: float, draws: FloatArray, first: int) -> float:
+    """Return a gamma number of a shape of at least 1, by Marsaglia and Tsang's method; the last try is taken.
+
+    Normal numbers for the tries begin at `first`, uniform ones as far into the second half of the draws.
+    """
+    d = shape - 1.0 / 3.0
+    v = 1.0
+    for i in range(first, first + _TRIES):
+        z, u = draws[i], draws[len(draws) // 2 + i]
+        root = 1.0 + z / math.sqrt(9.0 * d)
+        v = max(root, 1e-3) ** 3
+        if root > 0.0 and math.log(u) < 0.5 * z * z + d * (1.0 - v + math.log(v)):
+            break
+    return d * v
+
+
+@inlined
+def decide(own: ThompsonState, features: FloatArray, draws: FloatArray) -> int:
+    """Draw each arm's chance of success from Beta(1 + successes, 1 + failures); play the largest less its price."""
+    common, k = own.common, len(own.price)
+    arm, top = -1, 0.0
+    for r in range(k):
+        a = int(common.order[r])
+        α, β = 1.0 + own.successes[a], 1.0 + own.failures[a]
+        common.forecast[a] = α / (α + β) - own.price[a]
+        common.width[a] = math.sqrt(α * β / (α + β + 1.0)) / (α + β)
+        one = gamma(α, draws, 2 * _TRIES * a)
+        value = one / (one + gamma(β, draws, 2 * _TRIES * a + _TRIES)) - own.price[a]
+        if common.closed[a] == 0.0 and (arm < 0 or value > top):
+            arm, top = a, value
+    return arm
+
+
+@inlined
+def played(own: ThompsonState, arm: int) -> None:
+    """Let all rewards lose weight."""
+    γ = own.settings.discount
+    for a in range(len(own.price)):
+        own.successes[a] *= γ
+        own.failures[a] *= γ
+
+
+@inlined
+def learn(own: ThompsonState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+    """Add a reward with the weight that its age leaves it; what lies beyond 0 or 1 counts as these."""
+    weight = own.settings.discount**age
+    success = min(max(rewards[arm] + own.price[arm], 0.0), 1.0)
+    own.successes[arm] += weight * success
+    own.failures[arm] += weight * (1.0 - success)
+
+
+@register("beta-thompson", citation="Thompson, Biometrika 1933; with a discount Raj and Kalyani, arXiv 1707.09727")
+@dataclass(kw_only=True, eq=False, repr=False)
+class BetaThompson(LivePolicy):
+    """Draw each arm's chance of success from its posterior, and play the largest chance less price.
+
+    A reward is 1 or 0, or a share between them, less the arm's price; with `minimise`, a cost is the price plus 1 or 0.
+
+    Parameters
+    ----------
+    discount
+        γ in (0, 1], by which earlier rewards lose weight in every round.
+    prices
+        What a play of each arm costs, known beforehand; arms that have none cost nothing.
+
+    Examples
+    --------
+    >>> policy = BetaThompson(arms=["small", "large"], prices=[0.0, 0.2], rng=0)
+    >>> policy.learn(policy.decide(), reward=0.8)
+    """
+
+    claims: ClassVar[Claims] = Claims(deterministic=False, late_rewards_count_alike=True)
+    loop = compile_loop(__name__, Layout(ThompsonState), decide=decide, learn=learn, played=played)
+
+    discount: float = 1.0
+    prices: Sequence[float] | None = None
+
+    def _begin(self, own: ThompsonState) -> None:
+        own.settings.discount = _checks.number("discount", self.discount, above=0)
+        if own.settings.discount > 1:
+            raise InvalidInputError(f"discount: expected at most 1, got {self.discount:g}")
+        prices = _checks.array("prices", [] if self.prices is None else self.prices, ("n",))
+        if len(prices) > self.arm_count:
+            raise InvalidInputError(f"prices: expected one per arm, {self.arm_count}, got {len(prices)}")
+        own.price[: len(prices)] = prices
+        own.price[:] += self.minimise  # a cost of 0 is a success, of 1 a failure
+
+    def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
+        count = 2 * _TRIES * self.arm_count
+        return np.hstack([rng.standard_normal((rounds, count)), 1.0 - rng.random((rounds, count))])
+
+    def _chance(self, own: ThompsonState, arm: int) -> float:
+        """Return the probability that the drawn value of an arm is the largest of the open arms', ∫ Π_b F_b(x) dF(x).
+
+        Panels end where one of the F_b bends, each with Gauss–Legendre quadrature over F.
+        """
+        from scipy.stats import beta  # which only this needs
+
+        if own.common.closed[arm]:
+            return 0.0
+        mean, law = own.common.forecast + own.price, []
+        for m, deviation in zip(mean, own.common.width, strict=True):
+            both = m * (1.0 - m) / deviation**2 - 1.0
+            law.append(beta(m * both, (1.0 - m) * both))
+        others = [b for b in np.flatnonzero(own.common.closed == 0) if b != arm]
+        bends = [law[arm].cdf(law[b].ppf(_BENDS) - own.price[b] + own.price[arm]) for b in others]
+        cuts = np.unique(np.clip(np.concatenate([_PANELS, *bends]), 0.0, 1.0))
+        half = np.diff(cuts)[:, None] / 2
+        x = law[arm].ppf(cuts[:-1, None] + half * (1.0 + _NODES)) - own.price[arm]
+        below = np.prod([law[b].cdf(x + own.price[b]) for b in others], axis=0)
+        return float((half * _WEIGHTS * below).sum())
