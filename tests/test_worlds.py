@@ -5,15 +5,17 @@ import pytest
 
 from undertow.problems.datasets import dataset
 from undertow.problems.families import FAMILIES
-from undertow.problems.worlds import SAFE_WORLDS, WORLDS
+from undertow.problems.worlds import CLICKS, ROUTERS, SAFE_WORLDS, UNTOUCHED, WORLDS
+
+EVERY = [world for worlds in (WORLDS, SAFE_WORLDS, UNTOUCHED, ROUTERS, CLICKS) for world in worlds.values()]
 
 
-@pytest.mark.parametrize("world", [*WORLDS.values(), *SAFE_WORLDS.values()], ids=lambda world: world.title)
+@pytest.mark.parametrize("world", EVERY, ids=lambda world: world.title)
 def test_a_short_path_is_the_beginning_of_a_long_one(world: object) -> None:
     long, short, other = (world.path(*given) for given in ((3, 10**6), (3, 50), (4, 50)))  # type: ignore[attr-defined]
     for name in ("rewards", "means", "features"):
         np.testing.assert_array_equal(getattr(short, name), getattr(long, name)[:50])
-    assert long.rounds in (1500, 4000)
+    assert long.rounds in (1500, 3000, 4000)
     assert not np.array_equal(short.rewards, other.rewards)
 
 
@@ -28,6 +30,36 @@ def test_the_safe_arm_pays_nothing_but_its_noise(noise: float, arms: int, featur
     deviations = (path.rewards - path.means).std(axis=0)
     np.testing.assert_allclose(deviations, [noise, *[0.5] * (arms - 1)], rtol=3 / np.sqrt(2 * 1500))
     assert (path.means[:, 1:].std(axis=0) > 0.3).all()
+
+
+def test_the_worst_arm_becomes_the_best() -> None:
+    for seed in range(20):
+        means = UNTOUCHED["4"].path(seed, 3000).means
+        assert means is not None
+        (when,) = np.flatnonzero(np.diff(means, axis=0).any(axis=1)) + 1
+        assert when in (300, 1000, 1500)
+        assert means[0].argmin() == means[-1].argmax()
+        assert 0.1 < means[-1].max() - means[0].max() < 0.5
+
+
+def test_successes_have_their_prices() -> None:
+    """Chances are those of the rewards, within four standard errors; they move as the kind says."""
+    for world in (*ROUTERS.values(), *CLICKS.values()):
+        path, prices = world.path(1, 4000), np.array(world.known["prices"])
+        assert path.means is not None
+        assert set(np.unique((path.rewards + prices).round(12))) == {0.0, 1.0}
+        chances = path.means + prices
+        error = np.sqrt((chances * (1 - chances)).sum(axis=0)) / path.rounds
+        assert (np.abs((path.rewards - path.means).mean(axis=0)) < 4 * error).all()
+    changes = {}
+    for kind, world in ROUTERS.items():
+        means = world.path(1, 3000).means
+        assert means is not None
+        changes[kind] = np.mean(np.any(np.diff(means, axis=0) != 0.0, axis=1))
+    assert changes["still"] == 0
+    assert 0 < changes["releases"] < 0.01
+    assert changes["drift"] > 0.99
+    assert changes["day"] > 0.5
 
 
 def test_what_the_worlds_are() -> None:
@@ -63,12 +95,10 @@ def test_tables_in_their_own_units(name: str, shape: tuple[int, int], features: 
 
 
 def test_every_seed_orders_the_arms_of_a_table_anew() -> None:
-    """Seed 0 plays the table as it is; the others play the same columns in an order that the seed fixes."""
-    table = dataset("employment").trajectory.rewards
-    first, second, again, third = (FAMILIES["data-employment"].problem(seed).path(100).rewards for seed in (0, 1, 1, 2))
-    np.testing.assert_array_equal(first, table[:100])
-    np.testing.assert_array_equal(second, again)
-    assert not np.array_equal(second, third)
-    for other in (second, third):
-        assert sorted(map(tuple, other.T)) == sorted(map(tuple, first.T))
-        assert not np.array_equal(other, first)
+    """The same columns in an order that the seed fixes, also for seed 0."""
+    table = dataset("employment").trajectory.rewards[:100]
+    paths = [FAMILIES["data-employment"].problem(seed).path(100).rewards for seed in (0, 1, 1, 2)]
+    np.testing.assert_array_equal(paths[1], paths[2])
+    for one, other in ((paths[0], table), (paths[1], table), (paths[0], paths[1]), (paths[1], paths[3])):
+        assert sorted(map(tuple, one.T)) == sorted(map(tuple, other.T))
+        assert not np.array_equal(one, other)

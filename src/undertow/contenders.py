@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,8 @@ class Contender:
         Whether a study records its widths, windows and errors too.
     needs_contexts
         Whether it stays away from problems without contexts.
+    needs
+        What a problem has to tell, such as prices; it stays away from others.
     """
 
     label: str
@@ -77,6 +79,7 @@ class Contender:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     detail: bool = False
     needs_contexts: bool = False
+    needs: str = ""
 
     @property
     def claims(self) -> Claims:
@@ -105,15 +108,20 @@ class Contender:
         taken.pop("arms", None)  # follows from the system
         return make(self.policy, system, **(taken | dict(self.parameters)))
 
-    def can_play(self, path: Trajectory, system: LinearGaussianSystem | None = None) -> bool:
-        """Whether a path has what the policy needs: the system behind it, or contexts."""
+    def can_play(
+        self, path: Trajectory, system: LinearGaussianSystem | None = None, known: Collection[str] = ()
+    ) -> bool:
+        """Whether a path has what the policy needs: the system behind it, contexts, or something that is known."""
         lacks_system = self.claims.needs_system and system is None
-        return not lacks_system and not (self.needs_contexts and path.context_dim == 0)
+        lacks = lacks_system or (self.needs_contexts and path.context_dim == 0)
+        return not lacks and (not self.needs or self.needs in known)
 
-    def for_path(self, path: Trajectory, *, system: LinearGaussianSystem | None = None, seed: int = 0) -> LivePolicy:
-        """Make the policy for a path."""
+    def for_path(
+        self, path: Trajectory, *, system: LinearGaussianSystem | None = None, seed: int = 0, **known: Any
+    ) -> LivePolicy:
+        """Make the policy for a path; what is known of it, the policy is told if it takes it."""
         sizes = {"context_dim": path.context_dim, "feature_dim": path.features.shape[-1]}
-        return self.build(system=system, arms=path.arm_count, **sizes, rng=seed)
+        return self.build(system=system, arms=path.arm_count, **sizes, rng=seed, **known)
 
 
 def load_policies(path: str | os.PathLike[str]) -> str:

@@ -58,6 +58,8 @@ def _simple() -> Iterable[Contender]:
         yield Contender(f"LinUCB ({bonus:g})", "linucb", linear | {"exploration": bonus})
         yield Contender(f"LinUCB + lags ({bonus:g})", "linucb", linear | {"exploration": bonus, "reward_lags": 5})
     yield Contender("LinTS (0.3)", "lints", linear | {"exploration": 0.3})
+    for discount in (0.99, 0.999, 1.0):
+        yield Contender(f"Beta Thompson {discount:g}", "beta-thompson", {"discount": discount}, needs="prices")
     for bonus in (0.3, 1.0):
         yield Contender(f"UCB ({bonus:g})", "ucb", {"exploration": bonus})
         for discount in (0.95, 0.99, 0.995, 0.999):
@@ -90,8 +92,8 @@ def run_trials(
     Parameters
     ----------
     families
-        Names of `FAMILIES`, or prefixes of several ("paper", "missing", "world", "safe", "data"); all by
-        default.
+        Names of `FAMILIES`, or prefixes of several ("paper", "missing", "world", "safe", "untouched", "router",
+        "clicks", "data"); all by default.
     runs
         Number of problems per family: paths of the paper's system, random systems, or seeds of the policies on
         recorded data. By default each family's own number.
@@ -147,11 +149,12 @@ def _play(
     """Return one row per policy that can play the problem, and per seed of a randomised one."""
     path = problem.path(rounds)
     rows = []
-    for contender in (contender for contender in contenders if contender.can_play(path, problem.system)):
+    for contender in (contender for contender in contenders if contender.can_play(path, problem.system, problem.known)):
         if contender in SIMPLE and problem.system is not None:  # a policy that knows the system is the measure there
             continue
         for seed in range(seeds if contender.randomised else 1):
-            policy = contender.for_path(path, system=problem.system, seed=problem.seed + _APART * seed)
+            about = {"system": problem.system, "seed": problem.seed + _APART * seed, **problem.known}
+            policy = contender.for_path(path, **about)
             start = time.perf_counter()
             run = simulate(policy, path, threads=1)
             microseconds = 1e6 * (time.perf_counter() - start) / path.rounds
@@ -194,8 +197,8 @@ def _warm_up(problems: Sequence[tuple[str, Problem]], contenders: Sequence[Conte
         if not cold:
             break
         path = first.path(min(rounds, _WARM_UP))
-        for contender in [contender for contender in cold if contender.can_play(path, first.system)]:
-            simulate(contender.for_path(path, system=first.system), path, threads=1)
+        for contender in [contender for contender in cold if contender.can_play(path, first.system, first.known)]:
+            simulate(contender.for_path(path, system=first.system, **first.known), path, threads=1)
             cold.remove(contender)
 
 

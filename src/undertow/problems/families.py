@@ -3,11 +3,10 @@
 A family is a set of problems of one kind. Problem i of a family is the same in every program.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
-
-import numpy as np
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from undertow import _checks
 from undertow.errors import InvalidInputError
@@ -23,7 +22,7 @@ from undertow.problems.environments import (
     with_missing,
     without_contexts,
 )
-from undertow.problems.worlds import SAFE_WORLDS, WORLDS, World
+from undertow.problems.worlds import CLICKS, ROUTERS, SAFE_WORLDS, UNTOUCHED, WORLDS, World
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
@@ -35,12 +34,16 @@ _ORDER = 2**31 + 5  # branch of a seed that orders the arms of a recorded table
 
 
 class Problem(NamedTuple):
-    """A problem: its path, given the largest number of rounds; the system behind it, if any; the policy's seed."""
+    """A problem: its path, given the largest number of rounds; the system behind it, if any; the policy's seed.
+
+    `known` are parameters that tell a policy what is known beforehand, such as prices.
+    """
 
     label: str
     path: Callable[[int], Trajectory]
     system: LinearGaussianSystem | None
     seed: int
+    known: Mapping[str, Any] = MappingProxyType({})
 
 
 class Family(NamedTuple):
@@ -87,11 +90,11 @@ def _misspecified(kind: Kind, seed: int) -> Problem:
 
 
 def _world(world: World, seed: int) -> Problem:
-    return Problem(f"seed {seed}", partial(world.path, seed), None, seed)
+    return Problem(f"seed {seed}", partial(world.path, seed), None, seed, world.known)
 
 
 def _recorded(name: str, seed: int) -> Problem:
-    """Return a recorded table as it is for seed 0, and with its arms in another order for every other seed.
+    """Return a recorded table with its arms in another order for every seed.
 
     A policy that draws nothing breaks ties by the number of an arm. On a short table, these first choices decide much
     of what it wins, so that one order says as little about it as one seed about a randomised policy.
@@ -99,9 +102,7 @@ def _recorded(name: str, seed: int) -> Problem:
 
     def path(rounds: int) -> Trajectory:
         whole = dataset(name).trajectory
-        order = np.arange(whole.arm_count)
-        if seed:
-            order = _checks.child(_checks.seed_sequence(seed), _ORDER).permutation(order)
+        order = _checks.child(_checks.seed_sequence(seed), _ORDER).permutation(whole.arm_count)
         rewards, features = whole.rewards[:rounds, order], whole.features[:rounds]
         return Trajectory(None, rewards, means=rewards, features=features)
 
@@ -124,6 +125,9 @@ FAMILIES: dict[str, Family] = {
     **{f"no-contexts-{psi}": Family(f"no contexts, psi = {psi}", 20, partial(_paper_without, psi)) for psi in PSI},
     **{f"world-{name}": Family(world.title, 10, partial(_world, world)) for name, world in WORLDS.items()},
     **{f"safe-{name}": Family(world.title, 10, partial(_world, world)) for name, world in SAFE_WORLDS.items()},
+    **{f"untouched-{name}": Family(world.title, 20, partial(_world, world)) for name, world in UNTOUCHED.items()},
+    **{f"router-{name}": Family(world.title, 20, partial(_world, world)) for name, world in ROUTERS.items()},
+    **{f"clicks-{name}": Family(world.title, 20, partial(_world, world)) for name, world in CLICKS.items()},
     **{f"data-{name}": Family(f"recorded: {name}", 10, partial(_recorded, name), name) for name in DATASETS},
 }
 

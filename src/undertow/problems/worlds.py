@@ -1,13 +1,15 @@
 """Simulated worlds without contexts: what people meet in practice, and what no single model describes.
 
 A seed fixes a world and its path. Levels are AR(1) processes of stationary variance 1. In `SAFE_WORLDS`, arm 0 is the
-one that tempts a policy to stay.
+one that tempts a policy to stay. In `UNTOUCHED`, an arm becomes the best while nobody has a reason to play it. In
+`ROUTERS`, an arm succeeds or fails and has a price; in `CLICKS`, it seldom succeeds. Both tell the prices.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +17,9 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.trajectory import Trajectory
 
-__all__ = ["SAFE_WORLDS", "WORLDS", "World"]
+__all__ = ["CLICKS", "ROUTERS", "SAFE_WORLDS", "UNTOUCHED", "WORLDS", "World"]
 
-_ROUNDS, _SAFE_ROUNDS = 4000, 1500
+_ROUNDS, _SAFE_ROUNDS, _SHORT_ROUNDS = 4000, 1500, 3000
 _BRANCH = 2**31 + 4  # of a seed: plain children are runs of a system
 _NOISE = 0.5  # standard deviation, where nothing else is said
 _LEVEL, _SLOW = 0.99, 0.999  # persistence of levels, and of weights that drift
@@ -26,14 +28,22 @@ _STEP = 0.05  # of a random walk
 _DEGREES = 2  # of Student's t
 _GOOD, _GOOD_ROUNDS = 1.5, 200  # what the fading arm pays at first, and for how long
 
+_QUIET, _LOUD = 0.02, 0.35  # noise of worlds in which arms stand still
+_WHEN = (0.1, 1 / 3, 0.5)  # of the rounds, when the worst arm becomes the best
+_LEAST_RISE, _LARGEST_RISE = 0.1, 0.5  # above the best
+_PRICES = (0.0, 0.05, 0.1, 0.2)
+_LEAST_CHANCE, _LARGEST_CHANCE = 0.5, 0.95  # of success
+_WANDER, _RELEASE, _SWING, _DAY = 0.04, 600, 0.2, 300  # step of log odds; rounds between changes; size and length
+
 Sample = Callable[[np.random.Generator, int], Trajectory]
 
 
 class World(NamedTuple):
-    """A world: its title, and its path for a seed and at most so many rounds."""
+    """A world: its title, its path for a seed and at most so many rounds, and what policies may know beforehand."""
 
     title: str
     path: Callable[[int, int], Trajectory]
+    known: Mapping[str, Any] = MappingProxyType({})
 
 
 def _levels(draw: np.random.Generator, rounds: int, columns: int, persistence: float = _LEVEL) -> FloatArray:
@@ -120,6 +130,39 @@ def _fading(draw: np.random.Generator, rounds: int) -> Trajectory:
     return _noisy(draw, means, np.append(0.02, np.full(4, _NOISE)))
 
 
+def _untouched(draw: np.random.Generator, rounds: int, *, arms: int) -> Trajectory:
+    """Arms stand still, and at some round the worst becomes the best."""
+    noise, when = math.exp(draw.uniform(math.log(_QUIET), math.log(_LOUD))), _WHEN[draw.integers(len(_WHEN))]
+    means = np.tile(draw.random(arms), (rounds, 1))
+    means[int(when * rounds) :, means[0].argmin()] = means[0].max() + draw.uniform(_LEAST_RISE, _LARGEST_RISE)
+    return _noisy(draw, means, noise)
+
+
+def _successes(draw: np.random.Generator, chances: FloatArray, prices: FloatArray) -> Trajectory:
+    return Trajectory(None, (draw.random(chances.shape) < chances) - prices, means=chances - prices)
+
+
+def _router(draw: np.random.Generator, rounds: int, *, kind: str) -> Trajectory:
+    """Four arms that succeed or fail, at a price: a right answer of a model, a parcel that comes in time."""
+    k, t = len(_PRICES), np.arange(rounds)[:, None]
+    chances = np.tile(draw.uniform(_LEAST_CHANCE, _LARGEST_CHANCE, k), (rounds, 1))
+    if kind == "drift":
+        odds = np.log(chances / (1.0 - chances)) + np.cumsum(_WANDER * draw.standard_normal((rounds, k)), axis=0)
+        chances = 1.0 / (1.0 + np.exp(-odds))
+    elif kind == "releases":
+        for start in np.cumsum(draw.geometric(1 / _RELEASE, rounds)):
+            chances[start:, draw.integers(k)] = draw.uniform(_LEAST_CHANCE, _LARGEST_CHANCE)
+    elif kind == "day":
+        chances = np.clip(chances + _SWING * np.sin(2.0 * np.pi * (t / _DAY + draw.random(k))), 0.02, 0.98)
+    return _successes(draw, chances, np.array(_PRICES))
+
+
+def _clicks(draw: np.random.Generator, rounds: int, *, arms: int, least: float, most: float) -> Trajectory:
+    """Arms stand still and seldom succeed, with chances at equal ratios, in any order."""
+    chances = np.tile(draw.permutation(np.geomspace(least, most, arms)), (rounds, 1))
+    return _successes(draw, chances, np.zeros(arms))
+
+
 def _path(sample: Sample, most: int, seed: int, rounds: int) -> Trajectory:
     draw = _checks.child(_checks.seed_sequence(_checks.integer("seed", seed, least=0)), _BRANCH)
     path = sample(draw, most)  # always whole, so that a shorter path is the beginning of a longer one
@@ -159,4 +202,34 @@ SAFE_WORLDS: dict[str, World] = {
 } | {
     "quiet": _safe_world("one arm without noise among five", _quiet),
     "fading": _safe_world("one arm good at first, then dull", _fading),
+}
+#: Worlds in which the worst of some arms that stand still becomes the best, by name.
+UNTOUCHED: dict[str, World] = {
+    f"{arms}": World(
+        f"the worst of {arms} arms becomes the best", partial(_path, partial(_untouched, arms=arms), _SHORT_ROUNDS)
+    )
+    for arms in (3, 4, 6)
+}
+#: Success or failure at a price, by what the chances of success do.
+ROUTERS: dict[str, World] = {
+    kind: World(
+        f"success less a price: {title}",
+        partial(_path, partial(_router, kind=kind), _SHORT_ROUNDS),
+        MappingProxyType({"prices": _PRICES}),
+    )
+    for kind, title in {
+        "still": "chances stand still",
+        "drift": "chances drift",
+        "releases": "one chance changes now and then",
+        "day": "each chance has a daily cycle",
+    }.items()
+}
+#: Rare successes, by the number of arms.
+CLICKS: dict[str, World] = {
+    f"{arms}": World(
+        f"{arms} arms that are clicked {100 * least:g} to {100 * most:g} % of the time",
+        partial(_path, partial(_clicks, arms=arms, least=least, most=most), _ROUNDS),
+        MappingProxyType({"prices": (0.0,) * arms}),
+    )
+    for arms, least, most in ((4, 0.03, 0.25), (8, 0.004, 0.04), (15, 0.01, 0.08), (30, 0.02, 0.15))
 }
