@@ -27,10 +27,15 @@ class Look:
         return float(np.sum((reward - forecast) ** 2 - (reward - best - margin) ** 2) / (2 * noise))
 
 
-def noise_and_scale(forecast: Array, squares: Array, scored: Array) -> tuple[Array, float]:
-    """σ² of each arm, shrunk by four rewards, and s."""
+def noise_and_scale(
+    forecast: Array, squares: Array, scored: Array, returns: list[tuple[float, float]]
+) -> tuple[Array, float]:
+    """σ² of each arm, shrunk by four rewards, and s; `returns` are errors at plays of arms that had been left."""
     pooled = squares[scored > 0].mean()
-    return (scored * squares + 4 * pooled) / (scored + 4), math.sqrt(pooled + forecast.var())
+    weights = 0.99 ** np.arange(len(returns))[::-1]
+    errors, moves = weights @ np.array(returns).reshape(-1, 2) ** 2
+    unseen = min(1.0, (10 * pooled + errors) / (10 * pooled + moves))
+    return (scored * squares + 4 * pooled) / (scored + 4), math.sqrt(unseen * (pooled + forecast.var()))
 
 
 def interval(gap: float, noise: float, scale: float, arms: int, t: int) -> float:
@@ -45,11 +50,13 @@ class Looks:
 
     def __init__(self, arms: int) -> None:
         self.last, self.looks = np.zeros(arms), dict[int, Look]()
+        self.now, self.forecast, self.left = -1, np.zeros(arms), dict[int, float]()
+        self.returns = list[tuple[float, float]]()
 
     def choose(self, t: int, best: int, forecast: Array, squares: Array, scored: Array) -> tuple[int, float]:
         """Return the arm to play and the odds of a change, 0 where it is no look."""
         k = len(forecast)
-        noise, scale = noise_and_scale(forecast, squares, scored)
+        noise, scale = noise_and_scale(forecast, squares, scored, self.returns)
         odds = np.zeros(k)
         for a in range(k):
             look = self.looks.get(a)
@@ -68,8 +75,13 @@ class Looks:
         chosen = int(odds.argmax()) if odds.any() else best
         return chosen, float(odds.max())
 
-    def played(self, t: int, arm: int, odds: float, forecast: Array) -> None:
+    def played(self, t: int, arm: int, odds: float, forecast: Array, *, start: bool) -> None:
         """Take note of the arm that is played."""
+        if arm == self.now:
+            self.left.pop(arm, None)
+        elif not start and self.now >= 0:
+            self.left[self.now] = float(forecast[self.now])
+        self.now, self.forecast = arm, forecast
         self.last[arm] = t + 1
         if odds > 0 and arm not in self.looks:
             self.looks[arm] = Look(odds)
@@ -78,7 +90,9 @@ class Looks:
             look.plays.append([float(forecast[arm]), float(forecast.max()), math.nan])
 
     def learned(self, arm: int, reward: float) -> None:
-        """Take in the reward that was waited for."""
+        """Take in the reward of the last play."""
+        if arm in self.left:
+            self.returns.append((reward - self.forecast[arm], reward - self.left.pop(arm)))
         look = self.looks.get(arm)
         if look is not None and look.waits:
             look.plays[-1][2] = reward

@@ -184,7 +184,7 @@ def test_the_best_predictor_decides_even_if_it_is_a_candidate() -> None:
     assert policy.model.name == decision.why.model == "clairvoyant"  # type: ignore[union-attr]
     assert decision.arm == 0
     assert decision.why is not None
-    assert decision.why.lead > 100
+    assert decision.why.lead > 50
 
 
 def test_simulate_plays_copies_of_the_candidates() -> None:

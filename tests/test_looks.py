@@ -90,7 +90,7 @@ def test_looks_are_those_of_their_twin(noise: float) -> None:
             assert decision.why.look == pytest.approx(odds, rel=1e-6), t
             looks += odds > 0
             repeats += arm in twin.looks
-        twin.played(t, decision.arm, odds, decision.forecast)
+        twin.played(t, decision.arm, odds, decision.forecast, start=t < 6)
         reward = float(path.rewards[t, decision.arm])
         policy.learn(decision, reward)
         twin.learned(decision.arm, reward)

@@ -9,7 +9,10 @@ of freedom, so that no jump is out of the question. On average, the arm is then 
 per round. A look at it takes n = 1 + 2 log 4 σ²/(Δ + s)² plays, σ² being the noise: that many bring the expected odds
 that it has jumped to four to one. Looks that are L rounds apart cost n Δ / L per round, and the jumps that they miss
 h G L / 2. The sum is least at L = √(2 n Δ / (h G)). In the k t arm-rounds so far no jump was seen, from which Jeffreys'
-prior estimates h = 1 / (2 k t).
+prior estimates h = 1 / (2 k t). The size of a jump is that of the differences between arms, as far as the model does
+not see them move: s² = ρ (σ² + the variance of the forecasts over arms), where ρ compares squared errors at plays of
+arms that had been left: those of the forecasts then, to those of the forecasts when they were left. Where contexts or
+features tell what the other arms do, ρ is small, and looks are rare; where they say nothing, it is 1.
 
 A look goes on while its rewards are likelier for an arm that is better than the best by a margin than for one that is
 as it was forecast: while the odds of a jump are better than those at which the look began.
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Index
+from undertow.compiled.views import Record
 from undertow.learners.model import Block
 
 if TYPE_CHECKING:
@@ -34,19 +38,31 @@ _CLOSEST = 0.1  # of s: no arm is taken to be closer to the best
 _LEAST, _LARGEST = 0.5, 2.0  # margin, in units of s
 _SHRINK = 4.0  # errors of an arm that the mean over all arms counts as
 _FEW, _MANY = 3, 40  # plays after which a look ends if its arm is the best, and in any case
+_RETURNS, _FADE = 10.0, 0.99  # plays of arms that were left that count as seen before the first; their fading
 _FINEST = 1e-12  # of s²: no noise is smaller
 _NATS = 50.0  # the largest evidence that odds are computed from
+
+
+class Returns(Record):
+    """The arm of the last play; faded sums, over plays of arms that had been left, of how wrong two forecasts were."""
+
+    arm: Annotated[float, Index("k")]
+    errors: float  # squared errors of the forecasts when the arm was played again
+    moves: float  # ... and of those when it was left
 
 
 class Looks(NamedTuple):
     """When each arm was played last, and what its look has brought, if one goes on."""
 
+    returns: Returns
     last: Annotated[FloatArray, "k", Index("2**53")]  # rounds begun with the last play; 0 before the first
     plays: Annotated[FloatArray, "k", Index("2**53")]  # of the look; 0 if none goes on
-    awaited: Annotated[FloatArray, "k", Index("2**53")]  # `last` of the play whose reward has to come first; 0 if none
+    awaited: Annotated[FloatArray, "k", Index("2**53")]  # `last` of the play whose reward has to come; 0 if none has
     odds: Annotated[FloatArray, "k"]  # of a jump when the look began
-    forecast: Annotated[FloatArray, "k"]  # when the awaited play was decided
+    forecast: Annotated[FloatArray, "k"]  # of the last play
     gap: Annotated[FloatArray, "k"]  # d, by how much the best forecast was larger
+    away: Annotated[FloatArray, "k", Index("2")]  # whether the arm was left, and no reward has come since
+    left: Annotated[FloatArray, "k"]  # the forecast when it was left
     evidence: Annotated[FloatArray, "k"]  # Σ (d e − d²/2), e being rewards less their forecasts
     excess: Annotated[FloatArray, "k"]  # Σ (e − d), by how much rewards exceeded the best forecasts
 
@@ -87,6 +103,13 @@ def spread_of(own: "LearnerState") -> float:
 
 
 @inlined
+def unseen(looks: Looks, error: float) -> float:
+    """Return the share of what arms do while they are left that the forecasts miss; 1 before any arm was left."""
+    returns, some = looks.returns, _RETURNS * error
+    return min((some + returns.errors) / (some + returns.moves), 1.0)
+
+
+@inlined
 def evidence_of(looks: Looks, a: int, s: float, noise: float) -> float:
     """Return the log likelihood ratio of a jump, by the likeliest margin over the best, to none."""
     n = looks.plays[a]
@@ -123,7 +146,7 @@ def look_again(own: "LearnerState", block: Block, best: int) -> int:
     A look waits for the reward of its last play, but no longer than until the next one would begin.
     """
     error, common, chosen, most = mean_error(block), own.common, best, 0.0
-    s, top = math.sqrt(error + spread_of(own)), best_forecast(own)
+    s, top = math.sqrt(unseen(own.looks, error) * (error + spread_of(own))), best_forecast(own)
     if own.learner.looks > 0.0 and 0.0 < s < math.inf:
         for r in range(len(common.order)):
             a = int(common.order[r])
@@ -138,24 +161,34 @@ def look_again(own: "LearnerState", block: Block, best: int) -> int:
 @inlined
 def note_play(own: "LearnerState", arm: int) -> None:
     """Note which arm is played, and whether its reward is one of a look: the arm to explore may be another one."""
-    common, looks = own.common, own.looks
+    common, looks, before = own.common, own.looks, int(own.looks.returns.arm)
     if arm != int(common.head.proposed):
         own.learner.look = 0.0
-    looks.last[arm] = common.head.rounds + 1.0
+    if arm == before:
+        looks.away[arm] = 0.0
+    elif own.learner.leader >= 0.0 and looks.last[before] > 0.0:
+        looks.away[before], looks.left[before] = 1.0, common.forecast[before]
+    looks.returns.arm, looks.last[arm], looks.forecast[arm] = arm, common.head.rounds + 1.0, common.forecast[arm]
     begins = own.learner.look > 0.0 and looks.plays[arm] == 0.0
     if begins:
         looks.evidence[arm] = looks.excess[arm] = 0.0
     if begins or (looks.plays[arm] > 0.0 and looks.awaited[arm] == 0.0):
         looks.plays[arm] += 1.0
-        looks.awaited[arm], looks.forecast[arm] = looks.last[arm], common.forecast[arm]
+        looks.awaited[arm] = looks.last[arm]
         looks.gap[arm] = best_forecast(own) - common.forecast[arm]
 
 
 @inlined
 def note_reward(looks: Looks, round: int, arm: int, reward: float) -> None:
-    """Take in the reward of a round, if a look waits for it."""
+    """Take in the reward of an arm's last play, of which a look may be waiting for."""
+    if looks.last[arm] != round + 1.0:
+        return
+    error, gap, returns = reward - looks.forecast[arm], looks.gap[arm], looks.returns
+    if looks.away[arm] > 0.0:
+        looks.away[arm] = 0.0
+        returns.errors = _FADE * returns.errors + error * error
+        returns.moves = _FADE * returns.moves + (reward - looks.left[arm]) ** 2
     if looks.awaited[arm] == round + 1.0:
-        error, gap = reward - looks.forecast[arm], looks.gap[arm]
         looks.awaited[arm] = 0.0
         looks.evidence[arm] += gap * error - 0.5 * gap * gap
         looks.excess[arm] += error - gap
