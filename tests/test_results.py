@@ -123,6 +123,7 @@ def test_tables_of_trials_by_hand() -> None:
     rows += [summary_row("misspecified-relu", label, to_best=1.5) for label in pieces.LEARNERS]
     more = {"simple": "UCB (1)", "to_simple": 0.9, "to_simple_error": 0.02, "share_error": 0.01}
     for label in ("Autopilot", "StructuralKalman", "LearnedKalman", "UCB (1)"):
+        rows.append(summary_row("router-day", label, **more))
         rows.append(summary_row("world-standing", label, **more))
         rows.append(summary_row("safe-quiet", label, **more | {"reward": 0.8, "reward_error": 0.1, "stuck": 2}))
         for family, share in (("data-rain", 0.4), ("data-calls", 0.4 if label == "UCB (1)" else 0.3)):
@@ -134,6 +135,7 @@ def test_tables_of_trials_by_hand() -> None:
     assert "| 3 random systems, stable | 1.00 (437) | 21.0 (437) | 41.0 | 61.0 | 81.0 | 0.99 |" in blocks["systems"]
     assert "| rewards are max(0, ·) of a linear one | 1.50 | 1.50 | 1.50 | 1.50 | 1.50 |" in blocks["misspecified"]
     assert "| 0.90 ± 0.02 | 0.90 ± 0.02 | 0.90 ± 0.02 | UCB (1) |" in blocks["worlds"]
+    assert blocks["unseen"].endswith("| 0.90 ± 0.02 | 0.90 ± 0.02 | 0.90 ± 0.02 | UCB (1) |")
     assert "| 0.80 ± 0.10 | 2, 2, 2 | UCB (1) |" in blocks["safe"]
     _, _, loss, draw = blocks["data"].splitlines()  # losses first
     assert loss.startswith(

@@ -220,6 +220,9 @@ def _trials(printed: str) -> Blocks:
         "data": _beside_simple(by, [family for family in families if family.startswith("data-")], "share_mean"),
         "worlds": _beside_simple(by, [family for family in families if family.startswith("world-")], "to_simple"),
         "safe": _beside_simple(by, [family for family in families if family.startswith("safe-")], "reward"),
+        "unseen": _beside_simple(
+            by, [family for family in families if family.startswith(("untouched-", "router-", "clicks-"))], "to_simple"
+        ),
         "overall": _overall(rows),
     }
     return {name: table for name, table in made.items() if table}
@@ -368,6 +371,17 @@ PIECES: dict[str, Piece] = {
     "trials-data": _trials_of("data", minutes=30),
     "trials-worlds": _trials_of("world", minutes=10),
     "trials-safe": _trials_of("safe", minutes=10),
+    "trials-unseen": _trials_of(
+        "untouched",
+        "router",
+        "clicks",
+        minutes=15,
+        policies=[
+            *("Autopilot", "StructuralKalman", "LearnedKalman"),
+            *(f"Discounted UCB {discount} (1)" for discount in ("0.95", "0.99", "0.995", "0.999")),
+            *(f"Beta Thompson {discount}" for discount in ("0.99", "0.999", "1")),
+        ],
+    ),
     "trials-systems": _trials_of(
         *("paper", "stable", "stable-drift", "unit-root", "unit-root-drift", "missing", "no-contexts"),
         minutes=30,

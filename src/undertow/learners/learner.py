@@ -250,12 +250,8 @@ class Learner(Timeline):
 
     def keep(self, rounds: Sequence[int] = ()) -> Any:
         """Return what late rewards go back to, the fits and the log, of which nothing is copied."""
-        return (
-            (self.records.copy(), self.telling.keep(), self.latest),
-            self.late.keep(),
-            self.fits.keep(),
-            self.log.mark(rounds),
-        )
+        told = self.records.copy(), self.telling.keep(), self.latest
+        return told, self.late.keep(), self.fits.keep(), self.log.mark(rounds)
 
     def put_back(self, kept: Any) -> None:
         """Be again as when `keep` was called."""
