@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from helpers import Array, full_system
 from undertow import InvalidInputError, LinearGaussianSystem, NoStationaryLawError, paper_system, random_system
-from undertow.window import ContextRing, best_window, context_window, window_bias, window_errors, window_weights
+from undertow.window import (
+    ContextRing,
+    best_window,
+    bias_deviations,
+    context_window,
+    window_bias,
+    window_errors,
+    window_weights,
+)
 
 
 def steady_predictions(system: LinearGaussianSystem, contexts: Array) -> Array:
@@ -52,6 +60,18 @@ def test_bias_takes_many_rows_at_once() -> None:
     together = window_bias(system, rows, 3)
     assert together.shape == (4, 2)
     np.testing.assert_allclose(together[2], window_bias(system, rows[2], 3), atol=1e-14)
+
+
+def test_deviations_of_the_bias_are_those_of_its_law() -> None:
+    """Var β = c'A^s Ẑ A^s'c; without a window it is the variance of the forecast, and in the end it is 0."""
+    system = random_system(4, 2, 3, rng=2, spectral_radius=0.9)
+    A, deviations = system.steady_state.closed_loop, bias_deviations(system, 200)
+    Ẑ = system.stationary_covariance - system.steady_state.prediction_covariance
+    for s in (0, 1, 7):
+        β = window_bias(system, np.linalg.cholesky(Ẑ + 1e-12 * np.eye(4)).T, s)  # one row for each root of Ẑ
+        np.testing.assert_allclose(np.sqrt((β**2).sum(axis=0)), deviations[s], rtol=1e-5)
+    assert deviations[-1].max() < 1e-3
+    assert np.abs(np.linalg.eigvals(A)).max() < 1
 
 
 def test_shorter_windows_begin_longer_ones() -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "BestWindow",
     "ContextRing",
     "best_window",
+    "bias_deviations",
     "context_window",
     "window_bias",
     "window_errors",
@@ -76,6 +77,28 @@ def window_bias(system: LinearGaussianSystem, predicted_mean: npt.ArrayLike, win
     rows: tuple[int | str, ...] = (d,) if _checks.numbers("predicted_mean", predicted_mean).ndim == 1 else ("n", d)
     z = _checks.array("predicted_mean", predicted_mean, rows)
     return np.asarray(z @ (system.arms @ np.linalg.matrix_power(system.steady_state.closed_loop, window)).T)
+
+
+def bias_deviations(system: LinearGaussianSystem, max_window: int) -> FloatArray:
+    """Return the stationary standard deviation of β_a for s = 0…max_window, (max_window + 1, k).
+
+    √(c_a'A^s Ẑ A^s'c_a) with A = Γ − ΓKC and Ẑ = Z − P, the covariance of the filter's prediction. Remark 3 of the
+    paper has it fall with s; A is stable but not normal, so it may rise first.
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> bias_deviations(paper_system(psi=4), 10)[[0, 3, 10], 0].round(2)
+    array([3.43, 3.71, 3.47])
+    """
+    A, steps = system.steady_state.closed_loop, _checks.integer("max_window", max_window, least=0)
+    Ẑ = system.stationary_covariance - system.steady_state.prediction_covariance
+    deviations = np.empty((steps + 1, system.arm_count))
+    powers = system.arms
+    for s in range(steps + 1):
+        deviations[s] = np.sqrt(np.maximum(np.einsum("ki,ij,kj->k", powers, Ẑ, powers), 0.0))
+        powers = powers @ A
+    return deviations
 
 
 def context_window(contexts: npt.ArrayLike, t: int, window: int) -> FloatArray:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from undertow import _checks
-from undertow.cli.common import AsJson, app, console, numbers
+from undertow.cli.common import AsJson, app, console, numbers, words
 
 
 @app.command()
@@ -45,13 +45,18 @@ def bounds(
 @app.command()
 def theory(
     experiment: Annotated[
-        str, typer.Argument(help="coverage, noise-sum, lower-bounds, lag-correlation, or all.")
+        str,
+        typer.Argument(
+            help="coverage, noise-sum, lower-bounds, lag-correlation, played-noise, informative, exploration, several "
+            "of them separated by commas, or all."
+        ),
     ] = "all",
 ) -> None:
     """Test the paper's theory by experiment; docs/theory.md explains the output."""
     from undertow.experiments.theory import EXPERIMENTS
 
-    _checks.choice("experiment", experiment, ("all", *EXPERIMENTS))
-    for name, run in EXPERIMENTS.items():
-        if experiment in ("all", name):
-            print("\n".join(run()), flush=True)
+    chosen = list(EXPERIMENTS) if experiment == "all" else words(experiment)
+    for name in chosen:
+        _checks.choice("experiment", name, ("all", *EXPERIMENTS))
+    for name in chosen:
+        print("\n".join(EXPERIMENTS[name]()), flush=True)

@@ -1,6 +1,7 @@
 """Every bound on a system's regret, next to measured regret."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ def bound_table(
     """Return lower bounds, closed forms, measured regret if a study below `out` has it, and upper bounds."""
     lower = theory.lower_bound(system, rounds)
     first = theory.lower_bound(system, rounds, context_first=True)
+    claimed = system.arm_count * math.sqrt(4 * rounds * math.log(1 / confidence)) * theory.true_noise_bound(system)
     numeric = f"numerical error {lower.error:.2g}" if lower.error else "closed form"
     rows = [
         BoundRow("lower bound", lower.value, "lower", f"for any policy, the paper's order of a round; {numeric}"),
@@ -37,6 +39,7 @@ def bound_table(
         BoundRow("full-information oracle", lower.value, "exact", "sees every arm's reward"),
         BoundRow("context Oracle", rounds * theory.context_oracle_regret(system).value, "exact", "the paper's Oracle"),
         BoundRow("Random", rounds * theory.random_regret(system).value, "exact", ""),
+        BoundRow("Σ(ε_a* − ε_a)", rounds * theory.noise_sum(system).value, "exact", f"{claimed:,.0f} claimed (T3)"),
         *_measured(system, rounds, out),
     ]
     for s in windows:
@@ -46,9 +49,28 @@ def bound_table(
                 for bound in (theory.printed_regret_bound, theory.corrected_regret_bound)
             )
             name = f"{'Corollary 1' if width == 'noise' else 'Theorem 2'}, s = {s}"
-            rows.append(BoundRow(f"{name}, as printed", printed, "upper", "its noise term is too small (T3)"))
-            rows.append(BoundRow(f"{name}, corrected", corrected, "upper", "Oracle's regret + learning"))
-    return rows
+            tells = [
+                _tells(theory.informative_rounds(bound, system, s, width=width, confidence=confidence))
+                for bound in (theory.printed_regret_bound, theory.corrected_regret_bound)
+            ]
+            rows.append(BoundRow(f"{name}, as printed", printed, "upper", f"its noise term fails (T3); {tells[0]}"))
+            rows.append(BoundRow(f"{name}, corrected", corrected, "upper", f"Oracle's regret + learning; {tells[1]}"))
+    return rows + _conditional(system, rounds, confidence)
+
+
+def _tells(rounds: float) -> str:
+    """Say from how many rounds on a bound says more than choosing at random would."""
+    return "never below Random's regret" if math.isinf(rounds) else f"below Random's regret from n = {rounds:.0e}"
+
+
+def _conditional(system: LinearGaussianSystem, rounds: int, confidence: float) -> list[BoundRow]:
+    """Return the bound (C.25) at the smallest window for which its condition (C.24) holds, given **B**_β = B_β(0)."""
+    known = theory.bias_factor(system, 0)
+    s = theory.sufficient_window(system, rounds, known, confidence=confidence)
+    if s is None:
+        return []
+    value = theory.conditional_regret_bound(system, s, rounds, known, confidence=confidence)
+    return [BoundRow(f"(C.25), s = {s}", value, "upper", "as printed; the smallest s with (C.24), up to 400")]
 
 
 def _authors_lower_bounds(system: LinearGaussianSystem, rounds: int) -> list[BoundRow]:

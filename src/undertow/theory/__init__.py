@@ -23,8 +23,10 @@ from undertow.theory.oracles import (
     expected_maximum,
     full_information_regret,
     greedy_regret,
+    noise_sum,
     random_regret,
 )
+from undertow.theory.reach import conditional_regret_bound, informative_rounds, sufficient_window
 
 __all__ = [
     "BoundTerms",
@@ -32,14 +34,17 @@ __all__ = [
     "StackedContexts",
     "bias_factor",
     "bound_terms",
+    "conditional_regret_bound",
     "context_oracle_regret",
     "corrected_regret_bound",
     "cost_inequality",
     "expected_maximum",
     "full_information_regret",
     "greedy_regret",
+    "informative_rounds",
     "lower_bound",
     "model_error_bound",
+    "noise_sum",
     "noise_width",
     "norm_bound",
     "prediction_error_bound",
@@ -49,5 +54,6 @@ __all__ = [
     "regret_rate",
     "repaired_lower_bound",
     "stacked_contexts",
+    "sufficient_window",
     "true_noise_bound",
 ]

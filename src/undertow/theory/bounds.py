@@ -181,9 +181,9 @@ def stacked_contexts(system: LinearGaussianSystem, window: int) -> StackedContex
     for _ in range(s):
         powers.append(Γ @ powers[-1])
     F = np.eye(m * s)
-    for i in range(s):
-        for j in range(i):
-            F[m * i : m * i + m, m * j : m * j + m] = C @ powers[i - j] @ K
+    blocks = F.reshape(s, m, s, m)
+    for lag in range(1, s):
+        blocks[np.arange(lag, s), :, np.arange(s - lag), :] = C @ powers[lag] @ K
     observation = np.vstack([C @ powers[i] for i in range(s)]) if s else np.zeros((0, d))
     noise = F @ np.kron(np.eye(s), C @ P @ C.T + R) @ F.T
     mean = np.tile(C @ system.stationary_mean + system.context_offset, s)
@@ -253,7 +253,7 @@ def printed_regret_bound(
     terms = bound_terms(system, window, rounds, confidence=confidence, **more)
     n, k, δ = rounds, system.arm_count, confidence
     p = system.context_dim * window + 1
-    total = _model_error_term(terms, n, k, width)
+    total = model_error_term(terms, n, k, width)
     logs = 2 * math.log(n / δ)
     if width == "noise":
         total += math.sqrt(n * p) * terms.state_size * terms.B_s
@@ -274,14 +274,17 @@ def corrected_regret_bound(
     """Return n κ(P) + learning: the context Oracle's own regret, and what a learner may lose against it (T3).
 
     Σ(ε_{a*} − ε_a) does not stay small, because the best arm depends on the state: it grows linearly, by the Oracle's
-    own regret n κ and more, which no window of contexts avoids. What is left is regret against the Oracle's forecasts:
-    the model's error and twice the bias. It holds where the confidence sets of Theorem 1 do, which the paper's proof
-    does not secure (T1).
+    own regret n κ and more. Expected regret is exactly n κ(P), plus what is lost against the Oracle's forecasts, minus
+    E Σε of the arms that are played. The second is at most the model's error and twice the bias, and the third is 0 if
+    choices depend on past contexts alone. For such a policy this is a bound, provided that the confidence sets of
+    Theorem 1 hold, which the paper's proof does not secure (T1). ARES also chooses by its own rewards, through ζ and
+    Ĝ, which predict ε. There Σε is small and mostly above 0 (`undertow theory played-noise`), but nothing bounds it
+    from below, so for ARES this is no theorem.
     """
     terms = bound_terms(system, window, rounds, confidence=confidence, **more)
     n, k = rounds, system.arm_count
     p = system.context_dim * window + 1
-    learning = _model_error_term(terms, n, k, width) + 2 * k * n * terms.bias
+    learning = model_error_term(terms, n, k, width) + 2 * k * n * terms.bias
     if width == "noise":
         learning += math.sqrt(n * p) * terms.bias * terms.B_s
     return n * context_oracle_regret(system).value + learning
@@ -357,7 +360,7 @@ def cost_inequality(
     return float(J + abs(ε[-1])), float(right)
 
 
-def _model_error_term(terms: BoundTerms, n: int, k: int, width: str) -> float:
+def model_error_term(terms: BoundTerms, n: int, k: int, width: str) -> float:
     """k√n B̄_θB̄_u(B̄_b + **B̄**_b), or with B̄_e for the last where the width leaves the bias out."""
     _checks.choice("width", width, ("noise", "noise+bias"))
     second = terms.B_b_known if width == "noise+bias" else terms.B_e

@@ -112,6 +112,38 @@ def full_information_regret(system: LinearGaussianSystem) -> Estimate:
     return greedy_regret(system, steady_state(system, arms=range(system.arm_count)).prediction_covariance)
 
 
+def noise_sum(system: LinearGaussianSystem) -> Estimate:
+    """Return E(ε_{a*} − ε_a) per round if one arm a is always played, or an Oracle that filters the contexts plays.
+
+    The best arm a* depends on the state, so its ε = X − X̂ does not have mean 0. With D = c_1 − c_2, δ its mean reward
+    and τ² = DZD' it is DPD' φ(δ/τ) / τ for two arms, DPD' / √(2π DZD') if their means are equal. The paper bounds the
+    sum over n rounds by k√(4nB_R² log(1/δ)), which grows with √n alone (T3).
+
+    Examples
+    --------
+    >>> from undertow import paper_system
+    >>> [round(1e4 * noise_sum(paper_system(psi)).value) for psi in (1, 2, 3, 4)]
+    [5282, 10452, 18815, 27941]
+    """
+    P, Z, c = system.steady_state.prediction_covariance, system.stationary_covariance, system.arms
+    means = c @ system.stationary_mean + system.reward_offset
+    if len(c) == 1:
+        return Estimate(0.0, 0.0)
+    if len(c) == 2:
+        D = c[0] - c[1]
+        τ = math.sqrt(float(D @ Z @ D))
+        density = math.exp(-((float(means[0] - means[1]) / τ) ** 2) / 2) / math.sqrt(2 * math.pi) if τ > 0 else 0.0
+        return Estimate(float(D @ P @ D) * density / τ if τ > 0 else 0.0, 0.0)
+    forecast_root, error_root = square_root(c @ (Z - P) @ c.T), square_root(c @ P @ c.T)
+    k = len(c)
+
+    def best(ξ: FloatArray) -> FloatArray:
+        ε = ξ[:, k:] @ error_root
+        return np.asarray(ε[np.arange(len(ε)), (means + ξ[:, :k] @ forecast_root + ε).argmax(axis=1)])
+
+    return _quasi_mean(2 * k, best)
+
+
 def random_regret(system: LinearGaussianSystem) -> Estimate:
     """Return the regret per round of playing arms uniformly at random.
 
