@@ -15,6 +15,16 @@ __all__ = ["PIECES", "ROOT", "Piece", "markdown", "tables_in"]
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = Path("out/results")  # recorded data as files, for the commands that read one
 PAPER = "Oracle,ARES,pies,UCB,Sliding-window UCB,Rexp3,Random"  # the paper's policies
+HEADLINE = (
+    "ARES",
+    "ARES (ν = 0.03)",
+    "PIES(10)",
+    "UBSS",
+    "UBSS (no width)",
+    "LARL",
+    "LinUCB + own rewards",
+    "KalmanGreedy",
+)
 Blocks = dict[str, str]
 Row = dict[str, Any]
 
@@ -79,8 +89,11 @@ def _theory(printed: str) -> Blocks:
     starts = {
         "share of": "coverage",
         "Σ(ε": "noise-sum",
-        "regret of": "lower-bounds",
+        "regret of the": "lower-bounds",
         "lag-1": "lag-correlation",
+        "Σε of": "played-noise",
+        "first n": "informative",
+        "regret of ARES": "exploration",
     }
     parts = re.split(r"\n(?=\S)", printed.strip())
     return {name: f"```text\n{part}\n```" for part in parts for start, name in starts.items() if part.startswith(start)}
@@ -131,24 +144,29 @@ def _diagnosis(printed: str) -> Blocks:
 
 
 def _study(printed: str) -> Blocks:
-    lines = []
-    for claim in _done(printed)[-1]["claims"]:
-        verdict = "holds" if claim["holds"] else "does not hold"
-        lines.append([str(claim["number"]), claim["quote"], verdict, claim["measured"].replace("; ", "<br>")])
-    return {"statements": markdown(["", "the paper", "found", "measured"], lines)}
+    done, lines = _done(printed)[-1], []
+    for claim in done["claims"]:
+        if claim["verdict"]:
+            measured = claim["measured"].replace("; ", "<br>")
+            lines.append([claim["label"], claim["quote"], claim["verdict"], measured])
+    relative = {(row["policy"], row["system"]): f"{row['relative']:.2f}" for row in done["headline"]}
+    systems = list(dict.fromkeys(system for _, system in relative))
+    shown = [[policy, *(relative[policy, system] for system in systems)] for policy in HEADLINE]
+    return {
+        "statements": markdown(["", "the paper", "found", "measured"], lines),
+        "headline": markdown(["", *systems], shown),
+    }
 
 
 def _appendix(printed: str) -> Blocks:
-    rows = _done(printed)[-1]["appendix"]
-    lines = []
+    rows, lines = _done(printed)[-1]["appendix"], []
+    signs = {"holds": "✓", "undecided": "?", "fails": "✗", None: "–"}
     for row in rows:
-        held = ", ".join(str(number) for number, holds in enumerate(row["holds"], start=1) if holds)
-        changed = ", ".join(map(str, row["changed"])) or "none"
         cells = [f"{value:.2f}" for value in row["relative"].values()]
         lines.append(
-            [row["row"] or "–", row["words"], row["policy"], *cells, changed if row["row"] else f"hold: {held}"]
+            [row["row"] or "–", row["words"], row["policy"], *cells, *map(signs.get, row["verdicts"].values())]
         )
-    return {"table": markdown(["row", "reading", "policy", *rows[0]["relative"], "verdicts that change"], lines)}
+    return {"table": markdown(["row", "reading", "policy", *rows[0]["relative"], *rows[0]["verdicts"]], lines)}
 
 
 def _victoria() -> None:
@@ -321,7 +339,10 @@ def _example(name: str, minutes: float, *more: str, seeds: str = "0 to 9") -> Pi
 
 PIECES: dict[str, Piece] = {
     "first-look": Piece(("examples/first_look.py", "--out", "docs/first_look.png"), "0", 0.5, _as_printed),
-    "theory": Piece(("-m", "undertow", "theory"), "0", 2, _theory),
+    "theory": Piece(("-m", "undertow", "theory", "coverage,lower-bounds,lag-correlation"), "0", 2, _theory),
+    "theory-ares": Piece(
+        ("-m", "undertow", "theory", "noise-sum,played-noise,informative,exploration"), "0, 100, 200", 1, _theory
+    ),
     "diagnose-stocks": Piece(
         ("-m", "undertow", "diagnose", f"{TABLES}/stocks.csv", "--rewards", "DAX,SMI,CAC,FTSE", "--json"),
         "0",
@@ -346,9 +367,17 @@ PIECES: dict[str, Piece] = {
         {"out/replay/victoria/figures/shares.png": "docs/replay_shares.png"},
         _victoria,
     ),
-    "study": Piece(("-m", "undertow", "study", "--policies", PAPER, "--json"), "0", 2, _study),
+    "study": Piece(
+        ("-m", "undertow", "study", "--policies", ",".join([PAPER, *HEADLINE[1:]]), "--json"), "0", 3, _study
+    ),
     "appendix": Piece(
         ("-m", "undertow", "study", "--runs", "20", "--policies", PAPER, "--appendix", "--json"), "0", 5, _appendix
+    ),
+    "appendix-choice": Piece(
+        ("-m", "undertow", "study", "--seed", "1000", "--runs", "20", "--policies", PAPER, "--appendix", "--json"),
+        "1000",
+        5,
+        _appendix,
     ),
     "live": Piece(("-m", "undertow", "live"), "0; runs 0 to 4", 5, _live),
     "channels": _example("channels", 1),

@@ -26,6 +26,9 @@ from undertow.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from undertow.study.appendix import Varied
     from undertow.study.plan import Plan
     from undertow.study.run import Outcome
 
@@ -40,6 +43,9 @@ def study(
         typer.Option(help="Policies of the plan to run, by label or name, separated by commas.", show_default="all"),
     ] = "",
     seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
+    missing: Annotated[
+        float, typer.Option(help="Share of contexts that nobody sees, which the paper leaves to future work.")
+    ] = 0.0,
     threads: Workers = CORES,
     out: Out = Path("out"),
     cluster: Cluster = None,
@@ -66,7 +72,7 @@ def study(
     plan = paper_plan(psi=numbers("psi", psi))
     if quick:
         plan = plan.select(runs=8, rounds=2000, burn_in=1000)
-    plan = plan.select(words(policies), runs=runs, rounds=rounds, seed=seed)
+    plan = plan.select(words(policies), runs=runs, rounds=rounds, seed=seed, missing=missing)
     _run(plan, out, threads, cluster, as_json, appendix=appendix)
 
 
@@ -113,7 +119,7 @@ def _run(
     seconds = time.monotonic() - start
     if as_json:
         rows = {"headline": outcome.headline.to_dicts(), "comparisons": outcome.comparisons.to_dicts()}
-        claims = [claim._asdict() for claim in outcome.claims]
+        claims = [claim._asdict() | {"judgements": [j._asdict() for j in claim.judgements]} for claim in outcome.claims]
         done = {"event": "done", "folder": str(outcome.folder), "report": str(outcome.report), "seconds": seconds}
         varied = [entry._asdict() for entry in outcome.appendix]
         print(json.dumps(plain(done | rows | {"claims": claims, "appendix": varied})))
@@ -122,7 +128,7 @@ def _run(
 
 
 def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
-    from undertow.study.claims import caveat
+    from undertow.study.claims import caveat, too_short
 
     screen = console()
     table = Table(
@@ -137,19 +143,26 @@ def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
         cells = [f"{r['relative']:.3f} ({r['low']:.3f}–{r['high']:.3f})" for r in rows.iter_rows(named=True)]
         table.add_row(escape(rows["policy"][0]), *cells)
     screen.print(table)
-    for claim in outcome.claims:
-        verdict = {True: "holds", False: "does not hold", None: "not tested"}[claim.holds]
-        lines = {f"claim {claim.number}": f"“{claim.quote}”", "criterion": claim.criterion, verdict: claim.measured}
-        if claim.discussion:
-            lines["why not"] = claim.discussion
-        for name, line in lines.items():
-            screen.print(f"{name}: {line}", highlight=False, markup=False, style="bold" if name == verdict else "")
-    if any(claim.holds is not None for claim in outcome.claims) and (words := caveat(plan, plan.runs)):
+    judged = {claim.label: claim.verdict for claim in outcome.claims if claim.verdict is not None}
+    if judged and not too_short(plan):
+        found = "  ".join(f"{label} {verdict}" for label, verdict in judged.items())
+        screen.print(f"the paper's statements: {found}", highlight=False, markup=False)
+    if judged and (words := caveat(plan, plan.runs)):
         screen.print(words, highlight=False, markup=False)
-    for entry in outcome.appendix:
-        changed = ", ".join(map(str, entry.changed))
-        verdicts = f"changes the verdict on {changed}" if changed else "changes no verdict"
-        if entry.row:
-            screen.print(f"{entry.row}, {entry.words}: {verdicts}", highlight=False, markup=False)
+    if outcome.appendix:
+        screen.print(_readings(outcome.appendix))
     print(f"tables, figures and plan: {outcome.folder}")
     print(f"report: {outcome.report}  ({seconds:.0f} s)")
+
+
+def _readings(appendix: "Sequence[Varied]") -> Table:
+    """Return the table of readings: on which of the paper's statements each agrees."""
+    table = Table(title="The paper read in other ways: ✓ holds, ? undecided, ✗ fails")
+    table.add_column("row")
+    table.add_column("reading")
+    for label in appendix[0].verdicts:
+        table.add_column(label, justify="center")
+    for entry in appendix:
+        if entry.row or entry is appendix[0]:
+            table.add_row(entry.row, escape(entry.words), *entry.marks)
+    return table

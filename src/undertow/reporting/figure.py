@@ -33,7 +33,11 @@ __all__ = [
 _KNOWN = {  # colour and dashes
     "Oracle": ("#000000", "-"),
     "ARES": ("#0072B2", "-"),
+    "ARES (ν = 0.03)": ("#003F7F", "--"),
     "ARES (noise estimated)": ("#56B4E9", "--"),
+    "UBSS": ("#DDAA33", ":"),
+    "UBSS (no width)": ("#BB8800", "-"),
+    "LARL": ("#997700", "--"),
     "UCB": ("#D55E00", "-"),
     "Sliding-window UCB": ("#CC79A7", "--"),
     "Rexp3": ("#882255", ":"),

@@ -8,14 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.reporting.pool import Progress, run_tasks
-from undertow.simulation import simulate
+from undertow.simulation import Run, simulate
 from undertow.study.chunks import Tables, tables_of
-from undertow.study.claims import check_claims
+from undertow.study.claims import FAILS, HOLDS, UNDECIDED, check_claims
 from undertow.study.plan import Plan, SystemSpec, build_for
 from undertow.study.readings import READINGS, Reading, play_ares
-from undertow.study.summary import final_regret, ratios
+from undertow.study.statements import EXACT
+from undertow.study.summary import Array, final_regret, ratios
 from undertow.theory import true_noise_bound
 
 __all__ = ["RUNS", "Varied", "pieces_of_work", "vary_choices"]
@@ -35,18 +37,34 @@ class Varied(NamedTuple):
         Whose regret is shown.
     relative
         By system: the median over runs of its regret relative to the baseline's.
-    holds
-        Verdicts on the paper's statements, in order.
+    verdicts
+        On the paper's statements, by label.
     changed
-        Numbers of the statements whose verdict differs from that of what is built, on the same runs.
+        Labels of the statements whose verdict differs from that of what is built, on the same runs.
     """
 
     row: str
     words: str
     policy: str
     relative: dict[str, float]
-    holds: list[bool | None]
-    changed: list[int]
+    verdicts: dict[str, str | None]
+    changed: list[str]
+
+    @property
+    def marks(self) -> list[str]:
+        """The verdicts as signs: ✓ holds, ? undecided, ✗ fails, – not tested."""
+        signs = {HOLDS: "✓", UNDECIDED: "?", FAILS: "✗", None: "–"}
+        return [signs[verdict] for verdict in self.verdicts.values()]
+
+
+class Played(NamedTuple):
+    """What a reading changes on one system, and in which rounds of each run the arm of the largest window was played.
+
+    The latter, a share of the rounds in which windows differ, is for Remark 8: it is there without lines 19 and 20.
+    """
+
+    tables: Tables
+    committed: Array | None = None
 
 
 def pieces_of_work(plan: Plan) -> int:
@@ -54,45 +72,83 @@ def pieces_of_work(plan: Plan) -> int:
     labels = {spec.label for spec in plan.policies}
     if missing := next((label for label in (_ARES, _PIES) if label not in labels), None):
         raise InvalidInputError(f"policies: the appendix varies {missing}, and the plan has none; leave out --appendix")
-    return len(READINGS) * len(plan.systems)
+    if plan.missing:
+        raise InvalidInputError("appendix: its plain ARES needs every context; leave out --missing or --appendix")
+    return len(_readings(plan)) * len(plan.systems)
+
+
+def _readings(plan: Plan) -> list[Reading]:
+    """Return the readings of policies that the plan has."""
+    there = {spec.policy for spec in plan.policies}
+    return [reading for reading in READINGS if reading.policy in there]
 
 
 def vary_choices(
     plan: Plan, tables: Tables, *, runs: int = RUNS, threads: int = 1, progress: Progress | None = None
-) -> list[Varied]:
+) -> tuple[list[Varied], dict[str, Array]]:
     """Return what holds as built, once for ARES and once for PIES, and under every other reading.
 
-    All readings play the first `runs` runs of the study, and are compared with what is built on the same runs.
+    All readings play the first `runs` runs of the study, and are compared with what is built on the same runs. Also
+    returned is, by system, how often ARES without lines 19 and 20 plays the arm of the largest window (Remark 8).
     """
     few = plan.select(runs=min(runs, plan.runs))
     first = pl.col("run") < few.runs
     base = Tables(tables.regret.filter(first), tables.detail.filter(first), 0.0)
-    tasks = [partial(_play, few, spec, reading) for reading in READINGS for spec in few.systems]
+    tasks = [partial(_play, few, spec, reading) for reading in _readings(plan) for spec in few.systems]
     played = iter(run_tasks(tasks, threads=threads, progress=progress))
     built = _verdicts(few, base)
     found = [Varied("", "as built", policy, _relative(few, base, policy), built, []) for policy in (_ARES, _PIES)]
-    for reading in READINGS:
-        varied = _replaced(base, [next(played) for _ in few.systems])
-        holds = _verdicts(few, varied)
-        changed = [number for number, pair in enumerate(zip(built, holds, strict=True), start=1) if pair[0] != pair[1]]
-        policy = _PIES if reading.frozen else _ARES
-        found.append(Varied(reading.row, reading.words, policy, _relative(few, varied, policy), holds, changed))
-    return found
+    committed: dict[str, Array] = {}
+    for reading in _readings(plan):
+        parts = [next(played) for _ in few.systems]
+        shares = {
+            s.label: part.committed for s, part in zip(few.systems, parts, strict=True) if part.committed is not None
+        }
+        committed |= shares
+        varied = _replaced(base, [part.tables for part in parts])
+        verdicts = _verdicts(few, varied)
+        changed = [label for label, verdict in verdicts.items() if verdict != built[label]]
+        policy = _shown(plan, reading)
+        found.append(Varied(reading.row, reading.words, policy, _relative(few, varied, policy), verdicts, changed))
+    return found, committed
 
 
-def _play(plan: Plan, spec: SystemSpec, reading: Reading) -> Tables:
-    """Play what a reading changes on one system: ARES, or every PIES."""
+def _shown(plan: Plan, reading: Reading) -> str:
+    """Return whose regret a reading changes."""
+    if reading.policy in ("ares", "pies"):
+        return _PIES if reading.policy == "pies" else _ARES
+    return next(spec.label for spec in plan.policies if spec.policy == reading.policy)
+
+
+def _play(plan: Plan, spec: SystemSpec, reading: Reading) -> Played:
+    """Play what a reading changes on one system: ARES, or every row of another policy."""
     runs = range(plan.runs)
-    paths = spec.system.sample(plan.rounds, rng=plan.seed, burn_in=plan.burn_in, runs=runs, threads=1)
-    if not reading.frozen:
-        return tables_of(plan, spec.label, _ARES, play_ares(paths, true_noise_bound(spec.system), reading), runs)
+    paths = plan.sample(spec.system, runs)
+    if not reading.parameters:
+        run = play_ares(paths, true_noise_bound(spec.system), reading)
+        shares = _committed(run) if reading.own_width else None
+        return Played(tables_of(plan, spec.label, _ARES, run, runs), shares)
     parts = []
-    for contender in (contender for contender in plan.policies if contender.policy == "pies"):
-        frozen = replace(contender, parameters={**contender.parameters, "frozen": True})
-        policy = build_for(frozen, spec.system, plan.seed)
-        run = simulate(policy, paths, record=["widths", "windows", "errors"], runs=runs, threads=1)
+    for contender in _varied_rows(plan, reading):
+        changed = replace(contender, parameters={**contender.parameters, **reading.parameters})
+        record = ["widths", "windows", "errors"] if contender.detail else []
+        run = simulate(build_for(changed, spec.system, plan.seed), paths, record=record, runs=runs, threads=1)
         parts.append(tables_of(plan, spec.label, contender.label, run, runs))
-    return _joined(parts)
+    return Played(_joined(parts))
+
+
+def _varied_rows(plan: Plan, reading: Reading) -> list[Contender]:
+    """Return the rows of the policy whose parameters a reading changes; of ARES only the one with that label."""
+    rows = [spec for spec in plan.policies if spec.policy == reading.policy]
+    return [spec for spec in rows if spec.policy != "ares" or spec.label == _ARES]
+
+
+def _committed(run: Run) -> Array:
+    """Return, by run, the share of rounds with the arm of the largest window, of those in which the windows differ."""
+    assert run.windows is not None
+    differ = run.windows.min(axis=2) < run.windows.max(axis=2)
+    longest = run.arms == run.windows.argmax(axis=2)
+    return np.asarray((differ & longest).sum(axis=1) / np.maximum(differ.sum(axis=1), 1))
 
 
 def _replaced(base: Tables, parts: Iterable[Tables]) -> Tables:
@@ -107,8 +163,9 @@ def _joined(parts: Iterable[Tables]) -> Tables:
     return Tables(pl.concat(part.regret for part in parts), pl.concat(part.detail for part in parts), 0.0)
 
 
-def _verdicts(plan: Plan, tables: Tables) -> list[bool | None]:
-    return [claim.holds for claim in check_claims(plan, tables)]
+def _verdicts(plan: Plan, tables: Tables) -> dict[str, str | None]:
+    """Return the verdicts on the statements that depend on what is played."""
+    return {claim.label: claim.verdict for claim in check_claims(plan, tables) if claim.label not in EXACT}
 
 
 def _relative(plan: Plan, tables: Tables, policy: str) -> dict[str, float]:

@@ -75,7 +75,7 @@ def run_chunk(plan: Plan, index: int) -> Tables:
     start = time.perf_counter()
     number, runs = plan.chunks[index]
     spec = plan.systems[number]
-    paths = spec.system.sample(plan.rounds, rng=plan.seed, burn_in=plan.burn_in, runs=runs, threads=1)
+    paths = plan.sample(spec.system, runs)
     parts = []
     for policy in plan.policies:
         record = ["widths", "windows", "errors"] if policy.detail else []

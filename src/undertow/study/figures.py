@@ -41,6 +41,8 @@ from undertow.window import window_errors
 
 __all__ = ["draw_figures"]
 
+_DEEPEST = 100  # per cent; those who know the system, or learn it, have far less regret than ARES
+
 
 def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
     """Draw what the plan allows to `folder / "figures"`, as PNG and SVG; return the figures in reading order."""
@@ -66,9 +68,9 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
     shared: dict[str, Any] = {"sharex": "col", "sharey": "col", "width_ratios": (6, 5)}
     sheet, axes = panels(1.72 * len(systems) + 1.5, len(systems), 2, squeeze=False, **shared)
     for (left, path), spec in zip(axes, systems, strict=True):
-        plain_axis(left, _heading(spec), f"regret / {ares}")
+        plain_axis(left, _heading(spec), f"decrease by {ares}, %")
         plain_axis(path, "", f"regret / {plan.baseline}")
-        _boxes(left, {other: _times(final, spec, ares, other) for other in others}, styles)
+        _boxes(left, {other: _decrease(final, spec, ares, other) for other in others}, styles)
         _paths(path, plan, tables, spec)
     axes[-1, 0].set_xticks(range(len(others)), others, rotation=90)
     axes[-1, 1].set_xlabel("round", fontsize=SMALL)
@@ -76,11 +78,17 @@ def _regret(plan: Plan, tables: Tables) -> _Drawn:
     axes[-1, 1].legend(ncols=2, fontsize=SMALL, frameon=False, **below)
     ends = {spec.label: float(np.median(ratios(plan, final, spec.label, ares))) for spec in systems}
     caption = (
-        f"Left: regret after {plan.rounds:,} rounds divided by that of {ares} on the same path, on a log scale; boxes "
-        f"span the quartiles, whiskers 5 to 95 %. Above 1 {ares} has less regret: at 2 it saves half. "
+        f"Left: by how many per cent {ares} decreases the regret of the other policy after {plan.rounds:,} rounds on "
+        "the same path, as in the paper. Boxes span the quartiles, whiskers 5 to 95 %. Below 0 "
+        f"{ares} has more regret; the axis ends where it has twice as much. "
         f"Right: {right}; {ares} ends at {_words(ends)}.{best}"
     )
-    return sheet, f"Regret against {ares}, and over rounds", caption
+    return sheet, _titled(plan, f"Regret against {ares}, and over rounds", 3), caption
+
+
+def _titled(plan: Plan, title: str, number: int) -> str:
+    """Return the title of a figure, with the figure of the paper that it repeats."""
+    return f"{title} (Figure {number} of the paper)" if plan.name == "paper" else title
 
 
 def _only_paths(plan: Plan, tables: Tables) -> Sheet:
@@ -100,8 +108,8 @@ def _only_paths(plan: Plan, tables: Tables) -> Sheet:
 
 
 def _boxes(axis: Axes, times: dict[str, Array], styles: dict[str, dict[str, Any]]) -> None:
-    """Draw box plots of each policy's regret over that of ARES."""
-    axis.axhline(1, color="#777777", lw=0.8, zorder=0)
+    """Draw box plots of the share of each policy's regret that ARES saves, in per cent."""
+    axis.axhline(0, color="#777777", lw=0.8, zorder=0)
     for place, (label, values) in enumerate(times.items()):
         if len(values):
             shade = styles[label]["color"]
@@ -110,8 +118,7 @@ def _boxes(axis: Axes, times: dict[str, Array], styles: dict[str, dict[str, Any]
             parts: dict[str, Any] = {"whiskerprops": line, "capprops": line, "boxprops": box, "widths": 0.62}
             parts |= {"medianprops": {"color": "black"}, "whis": (5, 95), "showfliers": False, "patch_artist": True}
             axis.boxplot([values], positions=[place], manage_ticks=False, **parts)
-    log_scale(axis)
-    axis.set(xlim=(-0.7, len(times) - 0.3), xticks=range(len(times)))
+    axis.set(xlim=(-0.7, len(times) - 0.3), xticks=range(len(times)), ylim=(max(axis.get_ylim()[0], -_DEEPEST), 100))
     axis.tick_params(axis="x", length=0)
 
 
@@ -162,7 +169,7 @@ def _widths(plan: Plan, tables: Tables) -> _Drawn:
         f"How unsure {ares} is of each arm (left, log scale) and how many past contexts it uses (right), means over "
         f"runs. In the last tenth of the rounds the mean windows are, arm by arm, {'; '.join(words)}."
     )
-    return sheet, f"Width and window of {ares}", caption
+    return sheet, _titled(plan, f"Width and window of {ares}", 4), caption
 
 
 def _errors(plan: Plan, tables: Tables) -> _Drawn:
@@ -210,7 +217,7 @@ def _errors(plan: Plan, tables: Tables) -> _Drawn:
         "are measured on the same paths, so that the points of a panel are high or low together. "
         f"{_below(*deepest)}From the shortest window to the longest it changes by {', '.join(changes)}."
     )
-    return sheet, "Forecast errors of PIES against its window", caption
+    return sheet, _titled(plan, "Forecast errors of PIES against its window", 5), caption
 
 
 def _below(errors: float, where: str) -> str:
@@ -307,11 +314,10 @@ def _shown(plan: Plan) -> list[str]:
     return [spec.label for spec in plan.policies if spec.label not in hidden]
 
 
-def _times(final: Final, spec: SystemSpec, ares: str, other: str) -> Array:
-    """Return another policy's regret over that of ARES, run by run, where both have regret."""
+def _decrease(final: Final, spec: SystemSpec, ares: str, other: str) -> Array:
+    """Return by how many per cent ARES decreases another policy's regret, run by run, if that has any."""
     mine, theirs = final[spec.label, ares], final[spec.label, other]
-    both = (mine > 0) & (theirs > 0)
-    return theirs[both] / mine[both]
+    return 100 * (1 - mine[theirs > 0] / theirs[theirs > 0])
 
 
 def _winners(plan: Plan, final: Final) -> str:

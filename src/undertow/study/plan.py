@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from undertow import _checks
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
@@ -28,15 +30,17 @@ from undertow.policies import LivePolicy, registry
 from undertow.reporting.folders import versions
 from undertow.system import LinearGaussianSystem
 from undertow.theory import true_noise_bound
+from undertow.trajectory import Trajectory
 
 __all__ = ["Plan", "SystemSpec", "build_for", "contenders_of", "paper_plan", "read_plan", "read_toml"]
 
 _CHUNK_NUMBERS = 2_000_000  # how many numbers a chunk of runs may sample
 _MOST_NUMBERS = 1_000_000_000  # ... and a single run, with eight bytes each
 _MOST_CHUNKS, _MOST_ENTRIES, _MOST_ARMS, _MOST_LETTERS = 1_000_000, 10_000, 1_000, 200
+_GAPS = 2**31 + 2  # the stream of random numbers that says which context entries are missing
 _LONGEST = 800  # letters of a message; a number may have thousands of digits
 _FORMAT = re.compile(r"[^0-9]{0,3}[0-9]{0,2}[,_]?(\.[0-9]{1,2})?[a-zA-Z%]?")  # of a parameter in a label
-_SINGLE = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "baseline")  # entries of a plan
+_SINGLE = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "missing", "baseline")  # entries of a plan
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,16 @@ class Plan:
     runs: int = 100
     seed: int = 0
     checkpoints: int = 100
+    missing: float = 0.0  # the share of context entries that nobody sees
     baseline: str = ""
     code: str = ""  # a hash of the module that registers policies of its own
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("burn_in", 0), ("runs", 1), ("seed", 0), ("checkpoints", 1)):
             _checks.integer(name, getattr(self, name), least=least)
+        object.__setattr__(self, "missing", _checks.number("missing", self.missing, least=0))
+        if self.missing > 1:
+            raise InvalidInputError(f"missing: expected a share from 0 to 1, got {self.missing:g}")
         word = isinstance(self.name, str) and 0 < len(self.name) <= _MOST_LETTERS and self.name.isprintable()
         if not word or Path(self.name).name != self.name:
             raise InvalidInputError(f"name: expected a word that can be the name of a folder, got {self.name!r:.60}")
@@ -121,6 +129,15 @@ class Plan:
     def _chunk_size(self) -> int:
         return max(1, min(10, self.runs, _CHUNK_NUMBERS // (self.rounds * self._widest)))
 
+    def sample(self, system: LinearGaussianSystem, runs: range) -> Trajectory:
+        """Return the paths of some runs; which context entries are missing depends on seed and run alone."""
+        paths = system.sample(self.rounds, rng=self.seed, burn_in=self.burn_in, runs=runs, threads=1)
+        if not self.missing:
+            return paths
+        seen = [np.random.default_rng([self.seed, run, _GAPS]).random(paths.contexts.shape[1:]) for run in runs]
+        contexts = np.where(np.array(seen) < self.missing, np.nan, paths.contexts)
+        return Trajectory(contexts, paths.rewards, means=paths.means)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan with every system and parameter written out, and the versions that will run it."""
         return {
@@ -158,7 +175,7 @@ class Plan:
         """Return the plan with some of its policies and other numbers.
 
         A policy is given by its label, or by its name for all of a kind. Where a word is both, written as the label is,
-        it is the label: "ARES" is one policy of the paper's plan, and "ares" is two.
+        it is the label: "ARES" is one policy of the paper's plan, and "ares" is three.
         """
         kept = self.policies
         if policies:

@@ -1,10 +1,12 @@
-"""Other readings of the paper's listing of ARES: one choice of docs/paper.md at a time made differently.
+"""Other readings of the paper: one choice of docs/paper.md at a time made differently.
 
-A slow and plain ARES in NumPy, all runs of a study side by side. With no choice changed it does what `ARES` does.
+Some are parameters of policies. The others change the listing of ARES, and are played by a slow and plain ARES in
+NumPy, all runs of a study side by side. With no choice changed it does what `ARES` does.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,10 @@ class Reading(NamedTuple):
         The row of docs/paper.md.
     words
         What is done instead.
+    parameters
+        Parameters of a policy that the paper leaves open or contradicts; nothing of the listing changes.
+    policy
+        The policy that has them, by its name in the registry.
     early
         Windows may be chosen before they are filled; contexts that have not come count as 0.
     fallback
@@ -41,12 +47,16 @@ class Reading(NamedTuple):
         An arm's width comes from its own window, not from the largest.
     largest_forecast
         An arm's forecast comes from the largest window, not from its own.
-    frozen
-        PIES stops learning after its first rounds; ARES is not changed.
+    squared
+        ζ is a mean of squared errors.
+    rootless
+        The penalty is ν e Θ'V⁻¹Θ, without the root.
     """
 
     row: str
     words: str
+    parameters: Mapping[str, Any] = {}
+    policy: str = "ares"
     early: bool = False
     fallback: bool = False
     late: bool = False
@@ -55,11 +65,12 @@ class Reading(NamedTuple):
     before: bool = False
     own_width: bool = False
     largest_forecast: bool = False
-    frozen: bool = False
+    squared: bool = False
+    rootless: bool = False
 
 
 BUILT = Reading("", "as built")
-_AS_PRINTED = {"early": True, "fallback": True, "late": True, "zero": True, "longest": True}
+_AS_PRINTED: dict[str, Any] = {"early": True, "fallback": True, "late": True, "zero": True, "longest": True}
 READINGS = (
     Reading("A6", "windows may be chosen before they are filled, with zeros for what is missing", early=True),
     Reading("A7", "windows that are not filled cost 0 and win; until then mean rewards decide", **_AS_PRINTED),
@@ -67,9 +78,16 @@ READINGS = (
     Reading("A8", "the cost of a window takes e and Θ'V⁻¹Θ from before the update", before=True),
     Reading("A9", "an arm's width comes from its own window", own_width=True),
     Reading("A9", "forecasts, too, come from the largest window", largest_forecast=True),
-    Reading("A10", "PIES stops learning after its first rounds", frozen=True),
+    Reading("A10", "PIES stops learning after its first rounds", {"frozen": True}, "pies"),
     Reading("A16", "a window learns from the round on in which it is filled", late=True),
     Reading("A6–A8, A16", "the start as printed, all together", **_AS_PRINTED, before=True),
+    *(Reading("A20", f"a penalty of ν = {ν:g}", {"window_penalty": ν}) for ν in (0.05, 0.03, 0.02, 0.01, 0.0)),
+    Reading("A21", "ζ is a mean of squared errors", squared=True),
+    Reading("A21", "the penalty is ν e Θ'V⁻¹Θ, without the root", rootless=True),
+    Reading("A21", "ζ without the factor 1 − α, which is ν = 0.001", {"window_penalty": 0.001}),
+    Reading("A22", "UCB explores half as much", {"exploration": 0.5}, "ucb"),
+    Reading("A22", "sliding-window UCB over 100 rounds", {"history": 100}, "sliding-window-ucb"),
+    Reading("A22", "Rexp3 for a variation of a thousandth", {"variation_budget": 10.0}, "rexp3"),
 )
 
 
@@ -124,15 +142,15 @@ def play_ares(paths: Trajectory, noise_bound: float, reading: Reading = BUILT) -
         y = np.einsum("rsij,rsj->rsi", inverse, Θ_live)
         q = np.einsum("rsi,rsi->rs", Θ_live, y)
         error = X[:, None] - np.einsum("rsi,rsi->rs", G[here], Θ_live)
-        ζ[here] = α * ζ[here] + (1 - α) * np.abs(error)
+        ζ[here] = α * ζ[here] + (1 - α) * np.abs(error) ** (2 if reading.squared else 1)
         old = e(log_det[here], trace[here])
         V_inverse[here] = inverse - y[..., None] * (y / (1 + q)[..., None])[:, :, None, :]
         G[here] += y * (error / (1 + q))[..., None]
         trace[here] -= np.einsum("rsi,rsi->rs", y, y) / (1 + q)
         log_det[here] += np.log1p(q)
-        J[here] = ζ[here] + ν * (
-            old * np.sqrt(q) if reading.before else e(log_det[here], trace[here]) * np.sqrt(q / (1 + q))
-        )
+        form = q if reading.before else q / (1 + q)
+        uncertainty = form if reading.rootless else np.sqrt(form)
+        J[here] = ζ[here] + ν * (old if reading.before else e(log_det[here], trace[here])) * uncertainty
         Θ[:, m + 1 :] = Θ[:, 1 : p - m].copy()
         Θ[:, 1 : m + 1] = paths.contexts[:, t]
     rewards = np.take_along_axis(paths.rewards, arms[..., None], axis=2)[..., 0]

@@ -1,5 +1,6 @@
 """The report of a study, as one page of HTML."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,22 @@ from undertow.reporting.numbers import count, duration, listed, number
 from undertow.reporting.page import figures_html, text, write_page
 from undertow.study.appendix import RUNS, Varied
 from undertow.study.chunks import Tables
-from undertow.study.claims import Claim, caveat
+from undertow.study.claims import FAILS, HOLDS, UNDECIDED, Claim, caveat, too_short
 from undertow.study.plan import Plan
-from undertow.study.summary import final_regret, winners
+from undertow.study.statements import EXACT
+from undertow.study.summary import final_regret, leaders, winners
 
 __all__ = ["REPORT", "write_report"]
 
 REPORT = "report.html"  # in the folder of a study
+
+_TALLIES = {HOLDS: "hold", UNDECIDED: "are undecided", FAILS: "fail"}
+_MARKS = {
+    HOLDS: ("yes", "✓ holds"),
+    UNDECIDED: ("open", "? undecided"),
+    FAILS: ("no", "✗ fails"),
+    None: ("open", "not tested in this study"),
+}
 
 _DEPARTURES = {
     "A1": "The cost of a window uses the inverse of V, as in the theorem. As printed the cost grows with the data, the "
@@ -60,9 +70,9 @@ def write_report(
     parts = [
         _summary(plan, tables, claims),
         "<h2>Regret after the last round</h2>",
-        _headline(plan, headline),
+        _headline(plan, tables, headline),
         figures_html(figures),
-        _claims(claims),
+        _claims(plan, claims),
         _departures() if paper else "",
         _appendix(plan, varied),
         _repeat(plan, tables),
@@ -88,22 +98,26 @@ def _summary(plan: Plan, tables: Tables, claims: Sequence[Claim]) -> str:
         )
     if plan.burn_in:
         words.append(f"Every path had run for {plan.burn_in:,} rounds before the first choice.")
+    if plan.missing:
+        words.append(f"Of the context entries, {100 * plan.missing:g} % are missing.")
     if best := winners(plan, final_regret(plan, tables)):
         words.append(f"Least regret among those that do not know the system, relative to {plan.baseline}: {best}.")
-    tested = [claim for claim in claims if claim.holds is not None]
-    if tested:
-        held = sum(bool(claim.holds) for claim in tested)
-        words.append(f"Of the paper's {count(len(tested), 'statement')} that could be tested, {held} held.")
+    found = Counter(claim.verdict for claim in claims if claim.verdict is not None)
+    if found and not too_short(plan):
+        tallies = listed(f"{found[verdict]} {words_of}" for verdict, words_of in _TALLIES.items() if found[verdict])
+        words.append(f"Of {count(found.total(), 'reading')} of the paper's statements that could be tested, {tallies}.")
+    if found:
         words.append(caveat(plan, runs))
     names = listed(spec.label for spec in plan.policies)
     policies = f"The policies: {names}. “undertow policies” describes them."
     return f'<p class="lead">{text(" ".join(filter(None, words)))}</p>\n<p class="soft">{text(policies)}</p>'
 
 
-def _headline(plan: Plan, headline: pl.DataFrame) -> str:
+def _headline(plan: Plan, tables: Tables, headline: pl.DataFrame) -> str:
     """Write one row per policy and two columns per system: regret over the baseline's, and regret."""
     cells = {(row["policy"], row["system"]): row for row in headline.iter_rows(named=True)}
-    best = {system.label: _least(plan, headline, system.label) for system in plan.systems}
+    final = final_regret(plan, tables)
+    best = {system.label: leaders(plan, final, system.label) for system in plan.systems}
     styles = line_styles(spec.label for spec in plan.policies)
     groups = "".join(f'<th class="group" colspan="2" scope="colgroup">{text(s.label)}</th>' for s in plan.systems)
     names = '<th scope="col">relative</th><th scope="col">regret</th>' * len(plan.systems)
@@ -114,11 +128,12 @@ def _headline(plan: Plan, headline: pl.DataFrame) -> str:
         row = f'<th scope="row">{dot}{text(spec.label)}</th>'
         for system in plan.systems:
             cell = cells[spec.label, system.label]
-            row += _cell(cell, best=not knows and cell["relative"] == best[system.label])
+            row += _cell(cell, best=spec.label in best[system.label])
         rows.append(f'<tr class="{"knows" if knows else "learns"}">{row}</tr>')
     note = (
         f"Relative: the median over runs of regret divided by that of {plan.baseline} on the same path, with a 95 % "
-        "interval; regret: the median over runs. Policies in italics know the system; the best of the others is bold."
+        "interval; regret: the median over runs. Policies in italics know the system. Bold is the best of the others, "
+        "with all whose mean is within two standard errors of it."
     )
     head = f'<tr><th rowspan="2" scope="row">policy</th>{groups}</tr>\n<tr>{names}</tr>'
     table = f"<table>\n<thead>\n{head}\n</thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>"
@@ -132,27 +147,25 @@ def _cell(cell: dict[str, Any], *, best: bool) -> str:
     return f'<td class="{f"first {mark}".strip()}">{shown}{spread}</td><td class="{mark}">{regret}</td>'
 
 
-def _least(plan: Plan, headline: pl.DataFrame, system: str) -> float | None:
-    """Return the least relative regret on a system, among policies that do not know it."""
-    free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
-    rows = headline.filter((pl.col("system") == system) & pl.col("policy").is_in(free))
-    return min(rows["relative"].filter(rows["relative"].is_finite()), default=None)
-
-
-def _claims(claims: Sequence[Claim]) -> str:
+def _claims(plan: Plan, claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
-    words = {True: ("yes", "✓ holds"), False: ("no", "✗ does not hold"), None: ("open", "not tested in this plan")}
-    parts = ["<h2>What the paper says, and what was found</h2>"]
+    note = (
+        "A statement that can be read in two ways is judged in both. A difference counts if it exceeds two standard "
+        "errors over runs; what does so in neither direction is undecided."
+    )
+    parts = [f"<h2>What the paper says, and what was found</h2>\n<p>{text(note)}</p>"]
     for claim in claims:
-        style, verdict = words[claim.holds]
+        style, verdict = _MARKS[claim.verdict]
+        if too_short(plan) and claim.verdict and claim.label not in EXACT:
+            style, verdict = "open", "too short to judge"
         rows = {"criterion": text(claim.criterion), "measured": text(claim.measured).replace("; ", "<br>")}
-        if claim.discussion:
-            rows["why not"] = text(claim.discussion)
+        if claim.discussion and style != "open":
+            rows["why"] = text(claim.discussion)
         entries = "\n".join(f"<dt>{name}</dt><dd>{entry}</dd>" for name, entry in rows.items())
         quote = f"<blockquote>“{text(claim.quote)}”</blockquote>"
         parts.append(
-            f'<section class="claim">\n<h3>{claim.number}. <span class="{style}">{verdict}</span></h3>\n{quote}\n'
+            f'<section class="claim">\n<h3>{claim.label}. <span class="{style}">{verdict}</span></h3>\n{quote}\n'
             f"<dl>\n{entries}\n</dl>\n</section>"
         )
     return "\n".join(parts)
@@ -171,18 +184,18 @@ def _appendix(plan: Plan, varied: Sequence[Varied]) -> str:
     """Write one row per reading: regret over the baseline's on every system, and the verdicts that change."""
     if not varied:
         return ""
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ("verdicts", "policy", *varied[0].relative))
+    names = ("policy", *varied[0].relative, *varied[0].verdicts)
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in names)
     rows = []
     for entry in varied:
-        held = listed(str(number) for number, holds in enumerate(entry.holds, start=1) if holds)
-        verdicts = f"changed: {listed(map(str, entry.changed))}" if entry.changed else "the same"
-        cells = [verdicts if entry.row else f"hold: {held}", entry.policy, *map(number, entry.relative.values())]
+        cells = [entry.policy, *map(number, entry.relative.values()), *entry.marks]
         title = text(f"{entry.row} {entry.words}".strip())
         rows.append(f'<tr><th scope="row">{title}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>')
     note = (
-        "Where the paper can be read in several ways, each other reading was tried by itself. Regret after the last "
-        f"round relative to {plan.baseline}, median of the first {min(RUNS, plan.runs)} runs, and the numbers of the "
-        "statements above whose verdict differs from what is built, on the same runs."
+        "Where the paper can be read in several ways, or leaves a parameter open, each other reading was tried by "
+        f"itself. Regret after the last round relative to {plan.baseline}, median of the first "
+        f"{min(RUNS, plan.runs)} runs, and the verdicts on the statements above on these runs: ✓ holds, ? undecided, "
+        "✗ fails."
     )
     table = f'<table class="words">\n<thead>\n<tr><th scope="row">reading</th>{head}</tr>\n</thead>\n<tbody>\n'
     table += "\n".join(rows) + "\n</tbody>\n</table>"

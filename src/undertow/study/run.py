@@ -1,7 +1,7 @@
 """A study from start to finish: run, summarise, check the claims, draw, report; first on a few runs, then on all."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from undertow.study.figures import draw_figures
 from undertow.study.plan import Plan
 from undertow.study.report import REPORT, write_report
 from undertow.study.store import is_whole
-from undertow.study.summary import comparisons, headline
+from undertow.study.summary import Array, comparisons, headline
 from undertow.study.tightness import draw_tightness
 
 __all__ = ["Outcome", "run_study"]
@@ -74,19 +74,26 @@ def run_study(
     with naming(folder):
         how: dict[str, Any] = {"threads": threads, "cluster": cluster, "module": module}
         tables = run_plan(plan, folder, **how, progress=watch, say=say)
-        varied = []
+        varied: list[Varied] = []
+        committed: dict[str, Array] | None = None
         if appendix:
             chunks = len(plan.chunks)
             more = None if progress is None else lambda done, total: progress(chunks + done, chunks + total)
-            varied = vary_choices(plan, tables, progress=more)
+            varied, committed = vary_choices(plan, tables, threads=threads, progress=more)
         say("drawing figures")
-        return _report(plan, tables, folder, varied)
+        return _report(plan, tables, folder, varied, committed)
 
 
-def _report(plan: Plan, tables: Tables, folder: Path, varied: Sequence[Varied] = ()) -> Outcome:
+def _report(
+    plan: Plan,
+    tables: Tables,
+    folder: Path,
+    varied: Sequence[Varied] = (),
+    committed: Mapping[str, Array] | None = None,
+) -> Outcome:
     """Summarise tables, of all runs or of the first, and write figures and the report."""
     table, pairs = headline(plan, tables), comparisons(plan, tables)
-    claims = check_claims(plan, tables) if plan.name == "paper" else []
+    claims = check_claims(plan, tables, committed) if plan.name == "paper" else []
     figures = draw_figures(plan, tables, folder)
     if tightness := draw_tightness(plan, tables, folder):
         figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4

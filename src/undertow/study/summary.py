@@ -10,7 +10,7 @@ from undertow.reporting.numbers import listed, number, standard_error
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
 
-__all__ = ["comparisons", "final_regret", "headline", "ratios", "winners"]
+__all__ = ["comparisons", "final_regret", "headline", "leaders", "ratios", "resampled", "winners"]
 
 _RESAMPLES = 2000
 Array = npt.NDArray[np.float64]
@@ -30,19 +30,28 @@ def ratios(plan: Plan, final: Final, system: str, policy: str) -> Array:
     return regret[base > 0] / base[base > 0] if (base > 0).any() else np.full(1, np.nan)
 
 
-def winners(plan: Plan, final: Final) -> str:
-    """Name the policies with the least median ratio among those that do not know the system; "" where there is none.
+def leaders(plan: Plan, final: Final, system: str) -> list[str]:
+    """Return the policies that have the least regret of those that do not know the system, as far as the runs tell.
 
-    Policies with the same ratio, as of a learner and of Autopilot that follows it, are named together.
+    These are the one with the least mean ratio, and all whose mean ratio is within two standard errors of it, run by
+    run. Whoever is said to be best here is so by the rule by which the paper's statements are judged.
     """
     free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
+    if not free or not (final[system, plan.baseline] > 0).any():
+        return []
+    ratio = {label: ratios(plan, final, system, label) for label in free}
+    best = min(free, key=lambda label: float(ratio[label].mean()))
+    behind = {label: ratio[label] - ratio[best] for label in free}
+    return [label for label, gap in behind.items() if gap.mean() <= 2 * standard_error(gap)]
+
+
+def winners(plan: Plan, final: Final) -> str:
+    """Name the leaders of every system, with their median ratios; "" if there are none."""
     found: dict[str, list[str]] = {}
     for spec in plan.systems:
-        if free and (final[spec.label, plan.baseline] > 0).any():
-            medians = {label: float(np.median(ratios(plan, final, spec.label, label))) for label in free}
-            least = min(medians.values())
-            best = listed(label for label, median in medians.items() if median == least)
-            found.setdefault(best, []).append(f"{number(least)} ({spec.label})")
+        if best := leaders(plan, final, spec.label):
+            medians = [number(float(np.median(ratios(plan, final, spec.label, label)))) for label in best]
+            found.setdefault(listed(best), []).append(f"{listed(dict.fromkeys(medians))} ({spec.label})")
     return "; ".join(f"{best}, {', '.join(where)}" for best, where in found.items())
 
 
@@ -91,8 +100,13 @@ def comparisons(plan: Plan, tables: Tables) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def bootstrap(values: Array, statistic: Callable[..., Array]) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a statistic over resampled runs, with a fixed seed."""
+def resampled(values: Array, statistic: Callable[..., Array]) -> Array:
+    """Return a statistic over the first axis, that of runs, for bootstrap resamples of them with a fixed seed."""
     draws = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
-    low, high = np.quantile(statistic(values[draws], axis=1), [0.025, 0.975])
+    return statistic(values[draws], axis=1)
+
+
+def bootstrap(values: Array, statistic: Callable[..., Array]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of a statistic over resampled runs."""
+    low, high = np.quantile(resampled(values, statistic), [0.025, 0.975])
     return float(low), float(high)

@@ -47,4 +47,6 @@ def draw_tightness(plan: Plan, tables: Tables, folder: Path) -> Figure | None:
         "Upper bound of Corollary 1 as printed, at δ = 0.1, over ARES's mean regret. The bound is of no practical use: "
         f"even at s = 1 it ends a factor of {' and '.join(ends)} above what is measured, and grows faster than regret."
     )
-    return write_figure(sheet, "tightness", "How tight the paper's upper bound is", caption, folder)
+    return write_figure(
+        sheet, "tightness", "How tight the paper's upper bound is (a figure of its source alone)", caption, folder
+    )
