@@ -29,7 +29,7 @@ FloatArray = npt.NDArray[np.float64]
 FOLDER = Path(__file__).parent / "recorded"
 CLAIRVOYANT, RANDOM = "clairvoyant", "random choice"
 UNIT = 1e-6  # costs are kept as whole thousandths of ln(cost / UNIT): 0.1 % of each, from 1e-13 to 1e8
-COLOURS["UCB"] = "#8B5A2B"
+COLOURS |= {"UCB": "#8B5A2B", "PIES": "#8A4B00"}
 
 
 class World(Protocol):
@@ -138,12 +138,14 @@ def line_up(world: World, seed: int = 0) -> dict[str, LivePolicy]:
     """Return the policies for a world, unused."""
     sizes: dict[str, Any] = {"arms": list(world.names), "context_dim": world.context_dim, "minimise": True, "rng": seed}
     sizes["feature_dim"] = world.features.shape[1]
+    paper = ("ares", "pies") if world.context_dim else ()  # forecast from contexts alone
     return {
         "Autopilot": build("autopilot", **sizes),
         "LinUCB": build("linucb", **sizes, window=5, standardise=True),
         "LinUCB + own rewards": build("linucb", **sizes, window=5, reward_lags=5, standardise=True),
         "Discounted UCB": build("discounted-ucb", **sizes, discount=0.99),
         "UCB": build("ucb", **sizes),
+        **{name.upper(): build(name, **sizes, standardise=True) for name in paper},
     }
 
 
