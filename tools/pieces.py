@@ -15,16 +15,6 @@ __all__ = ["PIECES", "ROOT", "Piece", "markdown", "tables_in"]
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = Path("out/results")  # recorded data as files, for the commands that read one
 PAPER = "Oracle,ARES,pies,UCB,Sliding-window UCB,Rexp3,Random"  # the paper's policies
-HEADLINE = (
-    "ARES",
-    "ARES (ν = 0.03)",
-    "PIES(10)",
-    "UBSS",
-    "UBSS (no width)",
-    "LARL",
-    "LinUCB + own rewards",
-    "KalmanGreedy",
-)
 Blocks = dict[str, str]
 Row = dict[str, Any]
 
@@ -149,13 +139,7 @@ def _study(printed: str) -> Blocks:
         if claim["verdict"]:
             measured = claim["measured"].replace("; ", "<br>")
             lines.append([claim["label"], claim["quote"], claim["verdict"], measured])
-    relative = {(row["policy"], row["system"]): f"{row['relative']:.2f}" for row in done["headline"]}
-    systems = list(dict.fromkeys(system for _, system in relative))
-    shown = [[policy, *(relative[policy, system] for system in systems)] for policy in HEADLINE]
-    return {
-        "statements": markdown(["", "the paper", "found", "measured"], lines),
-        "headline": markdown(["", *systems], shown),
-    }
+    return {"statements": markdown(["", "the paper", "found", "measured"], lines)}
 
 
 def _appendix(printed: str) -> Blocks:
@@ -367,17 +351,9 @@ PIECES: dict[str, Piece] = {
         {"out/replay/victoria/figures/shares.png": "docs/replay_shares.png"},
         _victoria,
     ),
-    "study": Piece(
-        ("-m", "undertow", "study", "--policies", ",".join([PAPER, *HEADLINE[1:]]), "--json"), "0", 3, _study
-    ),
+    "study": Piece(("-m", "undertow", "study", "--policies", PAPER, "--json"), "0", 2, _study),
     "appendix": Piece(
         ("-m", "undertow", "study", "--runs", "20", "--policies", PAPER, "--appendix", "--json"), "0", 5, _appendix
-    ),
-    "appendix-choice": Piece(
-        ("-m", "undertow", "study", "--seed", "1000", "--runs", "20", "--policies", PAPER, "--appendix", "--json"),
-        "1000",
-        5,
-        _appendix,
     ),
     "live": Piece(("-m", "undertow", "live"), "0; runs 0 to 4", 5, _live),
     "channels": _example("channels", 1),
