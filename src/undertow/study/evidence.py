@@ -351,7 +351,9 @@ def small_windows_suffice(study: Measured) -> Evidence:
     for arm in (0, 1):
         values = [row[arm] for row in enough]
         falls = -np.diff(values)
-        yield _exactly(f"arm {arm + 1}", float(falls.min()), bool((falls >= 0).all()), f"s = {values}".strip("[]"))
+        yield _exactly(
+            f"arm {arm + 1}", float(falls.min()), bool((falls >= 0).all()), f"s = {', '.join(map(str, values))}"
+        )
 
 
 def bias_falls(study: Measured) -> Evidence:
