@@ -127,7 +127,8 @@ class BetaThompson(LivePolicy):
 
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         count = 2 * _TRIES * self.arm_count
-        return np.hstack([rng.standard_normal((rounds, count)), 1.0 - rng.random((rounds, count))])
+        rows = [(rng.standard_normal(count), 1.0 - rng.random(count)) for _ in range(rounds)]  # one round after another
+        return np.array(rows).reshape(rounds, 2 * count)
 
     def _chance(self, own: ThompsonState, arm: int) -> float:
         """Return the probability that the drawn value of an arm is the largest of the open arms', ∫ Π_b F_b(x) dF(x).
