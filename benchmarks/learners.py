@@ -344,7 +344,7 @@ def decisions(policy: LearningPolicy, path: Trajectory) -> Iterator[tuple[float,
 
 def tasks(policy: LearningPolicy) -> set[int]:
     """Return which fits are under way."""
-    return {id(task) for task, _ in learner_of(policy).fits.under_way.values()}
+    return {id(task) for task in learner_of(policy).fits.under_way.values()}
 
 
 def background(report: Report) -> None:

@@ -113,13 +113,13 @@ def test_a_candidate_that_fails_leaves_the_policy_as_it_was() -> None:
         policy.learn(policy.decide(), float(t))
         policy.observe([t % 3])
     decision = policy.decide()
-    before, candidate.fails = everything(policy), True
+    before, Unreliable.fails = everything(policy), True
     with pytest.raises(RuntimeError, match="not now"):
         policy.learn(decision, 1.0)
     with pytest.raises(RuntimeError, match="not now"):
         policy.observe([1.0])
+    Unreliable.fails = False
     assert everything(policy) == before
-    candidate.fails = False
     policy.learn(decision, 1.0)
     policy.observe([1.0])
     assert policy.pending == 0

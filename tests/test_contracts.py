@@ -101,7 +101,9 @@ class Stubborn:
 
 
 def test_a_policy_that_breaks_a_rule_is_told_which() -> None:
-    with pytest.raises(BrokenContractError, match="a reward can only be learned once: a reward given twice was taken"):
+    with pytest.raises(
+        BrokenContractError, match="a reward can only be learned once: another reward for the same decision was taken"
+    ):
         check_policy(lambda system, rng: Stubborn())
 
 

@@ -250,12 +250,12 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def learn_what_cannot_be_learned(self, data: Any) -> None:
-        """What was learned, what was not made, and what only a copy has made."""
+        """Another reward for what was learned, what was not made, and what only a copy has made."""
         strange = [id_of(self.policy, self.decisions), "", "an event of somebody else's"]
         if self.due == "decide":
             strange.append(copy.deepcopy(self.policy).decide(self.features(data)).id)
         id = data.draw(st.sampled_from([*self.learned, *strange]))
-        self.refused(UnknownDecisionError, lambda policy: policy.learn(id, 1.0))
+        self.refused(UnknownDecisionError, lambda policy: policy.learn(id, 99.0))
 
     @precondition(lambda self: self.due == "decide")
     @rule(data=st.data())
@@ -265,7 +265,8 @@ class Interleavings(RuleBasedStateMachine):
         id = data.draw(st.sampled_from(["", "x" * 65, "two\nlines", id_of(self.policy, 0), *used[-5:]]))
         if len(id) < 65 and id.startswith(("e", "x")) and self.policy.max_pending < self.decisions:
             return  # it may have been forgotten
-        self.refused(InvalidInputError, lambda policy: policy.decide(features, id=id))
+        other = [self.open[0]] * 2  # which no call was made with: the same one would be answered
+        self.refused(InvalidInputError, lambda policy: policy.decide(features, id=id, available=other))
 
     # Arms
 

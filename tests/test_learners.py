@@ -1062,7 +1062,7 @@ def test_a_log_knows_which_rounds_share_a_moment() -> None:
         assert by_moment(rows[:2], 1, context_first=first)[2] == first
     log = RoundLog(context_dim=1, feature_dim=0, keep=10)
     log.open(3)
-    before = log.mark([])
+    before = log.mark()
     log.share(4)
     log.go_back(before)
     assert (log.end, log.rows(0, 4)[:, log.shared].tolist()) == (4, [0, 0, 0, 0])

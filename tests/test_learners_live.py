@@ -446,21 +446,18 @@ class Gate:
 def answered(policy: LearningPolicy) -> None:
     """Wait for the fits that are under way."""
     end = time.monotonic() + 60
-    while not all(answer for _, answer in learner_of(policy).fits.under_way.values()):
+    fits = learner_of(policy).fits
+    while len(fits.arrived(policy.round)) < len(fits.under_way.keys() - fits.taken):
         assert time.monotonic() < end
         time.sleep(0.001)
 
 
 def take_in(policy: LearningPolicy) -> None:
     """Take in the fits that are ready, as every decision does first."""
-    policy.parts.timeline.prepare(policy.round)
-
-
-def fit_of(answer: list[Fit | BaseException]) -> Fit:
-    """The fit that a thread has made."""
-    (fit,) = answer
-    assert isinstance(fit, Fit)
-    return fit
+    timeline = policy.parts.timeline
+    for event in timeline.arrived():
+        timeline.install(event)
+    timeline.prepare(policy.round)
 
 
 @both_orders
@@ -559,7 +556,7 @@ def test_a_fit_under_way_hears_of_a_reward_from_before_it(learner: Any, context_
     step(policy, path, 40)
     answered(policy)
     learner, fits = learner_of(policy), learner_of(policy).fits
-    made = {number: fit_of(answer).block.copy() for number, (_, answer) in fits.under_way.items()}
+    made = {fits.numbers[event.model]: np.frombuffer(event.block).copy() for event in fits.arrived(policy.round)}
     assert len(made) == len(learner.models)
     policy.learn(late, 50.0)
     for t in (41, 42):
@@ -1075,7 +1072,7 @@ def test_the_log_tells_of_fits_alarms_and_who_decides(
     assert failed
     assert all("no such luck" in text for text in failed)
     alarms = [text for name, level, text in told if name == "undertow.alarms"]
-    assert alarms[0].startswith("from round 6 on the shared system decides, by ")
+    assert alarms[0].startswith("from round 6 on, decisions by shared system (lead ")
     assert (
         len([text for text in alarms if text.startswith("alarm at round ")]) == policy.health().alarms["shared system"]
     )

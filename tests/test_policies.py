@@ -167,7 +167,8 @@ def test_rewards_by_id_late_out_of_order_or_never() -> None:
         policy.learn(number, 1.0)
     assert policy.pending == 3
     with pytest.raises(UnknownDecisionError, match=f"the reward of '{ids[3]}' has been learned already"):
-        policy.learn(ids[3], 1.0)
+        policy.learn(ids[3], 2.0)
+    policy.learn(ids[3], 1.0)
     with pytest.raises(UnknownDecisionError, match=r"this policy knows no decision '.*-6'. Another policy made it"):
         policy.learn(id_of(policy, 6), 1.0)
 
@@ -724,7 +725,7 @@ def rewrite(path: Path, change: Any, **arrays: Any) -> None:
 def test_files_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "policy"
     for change, arrays, message in (
-        (lambda h: h.update(version=99), {}, "expected undertow.policy version 7, got 'undertow.policy' version 99"),
+        (lambda h: h.update(version=99), {}, "expected undertow.policy version 8, got 'undertow.policy' version 99"),
         (lambda h: h.update(policy="mine"), {}, "holds a policy called 'mine', which is not registered here"),
         (lambda h: h["parameters"].update(arms=3), {}, r"damaged \(state: expected"),
         (lambda h: h["parameters"].update(odd=3), {}, r"damaged \(odd: ucb has no such parameter"),

@@ -17,9 +17,10 @@ from helpers import id_of, make_policy, unnamed
 from torture import hostile, interrupts
 from torture.interrupts import SYSTEM, digest
 from undertow import InvalidInputError, make
-from undertow.compiled.loop import Player
+from undertow.compiled.player import Player
 from undertow.learners.late import LateRewards
 from undertow.learners.learner import Learner
+from undertow.live.apply import Applies
 from undertow.policies import LivePolicy
 
 Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
@@ -28,10 +29,12 @@ Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_call_happened_or_did_not() -> None:
-    """Seed 0: a few hundred signals at random moments of calls of every policy."""
-    counts = interrupts.run(0, seconds=300, hits=400, each=6)  # seconds, since kernels may have to be compiled
+    """Seed 0: exceptions at random moments of calls of every policy, most at any line, some at any instruction."""
+    counts = interrupts.run(
+        0, seconds=600, hits=2000, each=12, timers=0.1
+    )  # seconds, since kernels may have to be compiled
     assert counts.wrong == ()
-    assert counts.hits >= 400
+    assert counts.hits >= 2000
 
 
 def test_a_tampered_file_is_refused_or_plays() -> None:
@@ -68,30 +71,35 @@ def pending(name: str, **more: Any) -> LivePolicy:
 def then_stopping(function: Callable[..., Any]) -> Callable[..., Any]:
     """Have a function do what it does, and raise before anybody hears of it."""
 
-    def wrapped(*args: Any) -> None:
-        function(*args)
+    def wrapped(*args: Any, **more: Any) -> None:
+        function(*args, **more)
         raise Stop
 
     return wrapped
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", ["ucb", "linucb", "kalman-greedy", "learned-kalman", "rexp3"])
-def test_what_the_state_has_taken_in_is_filed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal right after the step: the call has happened."""
+def test_a_call_has_happened_once_it_is_committed(name: str, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception before the commit: the call can be made again. One after it: the same call is answered."""
     policy, twin = (make_policy(name, SYSTEM, rng=0) for _ in range(2))
     calls: dict[str, Callable[[LivePolicy], object]] = {
-        "decide": lambda p: p.decide(),
-        "learn": lambda p: p.learn(id_of(p, 0), 1.0),
+        "decide": lambda p: p.decide(id="an order"),
+        "learn": lambda p: p.learn("an order", 1.0),
         "observe": lambda p: p.observe([0.3, 0.4]),
     }
     for step, call in calls.items():
         if step == "observe" and not policy.parts.turns.context_dim:
             continue
+        before = digest(twin)
         call(twin)
         with monkeypatch.context() as patch:
-            patch.setattr(Player, step, then_stopping(getattr(Player, step)))
+            patch.setattr(Applies, "_commit", then_stopping(Applies._commit) if after else stopping)  # noqa: SLF001
             with pytest.raises(Stop):
                 call(policy)
+        assert digest(policy) == (digest(twin) if after else before)
+        if not after or step != "observe":
+            call(policy)
         assert digest(policy) == digest(twin)
 
 
@@ -100,13 +108,29 @@ def test_a_late_reward_that_is_interrupted_was_not_learned(name: str, monkeypatc
     policy = pending(name)
     before = digest(policy)
     timeline = policy.parts.timeline
-    kind, step = (LateRewards, "note") if isinstance(timeline, Learner) else (type(timeline), "_see_again")
+    kind, step = (LateRewards, "note") if isinstance(timeline, Learner) else (type(timeline), "learn")
     with monkeypatch.context() as patch:
         patch.setattr(kind, step, stopping)
         with pytest.raises(Stop):
             policy.learn(id_of(policy, 3), 1.0)
     assert digest(policy) == before
     policy.learn(id_of(policy, 3), 1.0)
+
+
+def test_a_filter_that_is_interrupted_on_its_way_through_late_rewards_goes_again() -> None:
+    """Before a decision, and before somebody looks."""
+    policy, twin = pending("kalman-greedy"), pending("kalman-greedy")
+    for one in (policy, twin):
+        one.learn(id_of(one, 3), 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(policy.parts.timeline), "_see_again", stopping)
+        policy.learn(id_of(policy, 2), 2.0)
+        for call in (policy.forecast, policy.decide, policy.to_bytes):
+            with pytest.raises(Stop):
+                call()
+    twin.learn(id_of(twin, 2), 2.0)
+    assert digest(policy) == digest(twin)
+    assert unnamed(policy.decide()) == unnamed(twin.decide())
 
 
 @pytest.mark.parametrize("name", ["learned-kalman", "autopilot"])

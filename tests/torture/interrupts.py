@@ -1,16 +1,19 @@
-"""Signals at random moments of calls: a call either happened or did not.
+"""Exceptions at random moments of calls: a call either happened or did not, and one that did not can be repeated.
 
 Beside the policy that is interrupted stand two twins, one before the call and one after it. The interrupted policy has
-to be one of the two, to the last bit of what a save file would hold, and has to play on as that one does.
+to be one of the two, to the last bit of what a save file would hold, and after the call was repeated the second one; it
+has to play on as that one does. Exceptions come from a timer, at any instruction, and from a trace, at any line.
 """
 
 import copy
 import gc
 import itertools
 import json
+import linecache
 import logging
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -36,6 +39,8 @@ _FORMS: tuple[dict[str, Any], ...] = (
     {"refit": "background"},
 )
 
+_NAMED = ("pending_ids", "learned_ids", "answers")  # in which ids and digests of calls are
+
 Call = Callable[[LivePolicy], object]
 
 
@@ -54,11 +59,11 @@ class Counts(NamedTuple):
 def digest(policy: LivePolicy) -> tuple[Any, ...]:
     """Everything that a policy is, but for the ids of its decisions, in which copies differ."""
     header, arrays = snapshot(policy)
-    kept = {name: (values.shape, values.tobytes()) for name, values in arrays.items() if name != "pending_ids"}
+    kept = {name: (values.shape, values.tobytes()) for name, values in arrays.items() if name not in _NAMED}
     more: tuple[Any, ...] = ()
     if isinstance(policy, LearningPolicy):
         learner = learner_of(policy)
-        more = (learner.latest, learner.log.begin, learner.log.end, len(learner.records), learner.telling.warnings)
+        more = (learner.latest, learner.log.begin, learner.log.end, len(learner.records))
     return json.dumps(header, sort_keys=True), kept, policy.names, policy.round, policy.pending, more
 
 
@@ -180,6 +185,43 @@ class Alarm:
         return False
 
 
+class Fault:
+    """A trace that raises at one of the lines of undertow that a call goes through.
+
+    Lines with `with` are left out: a trace can raise between the end of a block and the release of its lock, where no
+    signal is ever handled.
+    """
+
+    def __init__(self, line: float = math.inf) -> None:
+        self.left, self.seen = line, 0
+
+    def __call__(self, frame: Any, event: str, argument: object) -> Any:
+        if "/undertow/" not in frame.f_code.co_filename or frame.f_code.co_name == "__del__":
+            return None
+        if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(
+            "with "
+        ):
+            self.seen += 1
+            if self.seen > self.left:
+                self.left = math.inf
+                raise Interrupt
+        return self
+
+    def interrupts(self, call: Call, policy: LivePolicy) -> bool:
+        """Make a call with the trace on; return whether it raised."""
+        gc.disable()
+        old = sys.gettrace()
+        sys.settrace(self)
+        try:
+            attempt(call, policy)
+        except Interrupt:
+            return True
+        finally:
+            sys.settrace(old)
+            gc.enable()
+        return False
+
+
 def _within(error: BaseException) -> bool:
     trace, inside = error.__traceback__, False
     while trace is not None:
@@ -188,17 +230,19 @@ def _within(error: BaseException) -> bool:
     return inside
 
 
-def torn(policy: LivePolicy, before: LivePolicy, after: LivePolicy, seed: int) -> bool:
-    """Whether a policy is neither what it was before a call nor what it would be after it, or plays on as neither."""
+def torn(call: Call, policy: LivePolicy, before: LivePolicy, after: LivePolicy, seed: int) -> bool:
+    """Whether a policy is neither what it was before a call nor what it is after it, or cannot go on."""
     if not sound(policy):
         return True
     if getattr(policy, "refit", "") == "background":
         return False
     found = digest(policy)
-    twin = next((twin for twin in (before, after) if digest(twin) == found), None)
-    if twin is None:
+    if found == digest(before):
+        attempt(call, policy)
+        found = digest(policy)
+    if found != digest(after):
         return True
-    one, other = copy.deepcopy(policy), twin
+    one, other = copy.deepcopy(policy), after
     for each in range(3):
         name, call = next_call(one, np.random.default_rng((seed, each)))
         first, second = attempt(call, one), attempt(call, other)
@@ -211,8 +255,8 @@ def _said(answer: Any) -> str:
     return unnamed(answer) if isinstance(answer, Decision) else str(answer)
 
 
-def trials(seed: int, each: int, alarm: Alarm) -> Iterator[tuple[str, bool, bool]]:
-    """Interrupt so many calls of one policy, then of the next, for ever.
+def trials(seed: int, each: int, alarm: Alarm, timers: float) -> Iterator[tuple[str, bool, bool]]:
+    """Interrupt so many calls of one policy, then of the next, for ever; a share of them by timers.
 
     Yields what was called, whether a signal hit it, and whether that tore it.
     """
@@ -225,14 +269,19 @@ def trials(seed: int, each: int, alarm: Alarm) -> Iterator[tuple[str, bool, bool
         for _ in range(each):
             label, call = next_call(policy, rng)
             before, after = copy.deepcopy(policy), copy.deepcopy(policy)
-            begun = time.perf_counter()
-            attempt(call, after)
-            lasted = time.perf_counter() - begun
-            hit = alarm.interrupts(call, policy, 1e-6 + float(rng.random()) * (1.2 * lasted + 5e-6))
-            yield f"{label} of {name} {form}", hit, torn(policy, before, after, int(rng.integers(1000)))
+            if rng.random() < timers:
+                begun = time.perf_counter()
+                attempt(call, after)
+                lasted = time.perf_counter() - begun
+                hit = alarm.interrupts(call, policy, 1e-6 + float(rng.random()) * (1.2 * lasted + 5e-6))
+            else:
+                counter = Fault()
+                counter.interrupts(call, after)
+                hit = Fault(int(rng.integers(max(counter.seen, 1)))).interrupts(call, policy)
+            yield f"{label} of {name} {form}", hit, torn(call, policy, before, after, int(rng.integers(1000)))
 
 
-def run(seed: int, *, seconds: float, hits: float = math.inf, each: int = 40) -> Counts:
+def run(seed: int, *, seconds: float, hits: float = math.inf, each: int = 40, timers: float = 0.3) -> Counts:
     """Interrupt calls until there were enough hits or time is up, so many of each policy; only in the main thread.
 
     Nothing is logged meanwhile: `logging.Handler.handle` takes its lock one instruction before it promises to give it
@@ -243,7 +292,7 @@ def run(seed: int, *, seconds: float, hits: float = math.inf, each: int = 40) ->
     end = time.monotonic() + seconds
     old = signal.signal(signal.SIGALRM, alarm)
     try:
-        for label, hit, is_torn in trials(seed, each, alarm):
+        for label, hit, is_torn in trials(seed, each, alarm, timers):
             calls, found = calls + 1, found + hit
             if is_torn:
                 wrong.append(label)

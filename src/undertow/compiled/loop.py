@@ -13,7 +13,6 @@ copies each with these names bound to a policy's own steps, and compiles the cop
 
 import types
 from collections.abc import Callable
-from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ __all__ = [
     "LEARN",
     "OBSERVE",
     "Loop",
-    "Player",
     "bound",
     "compile_loop",
     "count_round",
@@ -39,7 +37,6 @@ __all__ = [
 ]
 
 DECIDE, LEARN, OBSERVE = 0, 1, 2
-_NO_MEMORY = np.empty(0)
 
 
 if TYPE_CHECKING:  # the names that every copy of a template binds to steps of its own
@@ -58,124 +55,6 @@ class Loop(NamedTuple):
     play: Callable[..., int]
     skip: Callable[..., None]
     layout: Layout[Any]
-
-
-class Player:
-    """A policy's state, and one row of everything that `play` reads and writes, for steps taken one at a time.
-
-    `rows` is how many rows of `features`, (k, q), come with a round: one for all arms, or one for each.
-
-    `taken` is a list of the rewards and contexts that the state has taken in since it was emptied. The list runs the
-    kernel and files its answer in one instruction of the interpreter, so that no signal can come between the two:
-    where it is empty, the state is as it was.
-    """
-
-    def __init__(self, owner: type, state: FloatArray, draws: int) -> None:
-        self.owner, self.state, self._draw_count = owner, state, draws
-        self._bind()
-
-    def _bind(self) -> None:
-        self.loop: Loop = self.owner.loop  # type: ignore[attr-defined]
-        self.own = self.loop.layout.open(self.state)
-        self.common: Common = self.own.common
-        cells = (self.common.head.cell(name) for name in ("rounds", "moments", "still", "proposed"))
-        self._rounds, self._moments, self._still, self._proposed = cells
-        k, m, q, _ = map(int, self.common.sizes)
-        fixed = self._draw_count + m + k
-        self._row = np.zeros(fixed + k * q)
-        self.draws, self.context, self.rewards, features = np.split(self._row, np.cumsum([self._draw_count, m, k]))
-        self.features, self.rows = features.reshape(k, q), 1
-        self._shared = self.features[0]
-        self._out = np.zeros((1, 1 + 3 * k))
-        self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
-        self.forecast, self.width, self.window = self.record
-        self.copy_forecast: Callable[[], FloatArray] = self.forecast.copy  # bound once, for every decision
-        self.copy_width: Callable[[], FloatArray] = self.width.copy
-        self.chosen: Callable[[], float] = self.arm.item
-        memory = self.common.memory
-        self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else repeat(_NO_MEMORY).__next__
-        self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `moments`
-        self.moments_begun: Callable[[], float] = self._moments.item
-        self.taken: list[int] = []
-        row = (self.state, self._row, fixed)
-        self._deciding = {
-            rows: (*row[:2], fixed + rows * q, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0, rows * q)
-            for rows in (1, k)
-        }
-        self._observing = ((*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0, 0),)
-        self._fixed = fixed
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"owner": self.owner, "state": self.state.copy(), "_draw_count": self._draw_count}
-
-    def __setstate__(self, entries: dict[str, Any]) -> None:
-        self.__dict__.update(entries)
-        self._bind()
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds begun so far."""
-        return int(self._rounds.item())
-
-    @property
-    def moments(self) -> int:
-        """Number of moments begun so far."""
-        return int(self._moments.item())
-
-    @property
-    def still(self) -> bool:
-        """Whether the next round is of the same moment as the last one."""
-        return bool(self._still.item())
-
-    def stay(self, *, still: bool) -> None:
-        """Have the next round be of the same moment as the last one, or not."""
-        self._still[0] = still
-
-    @property
-    def proposed(self) -> int:
-        """The arm that the policy itself chose last."""
-        return int(self._proposed.item())
-
-    @property
-    def given(self) -> FloatArray:
-        """The features as they were given: (q,) for all arms, or (k, q)."""
-        return self.features if self.rows > 1 else self._shared
-
-    def features_of(self, arm: int) -> FloatArray:
-        """Return the features of an arm, its own or those that all share."""
-        row: FloatArray = self.features[arm] if self.rows > 1 else self._shared
-        return row
-
-    def give(self, features: FloatArray) -> None:
-        """Put the features of a round in place, (q,) for all arms or (k, q)."""
-        if features.ndim == 1:
-            self.rows, self._shared[:] = 1, features
-        else:
-            self.rows, self.features[:] = len(features), features
-
-    def decide(self, state: FloatArray | None = None) -> bool:
-        """Decide with features and draws as they stand; False where the policy has to be attended to first."""
-        step = self._deciding[self.rows]
-        return self.loop.play(*(step if state is None else (state, *step[1:]))) > DECIDE
-
-    def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
-        """Learn a reward of a decision that is `age` rounds old."""
-        self.arm[0], self.rewards[arm] = arm, reward
-        step = (self.state, self._row, self._fixed, LEARN, LEARN + 1, 0, memory, age, self._out, 0, 0)
-        self.taken.extend(starmap(self.loop.play, (step,)))
-
-    def observe(self) -> None:
-        """Take in the context as it stands."""
-        self.taken.extend(starmap(self.loop.play, self._observing))
-
-    def skip(self) -> None:
-        """Let a round pass in which no arm is played."""
-        self.loop.skip(self.state)
-
-    def play(self, data: FloatArray, width: int, first: int, last: int, shift: int, out: FloatArray, kept: int) -> int:
-        """Take many steps on data of many rounds; see `_play`."""
-        given = self.rows * self.features.shape[1]
-        return self.loop.play(self.state, data, width, first, last, shift, self.common.memory, 0, out, kept, given)
 
 
 @inlined

@@ -58,9 +58,11 @@ def _by_hand(trial: Trial) -> None:
 
 @rule("a reward can only be learned once", "live")
 def _learned_once(trial: Trial) -> None:
+    """Refuse another reward for a decision; the same one again changes nothing, or is refused by others' policies."""
     policy, decision = trial.begun()
     policy.learn(decision, 1.0)
-    trial.refuses(policy, lambda: policy.learn(decision, 1.0), "a reward given twice")
+    trial.changes_nothing(policy, lambda: policy.learn(decision, 1.0), "a reward given twice")
+    trial.refuses(policy, lambda: policy.learn(decision, 2.0), "another reward for the same decision")
     trial.refuses(policy, lambda: policy.learn("no such decision", 1.0), "a reward for a decision never made")
 
 

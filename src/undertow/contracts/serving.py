@@ -1,13 +1,15 @@
 """What a policy promises to those who serve with it: ids, features, default rewards, what is written down."""
 
+import contextlib
 import copy
 from typing import Any
 
 import numpy as np
 
-from undertow.contracts.trial import BrokenContractError, Trial, require, rule
-from undertow.errors import InvalidInputError
-from undertow.policies import Decision, Health, Outlook, from_bytes
+from undertow.contracts.trial import BrokenContractError, Trial, content_of, require, rule
+from undertow.errors import InvalidInputError, UnknownDecisionError
+from undertow.live.events import Event, decode, encode
+from undertow.policies import Decision, Health, Outlook, fold, from_bytes
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
 
@@ -24,22 +26,76 @@ def _ids(trial: Trial) -> None:
         for decision in made[number - 1]:
             _unknown(trial, life, decision, "a reward of what a copy decided")
         life.learn(waiting[3].id, 1.0)  # as after a restart
-        _unknown(trial, life, waiting[3], "a reward given twice")
+        trial.refuses(life, lambda life=life: life.learn(waiting[3], 2.0), "another reward for the same decision")  # type: ignore[misc]
 
 
 @rule("an id can be given", "ours", "live")
 def _given_ids(trial: Trial) -> None:
-    policy = trial.make(1)
+    policy, made = trial.make(1), list[Decision]()
     for t in range(4):
         id = f"event {t} of many"
-        decision = trial.step(policy, t, learn=t % 2 == 0, id=id)
-        require(decision.id == id, f"the id {id!r} was given, and the decision has {decision.id!r}")
+        made.append(trial.step(policy, t, learn=t % 2 == 0, id=id))
+        require(made[t].id == id, f"the id {id!r} was given, and the decision has {made[t].id!r}")
+    for each in (policy, from_bytes(policy.to_bytes())):
+        for decision in made:
+            _repeats(trial, each, decision)
     policy = from_bytes(policy.to_bytes())
     if trial.sees_contexts and getattr(policy, "context_first", False):
         policy.observe(trial.path.contexts[4])
-    for odd in ("event 0 of many", "event 1 of many", "", "x" * 65, "two\nlines", 7):
+    for odd in ("", "x" * 65, "two\nlines", 7):
         trial.refuses(policy, lambda odd=odd: policy.decide(id=odd), f"the id {odd!r}")  # type: ignore[misc]
     policy.learn("event 1 of many", 1.0)
+
+
+def _repeats(trial: Trial, policy: Any, decision: Decision) -> None:
+    """Require that the call of a decision is answered with it again, and another call with its id refused."""
+    again: list[Decision] = []
+    trial.changes_nothing(policy, lambda: again.append(policy.decide(id=decision.id)), "a call of decide made twice")
+    require(again[0].to_json() == decision.to_json(), f"{again[0]} when the call was made again, {decision} before")
+    other = "another call with the id of a decision"
+    trial.refuses(policy, lambda: policy.decide(id=decision.id, available=[0]), other)
+
+
+@rule("the same events, the same policy", "ours", "live")
+def _fold(trial: Trial) -> None:
+    """Play 90 rounds with whatever can happen, and have a policy of a save file go through the same events."""
+    policy, log = trial.make(1), list[Event]()
+    for t in range(10):
+        trial.step(policy, t)
+    before = policy.to_bytes()
+    policy.events(log.append)
+    play_everything(trial, policy, 10, 90)
+    again = fold(before, [decode(encode(event)) for event in log])
+    for name, value in content_of(again).items():
+        require(value == content_of(policy)[name], f"{name} differs after the same events")
+
+
+def play_everything(trial: Trial, policy: Any, begin: int, end: int) -> None:
+    """Play rounds with rewards that come late, never and twice, gaps, skipped rounds, arms that come and go."""
+    waiting, first = list[Decision](), bool(getattr(policy, "context_first", False)) and trial.sees_contexts
+    for t in range(begin, end):
+        how: dict[str, Any] = {"id": f"event {t}"} if t % 2 else {}
+        if t % 7 == 3:
+            how["available"] = [name for name in policy.names if name not in policy.retired][:2]
+        if t % 11 == 5:
+            policy.skip(2)
+        if trial.arms > 1 and t % 40 in (20, 30):
+            (policy.retire_arm if t % 40 == 20 else policy.add_arm)(policy.names[0])
+        if t == 50 and not trial.claims.needs_system:
+            policy.add_arm("one more arm")
+        if first:
+            policy.observe(trial.path.contexts[t] if t % 5 else None)
+        waiting.append(policy.decide(**how))
+        if t % 9 == 4:
+            waiting.append(policy.decide(elapsed=0))
+        if trial.sees_contexts and not first:
+            policy.observe(trial.path.contexts[t] if t % 5 else None)
+        for _ in range(len(waiting) - t % 6):
+            decision = waiting.pop(t % len(waiting))
+            if t % 8:
+                with contextlib.suppress(UnknownDecisionError):  # forgotten, or taken to be its default
+                    policy.learn(decision, trial.reward(t, decision))
+                    policy.learn(decision.id, trial.reward(t, decision))
 
 
 @rule("context and decision in one call", "ours", "live", "context can come first")

@@ -14,7 +14,7 @@ from undertow.simulation import simulate
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
-__all__ = ["RULES", "BrokenContractError", "Factory", "Trial", "is_fitted", "require", "rule"]
+__all__ = ["RULES", "BrokenContractError", "Factory", "Trial", "content_of", "is_fitted", "require", "rule"]
 
 Factory = Callable[[LinearGaussianSystem, int], Policy]
 Attempt = Callable[["Trial"], None]
@@ -116,14 +116,23 @@ class Trial:
 
     def refuses(self, policy: Any, call: Callable[[], object], what: str) -> None:
         """Require that a call raises, and changes nothing."""
-        before = _content(policy) if self.ours else None
+        before = content_of(policy) if self.ours else None
         try:
             call()
         except (UndertowError, ValueError, LookupError, TypeError):
-            unchanged = before is None or before == _content(policy)
+            unchanged = before is None or before == content_of(policy)
             require(unchanged, f"{what} was refused, but changed the policy")
             return
         raise BrokenContractError(f"{what} was taken")
+
+    def changes_nothing(self, policy: Any, call: Callable[[], object], what: str) -> None:
+        """Require that a call, refused or not, changes nothing; a policy of ours must not refuse it."""
+        before = content_of(policy) if self.ours else None
+        try:
+            call()
+        except (UndertowError, ValueError, LookupError, TypeError) as error:
+            require(not self.ours, f"{what} was refused: {error}")
+        require(before is None or before == content_of(policy), f"{what} changed the policy")
 
     def compare(self, other: Policy, *, worse: bool, gaps: float) -> None:
         """Compare regrets on 20 shared paths of 1000 rounds (seed 9), to within 3 standard errors."""
@@ -147,7 +156,7 @@ def is_fitted(policy: LivePolicy) -> bool:
     return type(policy.parts.timeline).attend is not Timeline.attend
 
 
-def _content(policy: LivePolicy) -> dict[str, Any]:
+def content_of(policy: LivePolicy) -> dict[str, Any]:
     """Return all that a save file would keep, to be compared."""
     header, arrays = snapshot(policy)
     return header | {name: values.tobytes() for name, values in arrays.items()}

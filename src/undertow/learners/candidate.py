@@ -4,6 +4,7 @@ Autopilot asks every candidate for forecasts, scores them by the reward of the a
 decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot with candidates through its methods.
 """
 
+import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from undertow.learners.learner import Learner
 from undertow.learners.log import AFTER, BEFORE
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
+from undertow.live.events import Installed
 from undertow.live.rounds import Timeline, Waiting
 from undertow.live.saved import Saved
 
@@ -43,7 +45,7 @@ class Candidate(Protocol):
     with its round and arm, and every context as it comes (NaN where an entry is missing). It is not told of moments: in
     several decisions of one moment it is asked once more, and where time passes it hears of the contexts, if any, and
     is not asked. `warm_start` leads it through past rounds in the same way. With `minimise`, rewards and forecasts are
-    negative costs. It is deep-copied for each run of `simulate`.
+    negative costs. It is deep-copied for each run of `simulate`, and its attributes with every checkpoint.
     """
 
     name: str
@@ -123,6 +125,14 @@ class CandidateModel(Model):
         """Leave the candidate alone: it has seen these rounds."""
 
 
+def _held(candidate: Candidate) -> dict[str, Any] | None:
+    """Return a copy of a candidate's attributes; None if they cannot be copied, and so not put back."""
+    try:
+        return copy.deepcopy(vars(candidate))
+    except Exception:  # whatever they raise who were not made to be copied
+        return None
+
+
 class WithCandidates(Timeline):
     """The timeline of a learner with candidates: they forecast, learn and are scored in Python around its steps.
 
@@ -137,26 +147,44 @@ class WithCandidates(Timeline):
         self.first = len(learner.models) - len(self.candidates)  # of their blocks
         self.expected: dict[int, list[tuple[float, float]]] = {}
 
-    def decides_in_one_step(self, *, still: bool = False) -> bool:
-        """Say no: candidates forecast before a decision."""
-        return False
+    @property
+    def costly(self) -> bool:
+        """Whether the learner has made a fit."""
+        return self.learner.costly
 
-    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
-        """Say no: candidates learn before the learner does."""
-        return False
+    @costly.setter
+    def costly(self, value: bool) -> None:
+        self.learner.costly = value
 
-    def keep(self, rounds: Sequence[int] = ()) -> Any:
-        """Return what the learner keeps, and what was expected; a candidate cannot be put back."""
-        return self.learner.keep(rounds), self.expected.copy()
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The learner, and its parts."""
+        return self.learner, *self.learner.parts
 
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called."""
-        learner, self.expected = kept
-        self.learner.put_back(learner)
+    def mark(self) -> Any:
+        """Return copies of what the candidates hold, and what was expected of them."""
+        return [_held(candidate) for candidate in self.candidates], self.expected.copy()
 
-    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
+    def go_back(self, mark: Any) -> None:
+        """Have the candidates hold what they held; may be done twice."""
+        held, expected = mark
+        for candidate, attributes in zip(self.candidates, held, strict=True):
+            if attributes is not None:
+                vars(candidate).clear()
+                vars(candidate).update(copy.deepcopy(attributes))
+        self.expected = expected.copy()
+
+    def arrived(self) -> Sequence[Installed]:
+        """Return the fits that a thread has made, and nobody knows of."""
+        return self.learner.arrived()
+
+    def install(self, event: Installed) -> None:
+        """Take up a fit that a thread has made."""
+        self.learner.install(event)
+
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
         """Prepare a round and, before a choice, have every candidate forecast."""
-        self.learner.prepare(oldest, choice=choice, still=still, one_step=one_step)
+        self.learner.prepare(oldest, choice=choice, still=still)
         if choice:
             self._ask(self.learner.blocks)
 
@@ -182,17 +210,24 @@ class WithCandidates(Timeline):
             del self.expected[next(iter(self.expected))]
 
     def report(self) -> None:
-        """Warn of fits that failed."""
+        """Start fits, and warn of those that failed."""
         self.learner.report()
 
-    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
+    def forget_notices(self) -> None:
+        """Report nothing of what was applied again."""
+        self.learner.forget_notices()
+
+    def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
+        """Refuse a reward that comes too late, or with which models would overflow."""
+        self.learner.check_reward(waiting, reward, age)
+
+    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
         """Pass a reward to every candidate, and score its forecast."""
-        self.learner.require_takable(reward, age)
-        for candidate in self.candidates:  # first, so that nothing has changed here where one of them fails
+        for candidate in self.candidates:
             candidate.learn(waiting.round, waiting.arm, reward)
         places = [self.learner.block(number) for number in range(self.first, len(self.learner.models))]
         before = [place.copy() for place in places]
-        self.learner.learn(waiting, reward, age, one_step=self.learner.learns_in_one_step(waiting, age))
+        self.learner.learn(waiting, reward, age)
         for place, kept, (mean, deviation), own in zip(
             places, before, self.expected.pop(waiting.round), self.learner.blocks[self.first :], strict=True
         ):
@@ -204,10 +239,6 @@ class WithCandidates(Timeline):
         for candidate in self.candidates:
             candidate.observe(self.player.context.copy())
         self.learner.observe()
-
-    def observed(self) -> None:
-        """File a context."""
-        self.learner.observed()
 
     def lead_through_log(self) -> None:
         """Lead the candidates through the rounds of the log, as if they had been there."""

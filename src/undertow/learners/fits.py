@@ -1,7 +1,6 @@
-"""Fits in the background: made on a thread, from copies, and swapped in once they have caught up.
+"""Fits in the background: made on threads, from copies, and swapped in once they have caught up.
 
-When a fit takes effect depends on the machine, and on nothing else: a log of these moments (`Install`) is all that it
-takes to repeat a run.
+When a fit is there depends on the clock, so that is an event of its own, `Installed`, which brings the fitted block.
 """
 
 import logging
@@ -10,32 +9,29 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
 from undertow.learners.crew import Crew, join_crew
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
+from undertow.live.events import Installed, decode, encode
 from undertow.live.saved import COUNT, Saved
 
-__all__ = ["BackgroundFits", "Install", "Refit", "attempt", "begun", "fit_with_past", "schedule_of"]
+__all__ = ["BackgroundFits", "Refit", "attempt", "begun", "fit_with_past"]
 
 Refit = Literal["auto", "inline", "background"]
 
-_ANSWER = itemgetter(1)  # of a task and the list that its answer comes into
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 _OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that are too many, and of how many fits they are counted
-_NAP = 0.001  # seconds between two looks at a fit that has to be waited for
 
 _LOG = logging.getLogger("undertow.fits")
-_again: Counter[int] = Counter()  # how often this process began a fit again
+_starts: Counter[int] = Counter()  # how often this process began a fit
 
 FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
 
@@ -65,82 +61,53 @@ def fit_with_past(model: Model, task: Task) -> Fit:
     return fit._replace(earlier=(then, block))
 
 
-class Install(NamedTuple):
-    """A fit of a model that was made in the background and took effect; `policy.on_install` tells of each.
+class _Taken(NamedTuple):
+    """A fit that was taken up, and its block on its way to the present."""
 
-    Attributes
-    ----------
-    model
-        Name of the model.
-    asked
-        The round before whose decision the fit was asked for: it knows the rounds before.
-    taken
-        The round before whose decision it was there, and began to catch up with the rounds since.
-    round
-        The round before whose decision it took the place of the model.
-    """
-
-    model: str
-    asked: int
-    taken: int
-    round: int
-
-
-Schedule = dict[tuple[str, int], int]  # when fits are taken up, by their model and the round that asks for them
-
-
-def schedule_of(installs: Iterable[Install]) -> Schedule:
-    """Return when fits are to be taken up, by a log of installs."""
-    schedule: Schedule = {}
-    for given in installs:
-        try:
-            install = Install(*given)
-            rounds = [_checks.integer(name, getattr(install, name), least=0) for name in ("asked", "taken", "round")]
-        except (TypeError, InvalidInputError) as error:
-            raise InvalidInputError(
-                f"installs: expected what on_install was given (model, asked, taken, round), got {given!r:.80}"
-            ) from error
-        if rounds != sorted(rounds) or not isinstance(install.model, str):
-            raise InvalidInputError(
-                f"installs: expected rounds in their order, asked ≤ taken ≤ round, got {given!r:.80}"
-            )
-        schedule[install.model, rounds[0]] = rounds[1]
-    return schedule
-
-
-class _Led(NamedTuple):
-    """A fitted block on its way to the present."""
-
-    taken: int  # the round before whose decision it was taken up
+    event: Installed
+    answer: Fit | str  # or why it failed
     end: int  # the round that it has come to
     block: FloatArray
     missed: float = math.inf  # the oldest round that it went through without a reward that has come since
 
 
 class BackgroundFits:
-    """The fits of one learner that are made on a thread, by the number of their model.
+    """The fits of one learner that are made on threads, by the number of their model.
 
-    With a `schedule`, a fit is taken up when that says, and waited for if need be; without, when it is there.
+    `under_way` says which fits were requested, and `taken` which of them are there and catch up with the rounds since.
+    Threads and their answers are no part of that: an answer counts once it has come as an event.
     """
+
+    remembers: ClassVar[tuple[str, ...]] = ("under_way", "missed", "taken")
 
     def __init__(self, models: Sequence[Model], log: RoundLog) -> None:
         self.models, self.log = models, log
-        self.under_way: dict[int, tuple[Task, list[Fit | BaseException]]] = {}
+        self.numbers = {model.name: number for number, model in enumerate(models)}
+        self.under_way: dict[int, Task] = {}
         self.missed: dict[int, float] = {}  # the oldest round of which they do not know a reward that has come since
-        self.schedule: Schedule | None = None
-        self._led: dict[int, _Led] = {}
+        self.taken: dict[int, _Taken] = {}
+        self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
         self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_crew": None}  # a copy asks for its fits itself
+        return self.__dict__ | {"_crew": None, "_answers": {}}  # a copy makes its fits itself
 
-    def start(self, number: int, task: Task) -> None:
+    def request(self, number: int, task: Task) -> None:
+        """Have a fit made on a thread, once the event has happened that asked for it."""
+        self.under_way[number], self.missed[number] = task, math.inf
+
+    def start_missing(self) -> None:
+        """Start the fits that were requested, and that no thread of this process works on."""
+        if self._crew is None or not self._crew.here:
+            self._crew, self._answers = join_crew(self), {}
+        for number, task in self.under_way.items():
+            if number not in self.taken and self._answers.get(number, (-1, None))[0] != task.round:
+                self._start(number, task, self._crew)
+
+    def _start(self, number: int, task: Task, crew: Crew) -> None:
         """Make a fit on a thread."""
         answer: list[Fit | BaseException] = []
-        model = self.models[number]
-        if self._crew is None or not self._crew.here:
-            self._crew = join_crew(self)
-        wanted = weakref.ref(self)
+        model, wanted = self.models[number], weakref.ref(self)
 
         def fitted() -> Fit:
             begin = task.round  # going through no rounds loads the kernel here, and not in a decision
@@ -152,118 +119,86 @@ class BackgroundFits:
                 here = threading.current_thread() is threading.main_thread()  # where signals raise what is not ours
                 answer.append(attempt(fitted, (Exception if here else BaseException,)))
 
-        self._crew.do(work)
-        self.under_way[number] = (task, answer)  # last: what is said to be under way has to be
-        self.missed.setdefault(number, math.inf)
+        _note_start(model.name, task)
+        crew.do(work)
+        self._answers[number] = task.round, answer
 
-    def scheduled(self, number: int, t: int) -> bool:
-        """Whether a fit that is asked for before round t is to be taken up later."""
-        return self.schedule is not None and (self.models[number].name, t) in self.schedule
+    def arrived(self, now: int) -> list[Installed]:
+        """Return the fits that threads have made since, before round `now` is decided."""
+        self.start_missing()
+        found = []
+        for number, task in self.under_way.items():
+            round, answer = self._answers.get(number, (-1, []))
+            if number not in self.taken and round == task.round and answer:
+                found.append(_told(self.models[number].name, task.round, now, answer[0]))
+        return found
 
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to do before a decision, where fits are under way."""
-        if self._crew is None or not self._crew.here or self.schedule is not None or self._led:
-            return False
-        return not any(map(_ANSWER, self.under_way.values()))
-
-    def keep(self) -> Any:
-        """Return what `put_back` needs to undo all that comes after."""
-        return self.under_way.copy(), self.missed.copy(), self._led.copy()
-
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called."""
-        self.under_way, self.missed, self._led = kept
-
-    def start_again(self) -> None:
-        """Start fits again that are made for another policy, or whose thread did not follow into a forked process."""
-        self._crew = None
-        for number, (task, answer) in list(self.under_way.items()):
-            if not answer:
-                self._start_again(number, task)
-
-    def _start_again(self, number: int, task: Task) -> None:
-        """Start a fit again; a policy that is loaded for every call never sees the end of one, and a line says so."""
-        name, key = self.models[number].name, hash((task.round, task.rows.tobytes(), task.block.tobytes()))
-        _again[key] += 1
-        if _again[key] == _OFTEN - 1:
-            _LOG.warning(
-                "the fit of %s at round %d begins for the third time: the policy was copied, or saved and loaded, "
-                "before it ended. Keep the policy in memory between calls, or pass refit='inline'",
-                name,
-                task.round,
+    def take(self, event: Installed) -> None:
+        """Take up a fit, by the facts of an event."""
+        number = self.numbers.get(event.model, -1)
+        task = self.under_way.get(number)
+        if task is None or number in self.taken or task.round != event.requested:
+            raise InvalidInputError(
+                f"event: no fit of the {event.model!r:.60} that was requested in round {event.requested!r} is under way"
             )
-        if len(_again) > _REMEMBERED:
-            _again.clear()
-        self.start(number, task)
+        answer = _fit_of(self.models[number], event)
+        block = np.empty(0) if isinstance(answer, str) else begun(answer.block, task.round)
+        self.taken[number] = _Taken(event, answer, task.round, block)
 
     def note_reward(self, then: int) -> None:
         """Take note of a reward of an earlier round, of which fits under way do not know."""
-        for number, (task, _) in self.under_way.items():
-            led = self._led.get(number)
+        for number, task in self.under_way.items():
+            taken = self.taken.get(number)
             if then < task.round:
                 self.missed[number] = min(self.missed[number], then)
-            elif led is not None and then < led.end:
-                self._led[number] = led._replace(missed=min(led.missed, then))
+            elif taken is not None and then < taken.end:
+                self.taken[number] = taken._replace(missed=min(taken.missed, then))
 
-    def ready(self, now: int) -> Iterator[tuple[int, Task, Fit | BaseException, int]]:
-        """Yield the fits, made or failed, that can be swapped in before round `now` is decided, and since when.
+    def advance(self, now: int) -> list[int]:
+        """Go on with the fits that were taken up; return those that can be swapped in before round `now` is decided."""
+        return [number for number in self.taken if self._has_caught_up(number, now)]
 
-        `take_led` returns their blocks.
-        """
-        if self._crew is None or not self._crew.here:
-            self.start_again()
-        for number, (task, answer) in tuple(self.under_way.items()):
-            if not self._is_due(number, task, answer, now):
-                self._led.pop(number, None)  # of a save file, whose fit is not there yet
-                continue
-            led = self._led.get(number, _Led(now, task.round, np.empty(0)))
-            if self._has_caught_up(number, task, led, answer[0], now):
-                del self.under_way[number]
-                yield number, task, answer[0], led.taken
-                self._led.pop(number, None)  # of one that failed, too
-                self.missed.pop(number, None)
-
-    def _is_due(self, number: int, task: Task, answer: list[Fit | BaseException], now: int) -> bool:
-        """Return whether a fit is to be taken up, or was."""
-        if self.schedule is None:
-            return bool(answer)
-        due = number in self._led or self.schedule.get((self.models[number].name, task.round), math.inf) <= now
-        while due and not answer:
-            time.sleep(_NAP)
-        return due
-
-    def _has_caught_up(self, number: int, task: Task, led: _Led, answer: Fit | BaseException, last: int) -> bool:
+    def _has_caught_up(self, number: int, last: int) -> bool:
         """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them."""
-        if isinstance(answer, BaseException):
+        taken, task = self.taken[number], self.under_way[number]
+        if isinstance(taken.answer, str):
             return True
-        begin, end = led.end, min(led.end + _SLICE, last)
-        block = led.block.copy() if number in self._led else begun(answer.block, begin)
+        begin, end = taken.end, min(taken.end + _SLICE, last)
+        block = taken.block.copy()
         if end > begin:
             self.log.open(end - 1)
             model = self.models[number]
-            fresh = max(begin, answer.unseen(task, first=model.context_first and model.context_dim > 0))
+            fresh = max(begin, taken.answer.unseen(task, first=model.context_first and model.context_dim > 0))
             model.catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, fresh, end))
-        self._led[number] = led._replace(end=end, block=block)
+        self.taken[number] = taken._replace(end=end, block=block)
         return end >= last
 
-    def take_led(self, number: int, task: Task, fit: Fit) -> tuple[int, FloatArray, float]:
-        """Return the block of a fit, the round that it has been led to, and the oldest of which it lacks a reward."""
-        led = self._led.pop(number, _Led(task.round, task.round, fit.block))
+    def finish(self, number: int, task: Task, fit: Fit | str) -> tuple[int, FloatArray, float]:
+        """Return the block of a fit, the round that it has come to, and the oldest of which it lacks a reward.
+
+        It is no longer under way.
+        """
+        self.under_way.pop(number, None)
+        missed, taken = self.missed.pop(number, math.inf), self.taken.pop(number, None)
+        if isinstance(fit, str):
+            return task.round, np.empty(0), missed
         known = math.inf if fit.whole else task.missing
-        return led.end, led.block, min(self.missed.pop(number, math.inf), led.missed, known)
+        if taken is None:
+            return task.round, fit.block, min(missed, known)
+        return taken.end, taken.block, min(missed, taken.missed, known)
 
     def arrays(self) -> dict[str, FloatArray]:
-        """Return the fits under way as tasks, to be started again, and how far fitted blocks have come."""
+        """Return the fits under way as tasks, to be started again, and those that were taken up."""
         arrays = {}
-        for number, (task, _) in self.under_way.items():
+        for number, task in self.under_way.items():
             late = (task.late, _or_none(task.missing), _or_none(self.missed[number]))
             arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed, *late], dtype=np.float64)
             arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = task.rows, task.block
-            if number in self._led:
-                led = self._led[number]
-                arrays[f"led_{number}"] = np.array([led.taken, led.end, _or_none(led.missed)], dtype=np.float64)
-                arrays[f"led_{number}_block"] = led.block
+            if number in self.taken:
+                taken = self.taken[number]
+                arrays[f"taken_{number}"] = np.array([taken.end, _or_none(taken.missed)], dtype=np.float64)
+                arrays[f"taken_{number}_event"] = np.frombuffer(encode(taken.event), dtype=np.uint8)
+                arrays[f"taken_{number}_block"] = taken.block
         return arrays
 
     def saved(self, names: Collection[str]) -> dict[str, Saved]:
@@ -274,7 +209,11 @@ class BackgroundFits:
                 expected[f"task_{number}"] = Saved((8,), -1, COUNT - 1, whole=True)
                 expected[f"task_{number}_rows"] = self.log.saved(f"rows {number}")
                 expected[f"task_{number}_block"] = Saved((model.length,), missing=True)
-                if f"led_{number}" in names:
+                if f"taken_{number}" in names:
+                    expected[f"taken_{number}"] = Saved((2,), -1, COUNT - 1, whole=True)
+                    expected[f"taken_{number}_event"] = Saved((f"letters {number}",), 0, 255, whole=True)
+                    expected[f"taken_{number}_block"] = Saved((model.length,), missing=True)
+                if f"led_{number}" in names:  # of an older file, without the fit that it came from
                     expected[f"led_{number}"] = Saved((3,), -1, COUNT - 1, whole=True)
                     expected[f"led_{number}_block"] = Saved((model.length,), missing=True)
         return expected
@@ -290,14 +229,69 @@ class BackgroundFits:
                 raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
             self.log.check(rows, model.arms)
             model.layout.check(block, model.sizes(), model.block())
-            if f"led_{number}" in arrays:
-                taken, end, behind = (int(value) for value in arrays[f"led_{number}"])
-                if not t <= taken <= now or not max(t, self.log.begin) <= end <= now:
-                    raise InvalidInputError(f"led_{number}: round {end} does not fit a fit of round {t} in round {now}")
-                model.layout.check(arrays[f"led_{number}_block"], model.sizes(), model.block())
-                self._led[number] = _Led(taken, end, arrays[f"led_{number}_block"], _or_infinite(behind))
+            self.under_way[number] = Task(t, begin, rows, block, tuple(seed), late, _or_infinite(missing))
             self.missed[number] = _or_infinite(missed)
-            self._start_again(number, Task(t, begin, rows, block, tuple(seed), late, _or_infinite(missing)))
+            if f"taken_{number}" in arrays:
+                end, behind = (int(value) for value in arrays[f"taken_{number}"])
+                if not max(t, self.log.begin) <= end <= now:
+                    raise InvalidInputError(f"taken_{number}: round {end} does not fit a fit of round {t}, now {now}")
+                event, led = decode(arrays[f"taken_{number}_event"].astype(np.uint8).tobytes()), f"taken_{number}_block"
+                if not isinstance(event, Installed) or event.model != model.name or event.failure is not None:
+                    raise InvalidInputError(f"taken_{number}: expected a fit of the {model.name}, got {event!r:.60}")
+                self.take(event)
+                model.layout.check(arrays[led], model.sizes(), model.block())
+                taken = self.taken[number]._replace(end=end, block=arrays[led], missed=_or_infinite(behind))
+                self.taken[number] = taken
+
+
+def _note_start(name: str, task: Task) -> None:
+    """Count how often this process starts a fit: a policy that is loaded for every call never sees its end."""
+    key = hash((name, task.round, task.block.tobytes()))
+    _starts[key] += 1
+    if _starts[key] == _OFTEN:
+        _LOG.warning(
+            "the fit of %s at round %d begins for the third time: the policy was copied, or saved and loaded, "
+            "before it ended. Keep the policy in memory between calls, or pass refit='inline'",
+            name,
+            task.round,
+        )
+    if len(_starts) > _REMEMBERED:
+        _starts.clear()
+
+
+def _told(model: str, requested: int, now: int, answer: Fit | BaseException) -> Installed:
+    """Return the facts of a fit that was made."""
+    if isinstance(answer, BaseException):
+        return Installed(model=model, requested=requested, round=now, failure=repr(answer))
+    earlier_round, earlier = (None, None) if answer.earlier is None else answer.earlier
+    return Installed(
+        model=model,
+        requested=requested,
+        round=now,
+        order=answer.order,
+        log_likelihood=None if math.isnan(answer.log_likelihood) else answer.log_likelihood,
+        tried=len(answer.tried),
+        seconds=answer.seconds,
+        block=answer.block.tobytes(),
+        whole=answer.whole,
+        earlier_round=earlier_round,
+        earlier_block=b"" if earlier is None else earlier.tobytes(),
+    )
+
+
+def _fit_of(model: Model, event: Installed) -> Fit | str:
+    """Return the fit that an event is about, checked, or why it failed."""
+    if event.failure is not None:
+        return event.failure
+    blocks = []
+    for content in (event.block, *([] if event.earlier_round is None else [event.earlier_block])):
+        if len(content) % 8:
+            raise InvalidInputError(f"event: expected the numbers of a block, got {len(content)} bytes")
+        blocks.append(np.frombuffer(content, dtype=np.float64).copy())
+        model.layout.check(blocks[-1], model.sizes(), model.block())
+    earlier = None if event.earlier_round is None else (event.earlier_round, blocks[1])
+    likelihood = math.nan if event.log_likelihood is None else event.log_likelihood
+    return Fit(blocks[0], (None,) * event.tried, event.order, likelihood, event.whole, event.seconds, earlier)
 
 
 def _or_none(then: float) -> float:

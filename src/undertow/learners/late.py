@@ -13,12 +13,12 @@ is the same for every delay, and a reward waits a fraction of its delay longer.
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.loop import Player
+from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Model, Span
@@ -86,6 +86,8 @@ class Past(NamedTuple):
 
 class LateRewards:
     """How the models of a learner come to know of late rewards."""
+
+    remembers: ClassVar[tuple[str, ...]] = ("past", "savings", "counted", "wake")
 
     def __init__(
         self,
@@ -231,16 +233,7 @@ class LateRewards:
         moments = (moment for past in self.past.values() for moment in (past.base, *past.marks, past.again))
         return sum(moment[1].nbytes for moment in moments if moment is not None)
 
-    # Interrupted calls and save files
-
-    def keep(self) -> Any:
-        """Return what `put_back` needs to undo all that comes after."""
-        return self.past.copy(), (self.savings, self.counted, self.wake)
-
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called."""
-        past, (self.savings, self.counted, self.wake) = kept
-        self.past = past.copy()
+    # Save files
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what is remembered."""

@@ -16,18 +16,19 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
-from undertow.compiled.loop import Player
+from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, Install, Refit, attempt, begun, fit_with_past
+from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
 from undertow.learners.judge import level_with_last, unfitted
 from undertow.learners.late import LateRewards
-from undertow.learners.log import LARGEST, RoundLog, require_small, same_moment
+from undertow.learners.log import RoundLog, require_small, same_moment
 from undertow.learners.looks import note_late_reward
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task, set_units
+from undertow.learners.notices import Notices
 from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records
-from undertow.learners.telling import Telling
 from undertow.live.decision import Why
+from undertow.live.events import Installed
 from undertow.live.health import FitRecord
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
@@ -43,6 +44,7 @@ class Learner(Timeline):
     """The timeline of a policy that learns models; the blocks of its state are those of `models`, in their order."""
 
     plain: ClassVar[bool] = False
+    remembers: ClassVar[tuple[str, ...]] = ("records", "latest")
 
     def __init__(
         self,
@@ -61,9 +63,9 @@ class Learner(Timeline):
         self.log = RoundLog(len(player.context), player.features.shape[1], LONGEST + max_delay)
         self.late = LateRewards(player, turns, self.models, self.places, self.log, max_delay)
         self.records: deque[FitRecord] = deque(maxlen=50)
-        self.telling = Telling()
+        self.notices = Notices()
         self.fits = BackgroundFits(self.models, self.log)
-        self.latest = self.now_latest = 0  # how many rounds late rewards have been lately, and with the one that comes
+        self.latest = 0  # how many rounds late rewards have been lately
         self._bind()
 
     def _bind(self) -> None:
@@ -76,6 +78,11 @@ class Learner(Timeline):
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
         self._bind()
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What a learner consists of beside itself."""
+        return self.log, self.late, self.fits, self.notices
 
     # The blocks of the models
 
@@ -92,21 +99,23 @@ class Learner(Timeline):
 
     # Fits
 
-    def decides_in_one_step(self, *, still: bool = False) -> bool:
-        """Whether no fit is ready, no reward is to be taken in, no state to be remembered, no moment to be shared."""
-        return self.player.begun() < self.late.wake and not still and (not self.fits.under_way or self.fits.idle)
+    def arrived(self) -> Sequence[Installed]:
+        """Return the fits that a thread has made, and nobody knows of."""
+        return self.fits.arrived(self.player.rounds) if self.fits.under_way else ()
 
-    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
-        """Swap in the fits that are ready, and go on with late rewards."""
-        if one_step:
+    def install(self, event: Installed) -> None:
+        """Take up a fit that a thread has made."""
+        self.fits.take(event)
+
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
+        """Swap in the fits that have caught up, and go on with late rewards, if it is time for either."""
+        if self.player.begun() < self.late.wake and not still and not self.fits.taken:
             return
         t = self.player.rounds
         if still:
             self.log.share(t)
-        if self.fits.under_way:
-            for number, task, answer, taken in self.fits.ready(t):
-                self.install(number, task, answer)
-                self.telling.installed(Install(self.names[number], task.round, taken, t))
+        for number in self.fits.advance(t) if self.fits.taken else ():
+            self.swap(number, self.fits.under_way[number], self.fits.taken[number].answer)
         if not t:  # the first decision
             ahead.begin(self.models[0].fitted_by)
         for number, block in self.late.attend(due=True).items():
@@ -129,7 +138,7 @@ class Learner(Timeline):
             running.next_fit = min(math.ceil(t * model.growth(t)), t + LONGEST // 2)
             running.alarms += raised
             if raised:
-                self.telling.alarm(model.name, block.alarm.level, t)
+                self.notices.alarm(model.name, block.alarm.level, t)
             if np.isnan(task.rows[:, -1]).all():  # nothing to learn from yet
                 block.alarm.raised = 0.0
                 continue
@@ -137,28 +146,31 @@ class Learner(Timeline):
             set_units([BLOCK.open(task.block), *(own.model for own in self.blocks)], task.rows)
             spent += model.work(task)
             inline = self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1))
-            if inline and not self.fits.scheduled(number, t):
-                self.install(number, task, attempt(partial(fit_with_past, model, task)))
+            if inline:
+                answer = attempt(partial(fit_with_past, model, task))
+                self.swap(number, task, answer if isinstance(answer, Fit) else repr(answer))
             else:
                 running.busy = 1.0
-                self.fits.start(number, task)
+                self.fits.request(number, task)
 
-    def install(self, number: int, task: Task, answer: Fit | BaseException) -> None:
+    def swap(self, number: int, task: Task, answer: Fit | str) -> None:
         """Swap a fitted model in and have it catch up with the rounds since; a fit that failed changes nothing."""
         model, block = self.models[number], self.blocks[number].model
         block.running.busy = block.alarm.raised = 0.0
         block.alarm.tried = task.round
-        if isinstance(answer, BaseException):
+        self.costly = True
+        begin, led, missed = self.fits.finish(number, task, answer)
+        if isinstance(answer, str):
             block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
-            self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, repr(answer)))
-            self.telling.failed(model.name, task, answer)
+            self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, answer))
+            self.notices.failed(model.name, task, answer)
             return
         found = answer.order, answer.log_likelihood, len(answer.tried)
         self.records.append(FitRecord(model.name, task.round, *found, None))
-        self.telling.fitted(model.name, task, answer)
+        self.notices.fitted(model.name, task, answer)
         known = block.head.order > 0.0
         kept = [part.copy() for part in unfitted(block)]
-        begin, self.block(number)[:], missed = self.fits.take_led(number, task, answer)
+        self.block(number)[:] = led
         block.head.fitted = block.alarm.tried = t = task.round
         fresh, seen = answer.unseen(task, first=self.turns.context_first), self.player.rounds + self.turns.context_first
         self._catch_up(number, begin, max(begin, fresh), seen)
@@ -173,8 +185,15 @@ class Learner(Timeline):
         self.late.begin(number, (t, base), answer.earlier, missed)
 
     def report(self) -> None:
-        """Warn of fits that failed, and write to the program's log."""
-        self.telling.report()
+        """Start the fits that were requested, write to the program's log, and warn of fits that failed."""
+        if self.fits.under_way:
+            self.fits.start_missing()
+        if self.notices.lines or self.notices.warnings:
+            self.notices.report()
+
+    def forget_notices(self) -> None:
+        """Report nothing of what was applied again."""
+        self.notices.forget()
 
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         now = self.player.rounds
@@ -213,57 +232,32 @@ class Learner(Timeline):
     def observe(self) -> None:
         """Take in a context, and file it."""
         self.player.observe()
-        self.observed()
+        number = int(self.player.begun()) - (not self.turns.context_first)
+        self.log.put(number, self.log.context, self.player.context)
 
-    def observed(self) -> None:
-        """File a context."""
-        self.log.put(int(self.player.begun()) - (not self.turns.context_first), self.log.context, self.player.context)
-
-    def require_takable(self, reward: float, age: int) -> None:
+    def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
         """Refuse a reward that comes too late, or with which models would overflow."""
         require_small(reward)
-        if age > self.max_delay or self.player.rounds - 1 - age < self.log.begin:
+        if age > self.max_delay or waiting.round < self.log.begin:
             raise too_late(age, self.max_delay)
 
-    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
-        """File a reward and take it in: at once, or at its own round."""
-        if age > self.max_delay or waiting.round < self.log.begin or not -LARGEST <= reward <= LARGEST:
-            self.require_takable(reward, age)
-        self.now_latest = max(self.latest - 1, age)
-        if one_step:
+    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+        """File a reward and learn it: at once if it is of the last round, otherwise at its own round."""
+        then, latest = waiting.round, max(self.latest - 1, age)
+        at_once = age == 0 and not (self.turns.context_first and self.turns.due == "decide")
+        if at_once:
             self.player.learn(waiting.memory, waiting.arm, reward, 0)
-        self.learned(waiting, reward)
-        if not one_step:
-            note_late_reward(self.player.own.looks, waiting.round, waiting.arm, reward)
-            self.late.note(waiting.round)
-
-    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
-        """Whether a reward is of the last round, and no context of the next one has come."""
-        return age == 0 and not (self.turns.context_first and self.turns.due == "decide")
-
-    def learned(self, waiting: Waiting, reward: float) -> None:
-        """File a reward."""
-        self.log.put(waiting.round, self.log.reward, reward)
+        self.log.pay(then, reward)
         if self.fits.under_way:
-            self.fits.note_reward(waiting.round)
-        self.latest = self.now_latest
-
-    def keep(self, rounds: Sequence[int] = ()) -> Any:
-        """Return what late rewards go back to, the fits and the log, of which nothing is copied."""
-        told = self.records.copy(), self.telling.keep(), self.latest
-        return told, self.late.keep(), self.fits.keep(), self.log.mark(rounds)
-
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called."""
-        (self.records, told, self.latest), late, fits, log = kept
-        self.telling.put_back(told)
-        self.late.put_back(late)
-        self.fits.put_back(fits)
-        self.log.go_back(log)
+            self.fits.note_reward(then)
+        self.latest = latest
+        if not at_once:
+            note_late_reward(self.player.own.looks, then, waiting.arm, reward)
+            self.late.note(then)
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
         """File steps that were played in one go."""
-        self.telling.write()
+        self.notices.write()
         log, player, first, last = self.log, self.player, begun // 3, step // 3
         m, k, base = log.context_dim, len(player.rewards), player.rounds - last
         if step % 3:  # the context of the next round has been seen
@@ -301,12 +295,12 @@ class Learner(Timeline):
     @property
     def nbytes(self) -> int:
         """Bytes of the log, of what late rewards go back to, and of fits under way."""
-        tasks = sum(task.rows.nbytes + task.block.nbytes for task, _ in self.fits.under_way.values())
+        tasks = sum(task.rows.nbytes + task.block.nbytes for task in self.fits.under_way.values())
         return self.log.nbytes + self.late.nbytes + tasks
 
     def why(self, t: int) -> Why:
         """Explain the decision that was just made, of round t."""
-        return self.reasons.why(t, self.telling)
+        return self.reasons.why(t, self.notices)
 
     # One more arm, and save files
 
@@ -315,7 +309,6 @@ class Learner(Timeline):
         own, player, first = self.player.own, self.player, self.turns.context_first
         self.log, self.records, self.latest = old.log, old.records, old.latest
         self.fits = BackgroundFits(self.models, self.log)
-        self.fits.schedule, self.telling.listener = old.fits.schedule, old.telling.listener
         self.late.log, self.late.savings, self.late.counted = old.log, old.late.savings, old.late.counted
         if own.learner.leader >= 0:  # with one more arm, blocks are longer
             own.learner.leader = self.places[old.places.index(int(own.learner.leader))]

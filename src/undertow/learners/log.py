@@ -1,7 +1,6 @@
 """What a learner remembers of the rounds behind it, in bounded memory."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ class RoundLog:
         self.shared, self.arm, self.reward = (context_dim + feature_dim + place for place in range(3))
         self.context = slice(context_dim)
         self.begin = self.end = 0  # the rounds that are remembered
+        self._paid: list[int] = []  # rounds whose reward came since the last checkpoint
         self._rows = self.blank(_ROOM)
 
     def open(self, last: int) -> None:
@@ -54,20 +54,25 @@ class RoundLog:
         last = self.row(number - 1)
         last[self.shared] = last[self.shared] % AFTER + AFTER
 
-    def mark(self, numbers: Sequence[int]) -> Any:
-        """Return what `go_back` needs to undo all that comes after; of rounds so far, only rewards of these change."""
-        places = np.array(numbers, dtype=np.int64) - self.begin
-        places = places[places >= 0]
-        last = self.rows(self.end - 1, self.end)[:, self.shared].copy()
-        return self._rows, self.begin, self.end, places, self._rows[places, self.reward], last
+    def mark(self) -> Any:
+        """Return what `go_back` needs: of the rows so far, only the last one and rewards may change."""
+        self._paid = []
+        return self._rows, self.begin, self.end, self.rows(self.end - 1, self.end).copy()
 
     def go_back(self, mark: Any) -> None:
-        """Be again as when `mark` was called."""
-        self._rows, self.begin, self.end, places, rewards, last = mark
+        """Be as when `mark` was called."""
+        self._rows, self.begin, self.end, last = mark
         end = self.end - self.begin
         self._rows[end:] = self.blank(len(self._rows) - end)
-        self._rows[places, self.reward] = rewards
-        self.rows(self.end - 1, self.end)[:, self.shared] = last
+        for number in self._paid:
+            if self.begin <= number < self.end:
+                self._rows[number - self.begin, self.reward] = math.nan
+        self.rows(self.end - 1, self.end)[:] = last
+
+    def pay(self, number: int, reward: float) -> None:
+        """File the reward of a round, which had none."""
+        self._paid.append(number)
+        self.put(number, self.reward, reward)
 
     def blank(self, count: int) -> FloatArray:
         """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""

@@ -3,7 +3,7 @@
 import abc
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +15,18 @@ from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.learners.fits import Install, Refit, schedule_of
+from undertow.learners.fits import Refit
 from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
 from undertow.learners.learner import Learner
-from undertow.learners.log import AFTER, BEFORE, arms_played
+from undertow.learners.log import AFTER, BEFORE, arms_played, require_small
 from undertow.learners.model import Model
 from undertow.learners.report import ModelInUse, health_of, models_in_use
 from undertow.learners.starting import Starting
 from undertow.live import ContextPolicy, Health
 from undertow.live.arms import indices_of_names
+from undertow.live.events import WarmStarted
 from undertow.live.rehearsal import rehearse
 from undertow.live.rounds import Timeline
-from undertow.live.whole import Kept, insist
 from undertow.moments import rows_in_time, with_one_context
 from undertow.system import LinearGaussianSystem
 
@@ -75,6 +75,7 @@ class LearningPolicy(ContextPolicy):
         _checks.choice("refit", self.refit, ("auto", "inline", "background"))
         self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
         self.looks = _checks.flag("looks", self.looks)
+        require_small(0.0 if self.default_reward is None else self.default_reward)
         self._models = tuple(self._make_models())
         return {"n": sum(model.length for model in self._models)}
 
@@ -105,11 +106,11 @@ class LearningPolicy(ContextPolicy):
         self._awaits_kernels = True
 
     def _attend_to_kernels(self, *, decides: bool) -> None:
-        if not isinstance(self._timeline, Starting):
+        starting = self._timeline
+        if not isinstance(starting, Starting):
             self._awaits_kernels = self._begin_without_kernels()
             return
-        follows = self.refit == "background" and self._learner.fits.schedule is None  # and never waits
-        due = decides and self._timeline.over and (not follows or self.round >= _MOST_KEPT)
+        due = decides and starting.over and (self.refit != "background" or self.round >= _MOST_KEPT)
         if self._compilation.ended or due:
             self.settle()
 
@@ -129,34 +130,35 @@ class LearningPolicy(ContextPolicy):
         if compilation is None or compilation.ended:
             return False
         self._compilation, self._timeline = compilation, Starting(self._learner)
+        self._awaits_kernels = True
+        self._checkpoint()
         _LOG.info("another process compiles the kernels of %s; until then, arms take turns", kind.registered_name)
         return True
 
     def settle(self) -> None:
-        """Draw nothing ahead; wait for kernels where calls have been kept until these are there."""
+        """Draw nothing ahead; wait for kernels if there have been rounds without, and rebuild the policy with them."""
         super().settle()
-        starting = self._timeline
-        if not isinstance(starting, Starting):
+        if not isinstance(self._timeline, Starting):
             return
         if not self._compilation.ended:
             _LOG.info("round %d waits for the kernels of %s", self.round, self.registered_name)
             self._compilation.wait()
-        twin = type(self)(**(self.parameters | {"rng": self._streams.seeds}))
-        starting.lead(twin.parts)
+        self._journal.torn = True
+        self._rebuild(self._have_kernels)
+        self._checkpoint()
         _LOG.info("the kernels of %s are there, and know of %d rounds", self.registered_name, self.round)
-        names = ("_player", "_turns", "_models", "_learner", "_timeline")
-        done = {"_awaits_kernels": False, "_compilation": None}  # which holds a thread, and no copy can
-        self.__dict__.update({name: vars(twin)[name] for name in names} | done)
         self._timeline.report()
+
+    def _have_kernels(self) -> None:
+        """Go on with kernels, of which a policy that is unused needs to hear before its events are applied."""
+        self._timeline, self._awaits_kernels = self._learner, False
+        self._player.loop = type(self).loop
+        del self._compilation  # which holds a thread, and no copy can
 
     def compile_here(self) -> None:
         """Have this process compile what is missing, quietly, and not another one."""
         super().compile_here()
-        self._learner.telling.quiet = True
-
-    def __setstate__(self, entries: dict[str, Any]) -> None:
-        super().__setstate__(entries)
-        self._learner.fits.start_again()  # here, and not in what is copied on the way
+        self._learner.notices.quiet = True
 
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, self.arm_count))
@@ -185,6 +187,7 @@ class LearningPolicy(ContextPolicy):
     @property
     def models(self) -> tuple[ModelInUse, ...]:
         """The models that have been fitted, the one that decides first."""
+        self._whole()
         with self._lock:
             return models_in_use(self._learner, minimise=self.minimise)
 
@@ -198,27 +201,6 @@ class LearningPolicy(ContextPolicy):
         """The system in use, with identity state noise, where one shared system decides; None otherwise."""
         content = None if self.model is None else self.model.content
         return content if isinstance(content, LinearGaussianSystem) else None
-
-    def on_install(self, listener: Callable[[Install], object] | None) -> None:
-        """Have a function called with every fit of the background that takes effect; None for nobody.
-
-        It is called within `decide` or `skip`, after the decision was made, and a log of what it gets is all that
-        `replay_installs` needs. Copies and save files do not keep it.
-        """
-        if listener is not None and not callable(listener):
-            raise InvalidInputError(f"listener: expected a function, or None, got {listener!r:.60}")
-        with self._lock:
-            self._learner.telling.listener = listener
-
-    def replay_installs(self, installs: Iterable[Install] | None) -> None:
-        """Have fits take effect where they did in another run, by its log of installs; None: when they are made.
-
-        The same calls then give the same decisions and the same state, bit for bit. A decision waits for a fit that
-        has to be there, and fits that are not in the log take no effect.
-        """
-        schedule = None if installs is None else schedule_of(installs)
-        with self._lock:
-            self._learner.fits.schedule = schedule
 
     def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
         """Draw the forecasts, the rewards of the last rounds by arm, and which model leads by how much.
@@ -245,7 +227,8 @@ class LearningPolicy(ContextPolicy):
     def health(self) -> Health:
         """Return what a person on call needs: rounds, decisions that wait, innovations, alarms, fits and failures."""
         with self._lock:
-            return health_of(self._learner, super().health())
+            health = super().health()
+            return health_of(self._learner, health)
 
     def warm_start(
         self,
@@ -267,6 +250,7 @@ class LearningPolicy(ContextPolicy):
         with self._lock:
             if not self.unused:
                 raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
+            self._get_ready()
             self.settle()
             m, q = self._context_dim, self._feature_dim
             n = len(played := arms_played(indices_of_names(arms, self.names), self.arm_count))
@@ -284,14 +268,19 @@ class LearningPolicy(ContextPolicy):
             shared = BEFORE * same + AFTER * np.append(same[1:], False)
             rows = self._learner.log.blank(int(places[-1]) + 1)
             rows[places] = np.column_stack([θ, u, shared, played, np.where(played < 0, math.nan, x)])
-            seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
-            kept = Kept.of(self.parts)
-            try:
-                self._learner.warm_start(rows, len(rows), seed)
-                self._note_past()
-            except BaseException:
-                insist(kept.put_back)
-                raise
+            self._happen(WarmStarted(rows=rows))
+
+    def _start_warm(self, rows: FloatArray) -> None:
+        if not self.unused:
+            raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
+        blank = self._learner.log.blank(0)
+        if rows.ndim != 2 or rows.shape[1] != blank.shape[1]:
+            raise InvalidInputError(f"rows: expected {blank.shape[1]} columns, got shape {rows.shape}")
+        self._learner.log.check(rows, self.arm_count)
+        seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
+        self._learner.warm_start(rows, len(rows), seed)
+        self._note_past()
+        self._learner.costly = True
 
     def _past_features(self, features: npt.ArrayLike, played: npt.NDArray[np.int64]) -> FloatArray:
         """Return the features of the arms that were played, (n, q)."""

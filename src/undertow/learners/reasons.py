@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from undertow.compiled.loop import Player
-from undertow.learners.telling import Telling
+from undertow.compiled.player import Player
+from undertow.learners.notices import Notices
 from undertow.live.decision import Why
 
 __all__ = ["Reasons"]
@@ -27,7 +27,7 @@ class Reasons:
             for place, name, model in zip(places, names, models, strict=True)
         }
 
-    def why(self, t: int, telling: Telling) -> Why:
+    def why(self, t: int, notices: Notices) -> Why:
         """Explain the decision of round t, as the kernel has just noted it, and tell of another model that leads."""
         leader = self.leader()
         if leader < 0:
@@ -35,6 +35,6 @@ class Reasons:
             return Why(np.full(k, math.inf), np.full(k, math.inf), "start-up", math.inf, -1, 0.0)
         name, state_error, arm_error, fitted = self.models[leader]
         lead = self.lead()
-        if name != telling.leader:
-            telling.leads(name, lead, t)
+        if name != notices.leader:
+            notices.leads(name, lead, t)
         return _tuple(Why, (state_error(), arm_error(), name, lead, t - int(fitted()), self.look()))

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow.compiled.layout import states_of_at_most
 from undertow.errors import InvalidInputError
+from undertow.live.events import Event
 from undertow.live.policy import LivePolicy
 from undertow.live.registry import make, registry
 from undertow.live.saved import COUNT, DAMAGE, Saved, check_arrays, read_arrays
@@ -21,10 +22,21 @@ from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
 from undertow.writing import replacing, require_file
 
-__all__ = ["from_bytes", "load", "packed", "read_archive", "restored", "snapshot", "write_archive", "write_policy"]
+__all__ = [
+    "fold",
+    "from_bytes",
+    "load",
+    "packed",
+    "read_archive",
+    "restored",
+    "snapshot",
+    "write_archive",
+    "write_policy",
+]
 
 _FORMAT = "undertow.policy"
-_VERSION = 7
+_VERSION = 8
+_READ, _BEFORE = (7, 8), 6  # which is read, too, if it fits no models: their states are others now
 _LONGEST_HEADER = 2**22  # bytes
 
 
@@ -109,10 +121,34 @@ def from_bytes(content: bytes) -> LivePolicy:
     return restored("content", *_read("content", io.BytesIO(content)))
 
 
+def fold(checkpoint: bytes, events: Iterable[Event]) -> LivePolicy:
+    """Return the policy that `to_bytes` wrote, after the events that it went through since.
+
+    With the same fingerprint (`undertow.fingerprint`) it is the same policy, bit for bit, but for the prefix of its
+    ids. On another machine the same arms are played and the same rewards learned, and last digits differ.
+
+    Examples
+    --------
+    >>> import undertow
+    >>> policy, log = undertow.make("ucb", arms=3), []
+    >>> before = policy.to_bytes()
+    >>> policy.events(log.append)
+    >>> policy.learn(policy.decide(), reward=0.3)
+    >>> undertow.fold(before, log).round
+    1
+    """
+    policy = from_bytes(checkpoint)
+    for event in events:
+        policy.follow(event)
+    return policy
+
+
 def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> LivePolicy:
     """Return the policy of a header and arrays; `name` is what errors call the file that held them."""
     form, version = header.get("format"), header.get("version")
-    if form != _FORMAT or version != _VERSION:
+    parameters = header.get("parameters")
+    before = version == _BEFORE and isinstance(parameters, dict) and "refit" not in parameters
+    if form != _FORMAT or not (before or version in _READ):
         raise InvalidInputError(
             f"{name}: expected {_FORMAT} version {_VERSION}, got {form!r:.60} version {version!r:.60}; "
             f"load it with the undertow that saved it"
@@ -179,7 +215,7 @@ def _restore(policy: LivePolicy, header: Mapping[str, Any], arrays: Mapping[str,
     pending.forgotten = _count("forgotten", header["forgotten"], least=-1, most=pending.made - 1)
     streams.restore(header["random"], pending.made)
     expected = {"state": Saved((len(player.state),), missing=True)}
-    expected |= pending.saved(len(player.common.memory), policy.arm_count, player.rounds)
+    expected |= pending.saved(arrays.keys(), len(player.common.memory), policy.arm_count, player.rounds)
     check_arrays(arrays, expected | columns.saved() | timeline.saved(arrays.keys(), player.rounds))
     pending.restore(arrays)
     columns.restore(arrays)

@@ -23,18 +23,19 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled.loop import Loop, Player
+from undertow.compiled.loop import Loop
+from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.live.arms import arm_index, arm_names
-from undertow.live.calls import Calls
+from undertow.live.arms import arm_names
 from undertow.live.decision import Claims, Outlook
 from undertow.live.episode import play_episode
+from undertow.live.follow import Follows
 from undertow.live.health import Health
+from undertow.live.journal import Journal
 from undertow.live.pending import Pending
 from undertow.live.rounds import Parts, Timeline, Turns
 from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
-from undertow.live.whole import Kept, insist
 from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ __all__ = ["LivePolicy"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LivePolicy(Calls):
+class LivePolicy(Follows):
     """Base of our policies: it has parts, and a policy gives it data and steps.
 
     A policy adds its parameters as dataclass fields, declares its claims, describes its state and names its steps
@@ -84,7 +85,7 @@ class LivePolicy(Calls):
     rng: Seed = None
 
     def __post_init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock, self._journal = threading.RLock(), Journal()
         self.names = arm_names(self.arms)
         self.explore = _checks.number("explore", self.explore, least=0)
         if self.explore > 1:
@@ -183,6 +184,9 @@ class LivePolicy(Calls):
         """Change the units, for policies whose columns ask for it."""
         raise NotImplementedError
 
+    def _start_warm(self, rows: FloatArray) -> None:
+        raise InvalidInputError("event: this policy does not learn from past rounds")
+
     # What users call
 
     @property
@@ -193,24 +197,24 @@ class LivePolicy(Calls):
     @property
     def round(self) -> int:
         """Number of rounds begun so far."""
-        return self._player.rounds
+        return self._whole().player.rounds
 
     @property
     def moment(self) -> int:
         """Number of moments begun so far: as many as rounds, but for decisions with `elapsed=0`."""
-        return self._player.moments
+        return self._whole().player.moments
 
     @property
     def pending(self) -> int:
         """Number of decisions that wait for their reward."""
-        return len(self._pending.waiting)
+        return self._whole().pending.count
 
     @property
     def nbytes(self) -> int:
         """Bytes of the numbers that the policy remembers: state, waiting decisions, log; not of Python's objects."""
+        player, *_, pending, timeline = self._whole()
         with self._lock:
-            waiting = sum(entry.memory.nbytes for entry in self._pending.waiting.values())
-            return self._player.state.nbytes + waiting + self._timeline.nbytes
+            return player.state.nbytes + sum(each.memory.nbytes for each in pending.waiting.values()) + timeline.nbytes
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -226,44 +230,22 @@ class LivePolicy(Calls):
     @property
     def retired(self) -> tuple[str, ...]:
         """Names of the arms that are not played any more."""
-        with self._lock:
-            closed = self._player.common.closed
-            return tuple(name for name, shut in zip(self.names, closed, strict=True) if shut)
+        closed = self._whole().player.common.closed
+        return tuple(name for name, shut in zip(self.names, closed, strict=True) if shut)
 
-    def retire_arm(self, name: str) -> None:
-        """Play an arm no more; rewards of earlier decisions for it may still be learned."""
-        with self._lock:
-            arm, closed = arm_index("name", name, self.names), self._player.common.closed
-            if closed[arm]:
-                raise InvalidInputError(f"name: {name!r} was retired already")
-            if closed.sum() == self.arm_count - 1:
-                raise InvalidInputError(f"name: {name!r} is the last arm; add another one before it is retired")
-            closed[arm] = 1.0
-
-    def add_arm(self, name: str) -> None:
-        """Add an arm, or bring back one that was retired, with what was learned of it."""
-        with self._lock:
-            if isinstance(name, str) and name in self.retired:
-                self._player.common.closed[self.names.index(name)] = 0.0
-                return
-            if not isinstance(name, str) or name in self.names:
-                raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
-            self.settle()
-            kept = Kept.of(self.parts)
-            try:
-                wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
-                wider.take_over(self.parts)
-                self.__dict__.update({key: value for key, value in vars(wider).items() if key != "_lock"})
-            except BaseException:
-                if self._player is kept.parts.player:
-                    insist(kept.put_back)
-                raise
+    def _widen(self, name: str) -> None:
+        self._streams.stand(self._pending.made, self._draws)
+        wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
+        wider.take_over(self._parts)
+        kept = ("_lock", "_journal", "_awaits_kernels")
+        self.__dict__.update({key: value for key, value in vars(wider).items() if key not in kept})
+        self._timeline.costly = True
 
     def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
         with self._lock:
-            if self._awaits_kernels:
-                self._attend_to_kernels(decides=False)
+            self._get_ready()
+            self._catch_up()
             given = self._checked_features(features)
             begins = self._columns.follows and self._pending.made == 0
             if begins or self._player.rounds >= self._columns.pause:
@@ -280,8 +262,12 @@ class LivePolicy(Calls):
     def _forecast(self, features: FloatArray | None) -> Outlook:
         self._columns.put_features(features, self._player)
         self._player.draws[:] = 0.0
-        self._player.decide(self._timeline.scratch())
-        return Outlook(*self._outlook())
+        player, units = self._player, self._columns.units
+        player.decide(self._timeline.scratch())
+        forecast, width = player.copy_forecast(), player.copy_width()
+        if units is not None:
+            forecast, width = units.outward(forecast, width)
+        return Outlook(forecast, width, player.window.astype(np.int64) if self.has_windows else None)
 
     def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
         """Draw what the policy would predict now, given features where it takes them; nothing changes.
@@ -308,17 +294,22 @@ class LivePolicy(Calls):
             return packed(self)
 
     def health(self) -> Health:
-        """Return what a person on call needs: rounds, decisions that wait, and of learners their models and fits."""
+        """Return a status summary: rounds, pending decisions and, for learners, models and fits."""
         with self._lock:
-            oldest = self.round - 1 - self._pending.oldest(self.round - 1)
+            self._get_ready()
+            now, pending = self._player.rounds, self._pending
+            oldest = now - 1 - pending.oldest(now - 1)
             name = getattr(self, "registered_name", type(self).__name__)
-            refused = dict(self._pending.refused), sum(self._pending.lately)
-            return Health(name, self.round, self.pending, oldest, *refused, {}, {}, {}, (), ())
+            refused = dict(pending.refused), sum(pending.lately)
+            return Health(name, now, pending.count, oldest, *refused, {}, {}, {}, (), ())
 
     # What `simulate`, `load` and copies call
 
     def settle(self) -> None:
         """Have the parts be as if nothing were done ahead or put off, so that they can be looked at."""
+        if self._journal.torn:
+            self._rebuild()
+        self._catch_up()
         self._streams.stand(self._pending.made, self._draws)
 
     def compile_here(self) -> None:
@@ -333,7 +324,8 @@ class LivePolicy(Calls):
     @property
     def unused(self) -> bool:
         """Whether nothing has happened to the policy yet."""
-        return self._pending.made == 0 and self.round == 0 and self._turns.due == self._turns.first
+        player, *_, turns, pending, _ = self._whole()
+        return pending.made == 0 and player.rounds == 0 and turns.due == turns.first
 
     def for_run(self, number: int, *, context_first: bool | None = None, order: Sequence[int] | None = None) -> Any:
         """Return an unused copy with the stream of run `number`; that of run 0 is the policy's own.
@@ -344,7 +336,7 @@ class LivePolicy(Calls):
         if context_first is not None and hasattr(self, "context_first"):
             changes["context_first"] = context_first
         twin = type(self)(**(self.parameters | changes))
-        ours, theirs = self._player.common, twin.parts.player.common
+        ours, theirs = self._whole().player.common, twin.parts.player.common
         theirs.order[:], theirs.closed[:] = ours.order if order is None else order, ours.closed
         twin.parts.streams.begin(number)
         return twin
@@ -357,8 +349,9 @@ class LivePolicy(Calls):
         played: Callable[[int], None] = lambda rounds: None,
     ) -> None:
         """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
-        self._streams.stand(self._pending.made, self._draws)
-        play_episode(self.parts, self._draws, self._rescale, path, arms, records, played)
+        self.settle()
+        self._journal = Journal()  # these rounds are no events
+        play_episode(self._parts, self._draws, self._rescale, path, arms, records, played)
         self._streams.note(self._pending.made)
         if len(records) and not self.has_windows:
             records[:, -1] = math.nan
@@ -379,8 +372,9 @@ class LivePolicy(Calls):
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             self.settle()
-            return copy.deepcopy({name: value for name, value in self.__dict__.items() if name != "_lock"})
+            kept = {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_journal")}
+            return copy.deepcopy(kept)
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
-        self._lock = threading.RLock()
+        self._lock, self._journal = threading.RLock(), Journal()

@@ -1,14 +1,17 @@
-"""Late rewards of Kalman filters: applied at their own round, and what came since is filtered again."""
+"""Late rewards of Kalman filters: applied at their own round, and what came since is filtered again.
+
+A late reward is noted when it comes. Before the next decision, or before somebody looks, the filter goes once through
+the rounds since the oldest of those that have come.
+"""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Collection, Mapping
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.loop import Player
+from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live.rounds import Timeline, Turns, Waiting
 from undertow.live.saved import MEASURED, Saved
@@ -25,8 +28,7 @@ def too_late(age: int, most: int) -> UnknownDecisionError:
     )
 
 
-@dataclass(slots=True)
-class _Round:
+class _Round(NamedTuple):
     """A round that may have to be filtered again: the state before it, and what was seen in it."""
 
     before: FloatArray
@@ -40,7 +42,7 @@ class Rewinding(Timeline):
     """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if it does."""
 
     plain: ClassVar[bool] = False
-    remembers: ClassVar[bool] = True
+    remembers: ClassVar[tuple[str, ...]] = ("rounds", "oldest", "coming", "limit", "late")
 
     def __init__(self, player: Player, turns: Turns, max_delay: int) -> None:
         super().__init__(player)
@@ -48,10 +50,13 @@ class Rewinding(Timeline):
         self.rounds: dict[int, _Round] = {}
         self.oldest = 0
         self.coming: tuple[int, _Round | None] = (0, None)  # what `decided` will remember
-        self.before = np.empty(0)  # the state before the last context
+        self.limit = 0  # the oldest round of which a reward can come
+        self.late = math.inf  # the oldest round whose reward the state does not know
 
-    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
-        """See where the round begins, unless it has begun with its context; it may yet be interrupted."""
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
+        """Catch up before a choice; see where the round begins, unless it has begun with its context."""
+        if choice or self.late < self.player.rounds - self.max_delay:  # what is older will be forgotten
+            self.catch_up()
         begins = still or not self.turns.context_first
         self.coming = oldest, _Round(self.player.state.copy(), still=still) if begins else None
 
@@ -62,71 +67,76 @@ class Rewinding(Timeline):
             self._open_round(t, begun)
 
     def _open_round(self, t: int, entry: _Round) -> None:
+        self.limit = max(min(self.oldest, t), t - self.max_delay - 1)  # context first: t − 1 is still the last
+        self._forget()
+        self.rounds[t] = entry
+
+    def _forget(self) -> None:
+        """Forget the rounds of which no reward can come, but for those that are yet to be filtered again."""
         for number in list(self.rounds):
-            if number >= max(min(self.oldest, t), t - self.max_delay - 1):  # context first: t − 1 is still the last
+            if number >= min(self.limit, self.late):
                 break
             del self.rounds[number]
-        self.rounds[t] = entry
 
     def observe(self) -> None:
         """Take in a context, and remember it."""
+        player, context = self.player, self.player.context.copy()
         if self.turns.context_first:
-            self.before = self.player.state.copy()
-        self.player.observe()
-        self.observed()
-
-    def observed(self) -> None:
-        """Remember the context."""
-        context = self.player.context.copy()
-        if self.turns.context_first:
-            self._open_round(self.player.rounds, _Round(self.before, context))
+            before = player.state.copy()
+            player.observe()
+            self._open_round(player.rounds, _Round(before, context))
         else:
-            next(reversed(self.rounds.values())).context = context
+            player.observe()
+            last = next(reversed(self.rounds))
+            self.rounds[last] = self.rounds[last]._replace(context=context)
 
-    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
-        """Whether a reward is of the last round."""
-        return waiting.round == next(reversed(self.rounds), None)
-
-    def learned(self, waiting: Waiting, reward: float) -> None:
-        """Remember the reward."""
-        self.rounds[waiting.round] = replace(self.rounds[waiting.round], arm=waiting.arm, reward=reward)
-
-    def keep(self, rounds: Sequence[int] = ()) -> Any:
-        """Return the rounds that are remembered; a late reward replaces them."""
-        return self.rounds.copy(), self.oldest
-
-    def put_back(self, kept: Any) -> None:
-        """Remember them again."""
-        self.rounds, self.oldest = kept
-
-    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
-        """Apply a reward at its own round, and filter again what came since."""
-        then = waiting.round
-        if age > self.max_delay or then not in self.rounds:
+    def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
+        """Refuse a reward of a round that is not remembered."""
+        if age > self.max_delay or waiting.round not in self.rounds:
             raise too_late(age, self.max_delay)
-        if one_step:
+
+    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+        """Apply a reward of the last round, and note an older one.
+
+        The filter catches up before the former: whether somebody has looked since must not matter to the last digit.
+        """
+        then = waiting.round
+        if then == next(reversed(self.rounds)):
+            self.catch_up()
             self.player.learn(waiting.memory, waiting.arm, reward, 0)
-            self.learned(waiting, reward)
+        else:
+            self.late = min(self.late, then)
+        self.rounds[then] = self.rounds[then]._replace(arm=waiting.arm, reward=reward)
+
+    @property
+    def behind(self) -> bool:  # type: ignore[override]
+        """Whether the state does not know a reward that has come."""
+        return self.late < math.inf
+
+    def catch_up(self) -> None:
+        """Go back to before the oldest late reward, and filter again what came since."""
+        if not self.behind:
             return
-        self.rounds[then] = replace(self.rounds[then], arm=waiting.arm, reward=reward)
+        then, self.late = int(self.late), math.inf
         player, begun, first = self.player, self.player.rounds, self.turns.context_first
-        closed = player.common.closed.copy()
+        closed, no_memory = player.common.closed.copy(), np.empty(0)
         player.state[:] = self.rounds[then].before
         for number, seen in self.rounds.items():
             if number < then:
                 continue
             if number > then:  # what this round begins with has changed
-                self.rounds[number] = replace(seen, before=player.state.copy())
+                self.rounds[number] = seen._replace(before=player.state.copy())
             if first:
                 self._see_again(seen)
             if number < begun:
                 player.stay(still=seen.still)
                 player.skip()
             if seen.arm >= 0:
-                player.learn(waiting.memory, seen.arm, seen.reward, 0)
+                player.learn(no_memory, seen.arm, seen.reward, 0)
             if not first:
                 self._see_again(seen)
         player.common.closed[:] = closed  # arms may have been retired since
+        self._forget()
 
     def _see_again(self, seen: _Round) -> None:
         if seen.context is not None:

@@ -5,9 +5,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled.loop import Player
+from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.live.decision import Why
+from undertow.live.events import Installed
 from undertow.live.pending import Pending, Waiting
 from undertow.live.saved import Saved
 from undertow.live.streams import Streams
@@ -18,6 +19,8 @@ __all__ = ["Parts", "Pending", "Timeline", "Turns", "Waiting"]
 
 class Turns:
     """Which call is due: with contexts, `decide` and `observe` alternate; without, every `decide` is a round."""
+
+    remembers: ClassVar[tuple[str, ...]] = ("due",)
 
     def __init__(self, context_dim: int, *, context_first: bool) -> None:
         self.context_dim, self.context_first = context_dim, context_first and context_dim > 0
@@ -81,10 +84,6 @@ class Turns:
                 f"decide: elapsed=0 is another decision in the moment of the last round, and {why}; call decide()"
             )
 
-    def observed(self) -> None:
-        """Note that a decision comes next."""
-        self.due = "decide"
-
     def contexts_seen(self, rounds: int) -> int:
         """Return how many rounds' contexts have been taken in, where so many rounds have begun."""
         if not self.context_dim:
@@ -106,37 +105,34 @@ class Turns:
 
 
 class Timeline:
-    """How rewards and contexts reach a policy's state; here, at once.
-
-    A call is done in one step of the player, and what is then filed (`decided`, `learned`, `observed`) may be filed
-    twice; or everything that it changes can be put back (`keep`). See `undertow.live.whole`.
-    """
+    """How rewards and contexts reach a policy's state; here, at once."""
 
     plain: ClassVar[bool] = True  # whether a step of the player is all there is; asked before, since calls take time
-    remembers: ClassVar[bool] = False  # whether `prepare` has something to do also before a decision in one step
+    holds: bool = False  # whether no checkpoint may be taken, as what happens has yet to reach the state
+    behind: bool = False  # whether the state does not know something that has come, and `catch_up` has work to do
+    costly: bool = False  # whether the last event took long to apply, so that a checkpoint pays
+    remembers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, player: Player) -> None:
         self.player = player
 
-    def decides_in_one_step(self, *, still: bool = False) -> bool:
-        """Whether nothing changes before the next round is decided, in the moment of the last one or not."""
-        return True
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What the timeline consists of beside itself; each part remembers something."""
+        return ()
 
-    def learns_in_one_step(self, waiting: Waiting, age: int) -> bool:
-        """Whether a reward that comes `age` rounds after its decision takes one step."""
-        return True
+    def arrived(self) -> Sequence[Installed]:
+        """Return the fits that a thread has made, and nobody knows of."""
+        return ()
 
-    def keep(self, rounds: Sequence[int] = ()) -> Any:
-        """Return what `put_back` needs to undo all that comes after; of earlier rounds, only rewards of these."""
+    def install(self, event: Installed) -> None:
+        """Take up a fit that a thread has made."""
+        raise InvalidInputError("event: this policy fits no models")
 
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called; the state has been put back."""
-
-    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False, one_step: bool = False) -> None:
+    def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
         """Prepare a round, in which a choice is made or not; rewards from round `oldest` on may still come.
 
-        Where it is `still`, the round is of the moment of the last one. With `one_step`, nothing may change that would
-        have to be put back.
+        If it is `still`, the round is in the same moment as the last one.
         """
 
     def attend(self) -> None:
@@ -144,27 +140,30 @@ class Timeline:
         raise NotImplementedError("a policy of this kind always decides")
 
     def decided(self, t: int, arm: int) -> None:
-        """Take note of the choice of round t, the last one: −1 where it passed without one."""
+        """File the choice of round t, the last one: −1 if it passed without one."""
+
+    def catch_up(self) -> None:
+        """Have the state know all that has come."""
+
+    def forget_notices(self) -> None:
+        """Report nothing of what was applied again: it was reported when it happened."""
 
     def report(self) -> None:
-        """Warn of what went wrong before a decision that has now been made."""
+        """Do what follows from events that have happened: start fits, write to the log, warn."""
 
-    def learn(self, waiting: Waiting, reward: float, age: int, *, one_step: bool = True) -> None:
-        """Take in a reward that comes `age` rounds after its decision, as `learns_in_one_step` says."""
+    def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
+        """Refuse a reward that comes too late, `age` rounds after its decision, or cannot be learned."""
+
+    def learn(self, waiting: Waiting, reward: float, age: int) -> None:
+        """Learn a reward that comes `age` rounds after its decision."""
         self.player.learn(waiting.memory, waiting.arm, reward, age)
-
-    def learned(self, waiting: Waiting, reward: float) -> None:
-        """Take note of a reward."""
 
     def observe(self) -> None:
         """Take in the context that the player holds."""
         self.player.observe()
 
-    def observed(self) -> None:
-        """Take note of the context that the player holds."""
-
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
-        """Take note of steps played in one go: context, rewards and features of each round, and the arms chosen."""
+        """File steps played in one go: context, rewards and features of each round, and the arms chosen."""
 
     def scratch(self) -> FloatArray:
         """Return a copy of the state for a forecast that is to change nothing."""

@@ -13,7 +13,7 @@ process.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,8 @@ class Change(NamedTuple):
 class StandardisedColumns(Columns):
     """Columns that are brought to mean 0 and deviation 1, by what was seen until then."""
 
+    remembers: ClassVar[tuple[str, ...]] = ("units", "pause")
+    writes: ClassVar[tuple[str, ...]] = ("sums",)
     follows = True
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
@@ -117,6 +119,11 @@ class StandardisedColumns(Columns):
         self.pause = _FIRST_SCALING
         self.moments = Moments(context_dim + feature_dim + 1)
         self.first = {"context": 0, "features": context_dim, "reward": context_dim + feature_dim}
+
+    @property
+    def sums(self) -> FloatArray:
+        """What the moments are computed from."""
+        return self.moments.rows
 
     @property
     def awaits_reward(self) -> bool:
@@ -142,14 +149,6 @@ class StandardisedColumns(Columns):
         old, self.units, self.pause = self.units, self.moments.units(minimise=self.minimise), 2 * rounds
         m, q = self.context_dim, self.feature_dim
         return Change.between(old, self.units, m=m, q=q, window=window, arms=arms, lags=lags)
-
-    def keep(self) -> Any:
-        """Return what `put_back` needs."""
-        return self.units, self.pause, self.moments.rows.copy()
-
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called."""
-        self.units, self.pause, self.moments.rows[:] = kept
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return moments, units and when they change next."""

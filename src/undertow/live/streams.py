@@ -1,7 +1,7 @@
 """The random numbers of a policy: one stream for its own draws, and a separate one for exploring."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Streams:
     The draws of a decision go by its number: one that is interrupted, and made again, has the same. They are drawn for
     many decisions at once, which is several times as fast, and gives the same numbers as one by one.
     """
+
+    remembers: ClassVar[tuple[str, ...]] = ("seeds", "own", "explore", "_ahead")  # which says where they stand
 
     def __init__(self, seed: Seed) -> None:
         self.seeds, self.seeded = _checks.seed_sequence(seed), seed is not None
@@ -69,12 +71,11 @@ class Streams:
     def _go_to(self, places: Any) -> None:
         self.own.bit_generator.state, self.explore.bit_generator.state = places
 
-    def part(self, decisions: int) -> None:
-        """Part from the streams of the process that this one was forked from, unless a seed fixes them."""
-        if not self.seeded:
-            self.seeds = _checks.seed_sequence(None)
-            self.begin(0)
-            self.note(decisions)
+    def reseed(self, entropy: int, decisions: int) -> None:
+        """Begin other streams, in a process that was forked from another one, after so many decisions."""
+        self.seeds = np.random.SeedSequence(entropy)
+        self.begin(0)
+        self.note(decisions)
 
     def aside(self) -> np.random.Generator:
         """Return one more stream, always the same, for what comes before the first draw."""

@@ -5,14 +5,14 @@ All data pass through the units on their way in, and forecasts on their way out;
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled.loop import Player
+from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
 from undertow.live.saved import Saved
@@ -58,6 +58,7 @@ class Units(NamedTuple):
 class Columns:
     """The columns that reach a policy, checked and brought into units that never change."""
 
+    remembers: ClassVar[tuple[str, ...]] = ()
     follows = False  # whether the units follow what is seen
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
@@ -92,12 +93,16 @@ class Columns:
         if given is not None:
             player.give(given if self.units is None else self.units.inward(given, self.context_dim))
 
-    def put_context(self, context: npt.ArrayLike | None, row: FloatArray) -> None:
-        """Check a context and write it into a row, in the policy's units."""
+    def checked_context(self, context: npt.ArrayLike | None) -> FloatArray | None:
+        """Return a context, checked: (m,), None if there is none."""
+        return None if context is None else _checks.row("context", context, (self.context_dim,), missing=True)
+
+    def put_context(self, context: FloatArray | None, row: FloatArray) -> None:
+        """Write a checked context into a row, in the policy's units."""
         if context is None:
             row.fill(math.nan)
             return
-        row[...] = _checks.row("context", context, row.shape, missing=True)
+        row[...] = context
         if self.units is not None:
             self.note(context=row)
             row[:] = self.units.inward(row, 0)
@@ -112,12 +117,6 @@ class Columns:
 
     def note(self, **columns: FloatArray | float) -> None:
         """Take note of values in their own units: context, features or reward, one row each."""
-
-    def keep(self) -> Any:
-        """Return what `put_back` needs to undo all that comes after."""
-
-    def put_back(self, kept: Any) -> None:
-        """Be again as when `keep` was called."""
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what a save file keeps."""

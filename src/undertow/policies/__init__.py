@@ -1,7 +1,6 @@
 """The policies, one short file each."""
 
 from undertow.learners.candidate import Candidate, CandidateForecast
-from undertow.learners.fits import Install
 from undertow.learners.report import ModelInUse
 from undertow.live import (
     Claims,
@@ -17,7 +16,7 @@ from undertow.live import (
     register,
     registry,
 )
-from undertow.live.files import from_bytes, load
+from undertow.live.files import fold, from_bytes, load
 from undertow.policies.ares import ARES
 from undertow.policies.ares_as_printed import PrintedARES
 from undertow.policies.autopilot import Autopilot
@@ -52,7 +51,6 @@ __all__ = [
     "FitRecord",
     "FullInformationOracle",
     "Health",
-    "Install",
     "KalmanGreedy",
     "KalmanUCB",
     "LearnedKalman",
@@ -69,6 +67,7 @@ __all__ = [
     "SlidingWindowUCB",
     "StructuralKalman",
     "Why",
+    "fold",
     "from_bytes",
     "load",
     "make",

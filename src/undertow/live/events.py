@@ -1,0 +1,188 @@
+"""What happens to a policy, as small frozen records: the same in memory, in a file and on the wire.
+
+An event is a fact. `Decided` says which arm was played and with which probability, `Installed` brings the fitted block,
+so that a policy that follows the events of another one plays its arms on every machine. See docs/events.md.
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+
+from undertow.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from undertow._checks import FloatArray as Numbers
+else:
+    Numbers = np.ndarray
+
+__all__ = [
+    "ArmAdded",
+    "ArmRetired",
+    "Decided",
+    "Event",
+    "Installed",
+    "Observed",
+    "Reseeded",
+    "Rewarded",
+    "Skipped",
+    "WarmStarted",
+    "decode",
+    "encode",
+]
+
+
+class Event(msgspec.Struct, frozen=True, eq=False, tag_field="event", forbid_unknown_fields=True):
+    """Something that has happened to a policy; `version` is that of its fields."""
+
+    version: Literal[1] = msgspec.field(default=1, name="version")
+
+
+class Decided(Event, frozen=True, eq=False, kw_only=True, tag="decided"):
+    """A round was decided.
+
+    Attributes
+    ----------
+    id
+        Unique id of the decision.
+    round, arm, propensity
+        The round, the index of the arm that was played, and its probability.
+    features
+        The features of the round, (q,) or (k, q); None if the policy takes none.
+    available
+        Indices of the arms that could be played; None for all that are not retired.
+    still
+        Whether the round is in the same moment as the one before.
+    request
+        A digest of the call, if the caller gave the id: the same call is answered with the same decision.
+    """
+
+    id: str
+    round: int
+    arm: int
+    propensity: float
+    features: Numbers | None = None
+    available: tuple[int, ...] | None = None
+    still: bool = False
+    request: str | None = None
+
+
+class Rewarded(Event, frozen=True, eq=False, kw_only=True, tag="rewarded"):
+    """The reward of a decision came."""
+
+    id: str
+    reward: float
+
+
+class Observed(Event, frozen=True, eq=False, kw_only=True, tag="observed"):
+    """A context came, (m,); NaN for a missing entry, None if all are missing."""
+
+    context: Numbers | None
+
+
+class Skipped(Event, frozen=True, eq=False, kw_only=True, tag="skipped"):
+    """Rounds passed without a decision, with their contexts, (rounds, m), if there were any."""
+
+    rounds: int
+    contexts: Numbers | None = None
+
+
+class ArmAdded(Event, frozen=True, eq=False, kw_only=True, tag="arm added"):
+    """An arm was added, or brought back."""
+
+    name: str
+
+
+class ArmRetired(Event, frozen=True, eq=False, kw_only=True, tag="arm retired"):
+    """An arm is played no more."""
+
+    name: str
+
+
+class Installed(Event, frozen=True, eq=False, kw_only=True, tag="installed"):
+    """A fit that a thread made is there: the model catches up with the rounds since, and then takes effect.
+
+    Attributes
+    ----------
+    model
+        Name of the model.
+    requested, round
+        The round before whose decision the fit was requested, and the one before whose decision it was there.
+    failure
+        Why the fit failed; None if it did not.
+    order, log_likelihood, tried, seconds
+        Size and likelihood of the model, how many were tried, and how long that took.
+    block
+        The numbers of the fitted model, little-endian float64.
+    whole
+        Whether its belief is that of all rows that it was fitted to.
+    earlier_round, earlier_block
+        An earlier round, and the model as it was before it, for late rewards.
+    """
+
+    model: str
+    requested: int
+    round: int
+    failure: str | None = None
+    order: int = 0
+    log_likelihood: float | None = None
+    tried: int = 0
+    seconds: float = 0.0
+    block: bytes = b""
+    whole: bool = True
+    earlier_round: int | None = None
+    earlier_block: bytes = b""
+
+
+class WarmStarted(Event, frozen=True, eq=False, kw_only=True, tag="warm started"):
+    """A learner took in rounds of a table, as rows of its log."""
+
+    rows: Numbers
+
+
+class Reseeded(Event, frozen=True, eq=False, kw_only=True, tag="reseeded"):
+    """A forked process began random numbers of its own."""
+
+    entropy: str
+
+
+_KINDS = Decided | Rewarded | Observed | Skipped | ArmAdded | ArmRetired | Installed | WarmStarted | Reseeded
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise NotImplementedError(f"events hold no {type(value).__name__}")
+
+
+def _array(kind: type, value: Any) -> Any:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of numbers")
+    numbers = np.array(value)
+    if numbers.dtype.kind not in "iufO" or numbers.ndim > 2:
+        raise ValueError("expected numbers in rows of the same length")
+    return numbers.astype(np.float64)  # where null stands for NaN
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_listed)
+_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KINDS, dec_hook=_array)
+
+
+def encode(event: Event) -> bytes:
+    """Return an event as JSON; what is not a number is null."""
+    return _ENCODER.encode(event)
+
+
+def decode(content: bytes | str) -> Event:
+    """Read what `encode` wrote.
+
+    Examples
+    --------
+    >>> decode(encode(Rewarded(id="order 7", reward=1.5)))
+    Rewarded(version=1, id='order 7', reward=1.5)
+    """
+    try:
+        event: Event = _DECODER.decode(content)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidInputError(f"event: expected JSON from encode, got {content!r:.60} ({error!s:.80})") from error
+    return event

@@ -1,0 +1,103 @@
+"""The events of a policy: who hears of them, and how another policy follows them."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from undertow import _checks
+from undertow.errors import InvalidInputError
+from undertow.live.arms import open_arms
+from undertow.live.calls import Calls
+from undertow.live.events import (
+    ArmAdded,
+    ArmRetired,
+    Decided,
+    Event,
+    Installed,
+    Observed,
+    Reseeded,
+    Rewarded,
+    Skipped,
+    WarmStarted,
+)
+
+__all__ = ["Follows"]
+
+_DIGITS = 40  # of 128 bits
+
+
+class Follows(Calls):
+    """A policy that tells of its events, and follows those of another one."""
+
+    def events(self, listener: Callable[[Event], object] | None) -> None:
+        """Call `listener` with every event from now on, in order, after it has happened. None removes it.
+
+        `undertow.fold` makes the same policy from what `to_bytes` returns now and these events. An exception of the
+        listener is logged. Copies and save files do not keep it.
+        """
+        if listener is not None and not callable(listener):
+            raise InvalidInputError(f"listener: expected a function, or None, got {listener!r:.60}")
+        with self._lock:
+            self._get_ready()
+            self._journal.hears, self._journal.told = listener, self._journal.count
+
+    def follow(self, event: Event) -> None:
+        """Have an event of another policy, which was what this one is, happen to this one, too.
+
+        A decision plays the arm of the event, whatever this policy would have chosen itself.
+        """
+        with self._lock:
+            self._get_ready(decides=True)
+            match event:
+                case Decided():
+                    self._follow_decision(event)
+                    return
+                case Rewarded():
+                    _, waiting = self._pending.find(event.id, _checks.reward(event.reward), self.names)
+                    if waiting is None:
+                        return
+                    self._check_reward(waiting, event.reward)
+                case Observed():
+                    self._turns.require("observe")
+                    self._checked_context(event.context)
+                case Skipped():
+                    self._require_begin()
+                    rounds, m = _checks.integer("rounds", event.rounds, least=1), self._context_dim
+                    if event.contexts is not None:
+                        _checks.measured("contexts", event.contexts, (rounds, m), missing=True)
+                case ArmAdded():
+                    self._check_new_arm(event.name)
+                case ArmRetired():
+                    self._check_open_arm(event.name)
+                case Installed() | WarmStarted():
+                    self.settle()  # a learner that begins without kernels fits no models yet; it checks the rest
+                case Reseeded():
+                    if not event.entropy.isdecimal() or len(event.entropy) > _DIGITS:
+                        raise InvalidInputError(f"entropy: expected a whole number, got {event.entropy!r:.60}")
+                case _:
+                    raise InvalidInputError(f"event: expected one of undertow.live.events, got {event!r:.60}")
+            self._happen(event, effects=False)
+
+    def _follow_decision(self, event: Decided) -> None:
+        """Play the arm of an event; if the policy chooses another one, as if no other had been available."""
+        turns, pending, k = self._turns, self._pending, len(self.names)
+        turns.checked_elapsed(0 if event.still else 1, begun=self._player.rounds > 0, with_context=False)
+        if not event.still:
+            turns.require("decide")
+        retired = self._player.common.closed > 0
+        if not 0 <= _checks.integer("arm", event.arm, least=0) < k or retired[event.arm]:
+            raise InvalidInputError(f"arm: expected one that can be played, got {event.arm}")
+        known = self._checked_features(event.features)
+        closed = None if event.available is None else open_arms(event.available, retired, self.names)
+        pending.require_new(event.id)
+        if pending.is_stale(event.id) and not self._timeline.holds:
+            self._checkpoint()
+        self._journal.torn = True
+        decision = self._decide(event.id, known, closed, event.still, event.request)
+        if decision.arm != event.arm:
+            self._rebuild()
+            self._journal.torn = True
+            alone = (event.arm,)
+            event = msgspec.structs.replace(event, available=alone)
+            self._decide(event.id, known, self._closed(alone), event.still, event.request)
+        self._commit(event, effects=False)

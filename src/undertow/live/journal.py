@@ -1,0 +1,113 @@
+"""What happened since the last checkpoint, and the checkpoint: what is torn is rebuilt from the two.
+
+A call checks its input, applies an event to the state in place, and commits the event. An exception can come between
+any two lines of that: Ctrl-C, a timer whose handler raises, memory that runs out. Nothing is undone. `torn` is set
+before and cleared after, and a call that finds it set first goes back to the checkpoint and applies the events since.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from undertow.live.events import Event
+
+__all__ = ["Checkpoint", "Journal", "Past", "copied", "copy_part", "restore_part"]
+
+_LOG = logging.getLogger("undertow.events")
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of what is changed in place; everything else is only ever replaced."""
+    return value.copy() if isinstance(value, dict | deque | list) else value
+
+
+def copy_part(part: Any) -> Any:
+    """Return what a part remembers.
+
+    A part names its attributes: `remembers` those that are replaced, and containers; `writes` the arrays that are
+    written into. What grows without bound copies itself, `mark`, at the cost of what has changed.
+    """
+    if hasattr(part, "mark"):
+        return part.mark()
+    values = [copied(getattr(part, name)) for name in part.remembers]
+    return values, [getattr(part, name).copy() for name in getattr(part, "writes", ())]
+
+
+def restore_part(part: Any, kept: Any) -> None:
+    """Have a part be as it was; may be done twice."""
+    if hasattr(part, "mark"):
+        part.go_back(kept)
+        return
+    values, arrays = kept
+    for name, value in zip(part.remembers, values, strict=True):
+        setattr(part, name, copied(value))
+    for name, array in zip(getattr(part, "writes", ()), arrays, strict=True):
+        getattr(part, name)[...] = array
+
+
+class Checkpoint(NamedTuple):
+    """A copy of everything needed to go on: which parts a policy has, and what each of them remembers."""
+
+    entries: dict[str, Any]
+    parts: list[tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, entries: dict[str, Any], parts: Iterable[Any]) -> "Checkpoint":
+        """Copy what the parts remember."""
+        return cls(entries, [(part, copy_part(part)) for part in parts])
+
+    def restore(self) -> dict[str, Any]:
+        """Have the parts be as they were, and return which they are; may be done twice."""
+        for part, kept in self.parts:
+            restore_part(part, kept)
+        return self.entries
+
+
+class Past(NamedTuple):
+    """A checkpoint, how many events came before it, and the events since."""
+
+    checkpoint: Checkpoint
+    before: int
+    events: list[Event]
+
+
+class Journal:
+    """The past of one policy, and who listens to it."""
+
+    def __init__(self) -> None:
+        self.past: Past | None = None  # none at first, and while a checkpoint is taken: then the parts are whole
+        self.base = 0  # how many events there were when it was last taken
+        self.torn = True  # whether a call has begun that was not committed, or there is no checkpoint
+        self.hears: Callable[[Event], object] | None = None
+        self.told = 0  # how many events have had their effects
+
+    @property
+    def count(self) -> int:
+        """How many events there were."""
+        return self.base if self.past is None else self.past.before + len(self.past.events)
+
+    def begin(self, entries: dict[str, Any], parts: Iterable[Any]) -> None:
+        """Take a checkpoint of parts that are whole; the log of events since begins anew."""
+        if self.hears is not None:
+            self.tell()
+        self.base, self.torn = self.count, True
+        self.past = None
+        self.past = Past(Checkpoint.of(entries, parts), self.base, [])
+        self.torn = False
+
+    def tell(self) -> None:
+        """Tell the listener of the events that it has not heard of."""
+        if self.past is None:
+            return
+        _, before, events = self.past
+        if self.hears is None:
+            self.told = before + len(events)
+            return
+        while self.told < before + len(events):
+            event = events[self.told - before]
+            self.told += 1  # first: it is told once, whatever the listener does
+            try:
+                self.hears(event)
+            except Exception:
+                _LOG.exception("a listener of events failed with %s", type(event).__name__)
