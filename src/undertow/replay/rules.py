@@ -40,7 +40,8 @@ _LENGTHS = (1, 2, 3, 5, 7, 10, 14)
 _MOST_INPUTS = 300
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 _ON_ONE_THREAD = 200_000  # products of numbers for which no library starts a thread
-_PIECE = 50_000  # rounds whose inputs are in memory together
+_TOGETHER = 1_000_000  # numbers of products of pieces that are in memory together
+_PIECE, _NUMBERS = 50_000, 2_500_000  # rounds whose inputs are in memory together, and at most so many numbers
 
 Rule = tuple[str, int]  # what it knows, and how many past rounds of it; 0 where that has no meaning
 
@@ -140,15 +141,16 @@ Inputs = Callable[[int, int], FloatArray]  # what a regression knows before each
 def _inputs(table: Table, relative: FloatArray, context_first: bool) -> Iterator[tuple[Rule, Inputs]]:
     """Yield what each regression knows."""
     features, contexts = table.known, _filled(table.contexts)
+    before = [_with_past(values) for values in (relative, contexts)]  # once, for the windows of all lengths
     q, m, k = features.shape[1], contexts.shape[1], relative.shape[1]
     most = min(_MOST_INPUTS, len(relative) // _BLOCKS)  # of inputs, so that the first fit has two rounds for each
     if q:
-        yield (FEATURES, 0), _side_by_side(_windows(features, 1, 0))
+        yield (FEATURES, 0), _side_by_side(features)
     for length in _LENGTHS:
         if length > 1 and q + length * (k + m) > most:
             break
-        known, past = _windows(features, 1, 0), _windows(relative, length, 1)
-        seen = _windows(contexts, length, 0 if context_first else 1)
+        known, past = features, _windows(before[0], length, 1)
+        seen = _windows(before[1], length, 0 if context_first else 1)
         yield (REWARDS, length), _side_by_side(past)
         if m:
             yield (CONTEXTS, length), _side_by_side(seen)
@@ -163,16 +165,21 @@ def _side_by_side(*parts: FloatArray) -> Inputs:
     return lambda start, stop: np.hstack([part[start:stop] for part in parts])
 
 
-def _windows(values: FloatArray, length: int, age: int) -> FloatArray:
-    """Return the `length` values up to `age` rounds before each round, oldest first, as a view; zeros before the first.
+def _with_past(values: FloatArray) -> FloatArray:
+    """Return values with zeros before the first, for the longest window."""
+    return np.vstack([np.zeros((_LENGTHS[-1], values.shape[1])), values])
+
+
+def _windows(padded: FloatArray, length: int, age: int) -> FloatArray:
+    """Return the `length` values up to `age` rounds before each round, oldest first, as a view.
 
     Rows are `length · columns` numbers that follow one another in memory, each row beginning one round later.
     """
-    n, width = values.shape
-    padded = np.vstack([np.zeros((length - 1 + age, width)), values]).ravel()
+    n, width = len(padded) - _LENGTHS[-1], padded.shape[1]
     if not width:
         return np.empty((n, 0))
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, length * width)[::width][:n])
+    first = _LENGTHS[-1] - (length - 1 + age)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded[first:].ravel(), length * width)[::width][:n])
 
 
 def _filled(contexts: FloatArray) -> FloatArray:
@@ -189,13 +196,14 @@ def _regress(inputs: Inputs, relative: FloatArray, edges: npt.NDArray[np.int64])
     are carried from block to block, about the mean of the first blocks, so that large offsets cost no digits.
     """
     first, n = int(edges[_FIRST]), len(relative)
-    origin = sum(inputs(*part).sum(axis=0) for part in _parts(0, first)) / first
+    width = inputs(0, 1).shape[1]
+    origin = sum(inputs(*part).sum(axis=0) for part in _parts(0, first, width)) / first
     sums = _Sums(origin, relative.shape[1])
     sums.add(inputs, relative, 0, first)
     forecasts, errors = np.empty((n - first, relative.shape[1])), np.zeros(len(_PENALTIES))
     for start, stop in zip(edges[_FIRST:-1], edges[_FIRST + 1 :], strict=True):
         slopes, best = sums.slopes(), int(errors.argmin())
-        for begin, end in _parts(int(start), int(stop)):
+        for begin, end in _parts(int(start), int(stop), width):
             ahead = (inputs(begin, end) - sums.middle) / sums.spread
             for place, slope in enumerate(slopes):
                 tried = sums.level + _times(ahead, slope)
@@ -207,10 +215,11 @@ def _regress(inputs: Inputs, relative: FloatArray, edges: npt.NDArray[np.int64])
     return forecasts
 
 
-def _parts(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield pieces of some rounds, so that the inputs of only one piece are in memory."""
-    for begin in range(start, stop, _PIECE):
-        yield begin, min(begin + _PIECE, stop)
+def _parts(start: int, stop: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield pieces of some rounds, so that the inputs, so many for each, of only one piece are in memory."""
+    rounds = max(1, min(_PIECE, _NUMBERS // width))
+    for begin in range(start, stop, rounds):
+        yield begin, min(begin + rounds, stop)
 
 
 # Products of matrices are taken in pieces that the linear algebra library does not spread over threads of its own: on a
@@ -219,8 +228,12 @@ def _parts(start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 def _transposed_times(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return aᵀ b."""
-    pieces, rest = _pieces(a.shape[1] * b.shape[1], a, b)
-    return np.asarray((pieces[0].transpose(0, 2, 1) @ pieces[1]).sum(axis=0) + rest[0].T @ rest[1])
+    size = a.shape[1] * b.shape[1]
+    (left, right), rest = _pieces(size, a, b)
+    total, some = rest[0].T @ rest[1], max(1, _TOGETHER // size)
+    for begin in range(0, len(left), some):
+        total += (left[begin : begin + some].transpose(0, 2, 1) @ right[begin : begin + some]).sum(axis=0)
+    return np.asarray(total)
 
 
 def _times(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -246,7 +259,7 @@ class _Sums:
 
     def add(self, inputs: Inputs, relative: FloatArray, start: int, stop: int) -> None:
         """Take in the rounds that follow."""
-        for begin, end in _parts(start, stop):
+        for begin, end in _parts(start, stop, len(self.origin)):
             z, y = inputs(begin, end) - self.origin, relative[begin:end]
             self.products += _transposed_times(z, z)
             self.sums += z.sum(axis=0)
