@@ -1,5 +1,6 @@
 """Arms that are not always available, that are retired and come back, and that come new."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from undertow.policies import UCB, Decision, KalmanGreedy, Rexp3, registry
 every_live = pytest.mark.parametrize("name", LIVE)
 SYSTEM = full_system(3, 2, 3, seed=1)
 PATH = SYSTEM.sample(120, rng=1)
+
+
+def test_absurdly_many_arms_are_refused_before_they_get_names() -> None:
+    tracemalloc.start()
+    with pytest.raises(InvalidInputError, match="arms: expected at most 1000000, got 1000000000; choose among groups"):
+        UCB(arms=10**9)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1e5
 
 
 # Available arms

@@ -575,3 +575,17 @@ def test_a_warm_start_takes_names() -> None:
     assert fresh.unused
     fresh.warm_start(np.array(["mid", "left"]), [1.0, 2.0])
     assert fresh.round == 2
+
+
+def test_an_apprentice_plays_what_the_rule_plays_and_is_then_free() -> None:
+    """The rule knows which of two arms pays; the third pays nothing, and the apprentice finds out by itself."""
+    policy, rng = LinUCB(arms=["a", "b", "c"], feature_dim=1), np.random.default_rng(0)
+    for t in range(120):
+        x = float(rng.normal())
+        rule = "a" if x > 0 else "b"
+        decision = policy.decide([x], available=[rule] if t < 60 else None)
+        if t < 60:
+            assert (decision.name, decision.propensity) == (rule, 1.0)
+        policy.learn(decision, {"a": x, "b": -x, "c": 0.0}[decision.name])
+    names = [policy.decide([x]).name for x in (2.0, -2.0)]
+    assert names == ["a", "b"]

@@ -13,6 +13,8 @@ from undertow.errors import InvalidInputError
 
 __all__ = ["arm_index", "arm_names", "indices_of_names", "open_arms"]
 
+_MOST = 1_000_000
+
 
 def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
     """Return the names of arms that were given as a number or by name."""
@@ -21,13 +23,21 @@ def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(arms, Sequence):
         if isinstance(arms, Iterable) and np.size(arms) != 1:
             raise InvalidInputError(f"arms: expected a number or a list of names, got {arms!r:.80}")
-        return tuple(str(arm) for arm in range(_checks.integer("arms", arms, least=1)))
+        return tuple(str(arm) for arm in range(_few(_checks.integer("arms", arms, least=1))))
+    _few(len(arms))
     names = tuple(arms)
     if not names or not all(isinstance(name, str) for name in names):
         raise InvalidInputError(f"arms: expected at least one name, each a text such as '0.02', got {arms!r:.80}")
     if len(set(names)) < len(names):
         raise InvalidInputError(f"arms: expected names that differ, got {arms!r:.80}")
     return names
+
+
+def _few(count: int) -> int:
+    """Refuse more arms than could be tried once each, before names are made for them."""
+    if count > _MOST:
+        raise InvalidInputError(f"arms: expected at most {_MOST}, got {count}; choose among groups of arms")
+    return count
 
 
 def arm_index(argument: str, arm: Any, names: Sequence[str]) -> int:
