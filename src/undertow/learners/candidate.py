@@ -140,6 +140,7 @@ class WithCandidates(Timeline):
     """
 
     plain: ClassVar[bool] = False
+    has_effects: ClassVar[bool] = True
 
     def __init__(self, learner: Learner, candidates: Sequence[Candidate]) -> None:
         super().__init__(learner.player)

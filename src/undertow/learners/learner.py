@@ -21,7 +21,7 @@ from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
 from undertow.learners.judge import level_with_last, unfitted
 from undertow.learners.late import LateRewards
-from undertow.learners.log import RoundLog, require_small, same_moment
+from undertow.learners.log import LARGEST, RoundLog, require_small, same_moment
 from undertow.learners.looks import note_late_reward
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task, set_units
 from undertow.learners.notices import Notices
@@ -44,6 +44,7 @@ class Learner(Timeline):
     """The timeline of a policy that learns models; the blocks of its state are those of `models`, in their order."""
 
     plain: ClassVar[bool] = False
+    has_effects: ClassVar[bool] = True
     remembers: ClassVar[tuple[str, ...]] = ("records", "latest")
 
     def __init__(
@@ -237,7 +238,8 @@ class Learner(Timeline):
 
     def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
         """Refuse a reward that comes too late, or with which models would overflow."""
-        require_small(reward)
+        if not -LARGEST <= reward <= LARGEST:
+            require_small(reward)
         if age > self.max_delay or waiting.round < self.log.begin:
             raise too_late(age, self.max_delay)
 

@@ -26,6 +26,7 @@ class Starting(Timeline):
     """The timeline of a learner until its kernels are compiled: start-up decides, and nothing is learned yet."""
 
     plain: ClassVar[bool] = False
+    has_effects: ClassVar[bool] = True
     holds = True
 
     def __init__(self, learner: Learner) -> None:

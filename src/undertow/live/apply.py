@@ -253,8 +253,9 @@ class Applies(abc.ABC):
         else:
             events.append(event)
         journal.torn = False
-        if not timeline.plain or journal.hears is not None:
+        if journal.hears is not None:
             journal.tell()
+        if timeline.has_effects:
             if effects:
                 timeline.report()
             else:
@@ -285,14 +286,12 @@ class Applies(abc.ABC):
                 self._checkpoint()
                 return
             self.__dict__.update(past.checkpoint.restore())
-            self._timeline.forget_notices()
             prepare()
-            for number, event in enumerate(past.events, past.before):
+            for event in past.events:
+                self._timeline.forget_notices()  # only the last one may not have been reported
                 decision = self._apply(event)
                 if isinstance(event, Decided) and decision is not None and decision.arm != event.arm:
                     raise AssertionError(f"round {event.round}: arm {event.arm} was played, and now {decision.arm}")
-                if number < journal.told:
-                    self._timeline.forget_notices()
             journal.torn = False
 
     def _get_ready(self, *, decides: bool = False) -> None:

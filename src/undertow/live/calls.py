@@ -89,7 +89,7 @@ class Calls(Applies):
                 id = f"{pending.incarnation}-{pending.made}"
             elif pending.is_stale(id) and not timeline.holds:
                 self._checkpoint()
-            earlier: Sequence[Event] = () if timeline.plain else timeline.arrived()
+            earlier: Sequence[Event] = timeline.arrived() if timeline.has_effects else ()
             journal.torn = True
             for fit in earlier:
                 self._apply(fit)
@@ -138,7 +138,7 @@ class Calls(Applies):
                 if waiting is None:
                     return
                 if not self._timeline.plain:
-                    self._check_reward(waiting, value)
+                    self._timeline.check_reward(waiting, value, int(self._player.begun()) - 1 - waiting.round)
             except UndertowError as error:
                 pending.refuse(error)
                 raise

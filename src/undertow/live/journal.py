@@ -80,7 +80,7 @@ class Journal:
         self.base = 0  # how many events there were when it was last taken
         self.torn = True  # whether a call has begun that was not committed, or there is no checkpoint
         self.hears: Callable[[Event], object] | None = None
-        self.told = 0  # how many events have had their effects
+        self.told = 0  # how many events the listener has heard of
 
     @property
     def count(self) -> int:
@@ -89,8 +89,7 @@ class Journal:
 
     def begin(self, entries: dict[str, Any], parts: Iterable[Any]) -> None:
         """Take a checkpoint of parts that are whole; the log of events since begins anew."""
-        if self.hears is not None:
-            self.tell()
+        self.tell()
         self.base, self.torn = self.count, True
         self.past = None
         self.past = Past(Checkpoint.of(entries, parts), self.base, [])
@@ -98,12 +97,9 @@ class Journal:
 
     def tell(self) -> None:
         """Tell the listener of the events that it has not heard of."""
-        if self.past is None:
+        if self.past is None or self.hears is None:
             return
         _, before, events = self.past
-        if self.hears is None:
-            self.told = before + len(events)
-            return
         while self.told < before + len(events):
             event = events[self.told - before]
             self.told += 1  # first: it is told once, whatever the listener does

@@ -108,6 +108,7 @@ class Timeline:
     """How rewards and contexts reach a policy's state; here, at once."""
 
     plain: ClassVar[bool] = True  # whether a step of the player is all there is; asked before, since calls take time
+    has_effects: ClassVar[bool] = False  # whether it has fits made on threads, or something to report
     holds: bool = False  # whether no checkpoint may be taken, as what happens has yet to reach the state
     behind: bool = False  # whether the state does not know something that has come, and `catch_up` has work to do
     costly: bool = False  # whether the last event took long to apply, so that a checkpoint pays
