@@ -17,6 +17,7 @@ from undertow.errors import (
 
 if TYPE_CHECKING:
     from undertow import contracts, identify, kalman, policies, theory, window
+    from undertow.comparison import Comparison, compare
     from undertow.example_systems import paper_system, random_system
     from undertow.kalman import KalmanFilter
     from undertow.machine import fingerprint
@@ -65,6 +66,7 @@ __all__ = [
     "UCB",
     "Autopilot",
     "BetaThompson",
+    "Comparison",
     "ContextOracle",
     "Decision",
     "DiscountedLinUCB",
@@ -92,6 +94,7 @@ __all__ = [
     "Tuner",
     "UndertowError",
     "UnknownDecisionError",
+    "compare",
     "contracts",
     "fingerprint",
     "fold",
@@ -113,11 +116,13 @@ __version__ = "0.2.0"
 # Loaded when they are first asked for: a command is there at once, and what it does not need is not loaded.
 _MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
 _HOMES = {  # or policies
+    "Comparison": "comparison",
     "KalmanFilter": "kalman",
     "LinearGaussianSystem": "system",
     "Run": "simulation",
     "Trajectory": "trajectory",
     "Tuner": "tuner",
+    "compare": "comparison",
     "fingerprint": "machine",
     "paper_system": "example_systems",
     "random_system": "example_systems",

@@ -4,20 +4,24 @@ Sizes belong to the problem, not to the contender: they are filled in here, and 
 """
 
 import hashlib
+import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from undertow import _checks
 from undertow.errors import InvalidInputError
+from undertow.plain import as_policy
 from undertow.policies import Claims, LivePolicy, make, registry
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
-__all__ = ["Contender", "build", "load_policies"]
+__all__ = ["Contender", "build", "known_policy", "load_policies"]
 
 
 def build(
@@ -65,7 +69,8 @@ class Contender:
     label
         What tables and figures call it.
     policy, parameters
-        Its name in the registry, and the parameters that do not follow from the problem.
+        Its name in the registry, or the module and name of a class in plain Python, as in "my_policies:EpsilonGreedy",
+        and the parameters that do not follow from the problem.
     detail
         Whether a study records its widths, windows and errors too.
     needs_contexts
@@ -84,24 +89,30 @@ class Contender:
     @property
     def claims(self) -> Claims:
         """The capabilities of the policy."""
-        return registry()[self.policy].claims
+        return known_policy(self.policy).claims
 
     @property
     def randomised(self) -> bool:
         """Whether the policy draws random numbers, so that another seed may give another run."""
         return not self.claims.deterministic or bool(self.parameters.get("explore"))
 
-    def build(self, *, system: LinearGaussianSystem | None = None, **fitting: Any) -> LivePolicy:
+    def build(self, *, system: LinearGaussianSystem | None = None, **fitting: Any) -> Any:
         """Make the policy for a problem.
 
         `fitting` is what suits the problem: sizes, a seed, settings. What the policy does not take of it is left out,
         and the contender's own parameters win over it.
         """
-        if self.policy not in registry():
-            return make(self.policy)  # which says what names there are
-        known = registry()[self.policy].parameters
-        taken = {name: value for name, value in fitting.items() if name in known}
-        if not self.claims.needs_system:
+        known = known_policy(self.policy)
+        taken = {name: value for name, value in fitting.items() if name in known.parameters}
+        if known.plain is not None:
+            if isinstance(arms := taken.get("arms"), Sequence):  # plain ones get their number
+                taken["arms"] = len(arms)
+            taken |= {"system": system} if "system" in known.parameters else {}
+            try:
+                return as_policy(known.plain(**(taken | dict(self.parameters))))
+            except TypeError as error:
+                raise InvalidInputError(f"policies: {self.policy}: {error}") from error
+        if not known.claims.needs_system:
             return make(self.policy, **(taken | dict(self.parameters)))
         if system is None:
             raise InvalidInputError(f"system: {self.policy} has to know the system behind the rewards, and got none")
@@ -124,15 +135,48 @@ class Contender:
         return self.build(system=system, arms=path.arm_count, **sizes, rng=seed, **known)
 
 
+class _Known(NamedTuple):
+    """A policy by name: the parameters that it takes, what it claims, and its class if it is in plain Python."""
+
+    parameters: Collection[str]
+    claims: Claims
+    plain: type | None = None
+
+
+def known_policy(name: Any) -> _Known:
+    """Return a policy by its name in the registry, or a class in plain Python by its module and name."""
+    if isinstance(name, str) and name in registry():
+        entry = registry()[name]
+        return _Known(entry.parameters, entry.claims)
+    if not isinstance(name, str) or ":" not in name:
+        near = _checks.did_you_mean(name, registry())
+        raise InvalidInputError(
+            f"policies: no policy is called {name!r:.80}{near}; known are {', '.join(sorted(registry()))}, and classes "
+            f"of your own by module and name, my_policies:Mine"
+        )
+    module, _, last = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), last)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInputError(
+            f"policies: {name!r:.80}: {error}; give its file with --module {module.replace('.', '/')}.py"
+        ) from error
+    if not isinstance(found, type) or not all(callable(getattr(found, part, None)) for part in ("decide", "learn")):
+        raise InvalidInputError(f"policies: {name!r:.80}: expected a class with decide and learn, got {found!r:.60}")
+    parameters = inspect.signature(found).parameters
+    likely = Claims(uses_contexts=hasattr(found, "observe"), deterministic="rng" not in parameters)
+    return _Known(parameters, getattr(found, "claims", likely), found)
+
+
 def load_policies(path: str | os.PathLike[str]) -> str:
-    """Run a Python file that registers policies, unless this process has, and return a hash of its content.
+    """Run a Python file with policies, unless this process has, and return a hash of its content.
 
     The file becomes a module under its own name, as if it had been imported.
     """
     file = Path(path).resolve()
     where = f"module: {os.fspath(path)}"
     if file.suffix != ".py" or not file.is_file():
-        raise InvalidInputError(f"{where}: expected a Python file that registers policies")
+        raise InvalidInputError(f"{where}: expected a Python file with policies")
     content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
     name, before = file.stem, registry()
     spec = importlib.util.find_spec(name)
@@ -152,9 +196,11 @@ def load_policies(path: str | os.PathLike[str]) -> str:
         if isinstance(error, Exception):
             raise InvalidInputError(f"{where}: its code fails: {error!r:.200}{_line_of(error, file)}") from error
         raise
-    if registry() == before:
+    plain = [one for one in vars(module).values() if isinstance(one, type) and hasattr(one, "decide")]
+    if registry() == before and not plain:
         raise InvalidInputError(
-            f"{where}: it registers no policy; decorate a class with undertow.live.register(name, citation=…)"
+            f"{where}: it has no policy; write a class with decide and learn, or decorate one of ours with "
+            f"undertow.live.register(name, citation=…)"
         )
     return content
 

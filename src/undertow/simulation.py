@@ -1,6 +1,5 @@
 """Policies on stored trajectories: the same decisions as by hand, as fast as they compile."""
 
-import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import Decision, LivePolicy, Policy
 from undertow.moments import with_one_context
+from undertow.plain import as_policy
 from undertow.showing import Framed, Progress, columns, html_table, progress_line, shortly
 from undertow.trajectory import Trajectory
 
@@ -38,7 +38,7 @@ class Run(Framed):
     rewards
         The rewards they paid, (n,); NaN where none came.
     regret
-        Cumulative regret, (n,); None where the trajectory has no means.
+        Cumulative regret, (n,); None where the trajectory has no means. `final_regret` is (runs,) in every case.
     forecasts, widths, windows
         Of every arm in every round, (n, k), where they were recorded.
     errors
@@ -52,6 +52,13 @@ class Run(Framed):
     widths: FloatArray | None = None
     windows: FloatArray | None = None
     errors: FloatArray | None = None
+
+    @property
+    def final_regret(self) -> FloatArray:
+        """Regret after the last round, one number for each run, (runs,), also of a path without runs."""
+        if self.regret is None:
+            raise InvalidInputError("regret: the trajectory has no means, so that it is unknown; compare rewards")
+        return np.atleast_1d(self.regret[..., -1])
 
     def plot(self) -> "Sheet":
         """Draw regret (or the mean reward so far), the arms that were played and, if recorded, errors of forecasts.
@@ -104,7 +111,8 @@ def simulate(
     Parameters
     ----------
     policy
-        Any policy. Ours run compiled; one that was written in plain Python runs through its methods, on a deep copy.
+        Any policy. Ours run compiled; one that was written in plain Python, with `decide`, `learn` and perhaps
+        `observe`, runs through its methods, on a deep copy. Its `decide` may return the number of an arm.
         Run i has its own stream of the policy's seed, and run 0 does what the policy would do by hand.
     trajectory
         Contexts, rewards and, for policies that take them, features. A reward that is NaN never comes: nothing is
@@ -135,7 +143,7 @@ def simulate(
     ((4, 1000), (4, 1000, 2))
     """
     wanted = {_checks.choice("record", name, (*_TABLES, "errors")) for name in _checks.entries("record", record)}
-    threads = _checks.thread_count(threads)
+    threads, policy = _checks.thread_count(threads), as_policy(policy)
     _check_fit(policy, trajectory)
     count = trajectory.runs or 1
     given = range(count) if runs is None else _checks.entries("runs", runs)
@@ -228,8 +236,7 @@ def _record_by_hand(
         player: Policy = policy.for_run(number, context_first=order["context_first"])
         order = order | {"context_first": bool(getattr(player, "context_first", order["context_first"]))}
     else:
-        for_run = getattr(policy, "for_run", None)
-        player = for_run(number) if for_run else copy.deepcopy(policy)
+        player = policy.for_run(number)  # type: ignore[attr-defined]  # as_policy gave it one
     contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
     features = path.features[..., : getattr(policy, "feature_dim", 0)]
     decisions = play_by_hand(player, contexts, features, path.reward, **order)
@@ -237,6 +244,8 @@ def _record_by_hand(
         arms[t] = decision.arm
         played(1)
         if len(records):
+            if not isinstance(decision, Decision):
+                raise InvalidInputError("record: expected a policy whose decide returns a Decision; record nothing")
             window = np.full(path.arm_count, math.nan) if decision.window is None else decision.window
             records[t] = decision.forecast, decision.width, window
 

@@ -43,13 +43,13 @@ class LinearGaussianSystem:
     arms
         The vectors c_a, one row per arm, (k, d).
     state_noise
-        Q, the covariance of the state's noise, positive semi-definite, (d, d).
+        Q, the covariance of the state's noise, positive semi-definite, (d, d), or the variance of every entry.
     reward_noise
         σ², the variance of the rewards' noise: one positive number, or one per arm, (k,).
     context_map
         C, (m, d); None for a system without contexts.
     context_noise
-        R, the covariance of the contexts' noise, positive definite, (m, m).
+        R, the covariance of the contexts' noise, positive definite, (m, m), or the variance of every entry.
     drift
         μ, the mean of the state's noise, (d,); zero by default.
     initial_mean, initial_covariance
@@ -110,12 +110,12 @@ class LinearGaussianSystem:
         m = len(C)
         if m and context_noise is None:
             raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance to go with context_map, got None")
-        R = _checks.covariance("context_noise", _rows("context_noise", context_noise, 0), m, definite=True)
+        R = _covariance("context_noise", _rows("context_noise", context_noise, 0), m, definite=True)
         σ2 = _checks.numbers("reward_noise", reward_noise)
         σ2 = _checks.measured("reward_noise", np.full(k, σ2) if σ2.ndim == 0 else σ2, (k,))
         if (σ2 <= 0).any():
             raise InvalidInputError(f"reward_noise: expected variances above 0, got {σ2.min():g}")
-        Q = _checks.covariance("state_noise", state_noise, d)
+        Q = _covariance("state_noise", state_noise, d)
         μ = _checks.measured("drift", np.zeros(d) if drift is None else drift, (d,))
         mean, covariance = _initial_law(Γ, μ, Q, initial_mean, initial_covariance)
         θ0 = _checks.measured("context_offset", np.zeros(m) if context_offset is None else context_offset, (m,))
@@ -373,6 +373,12 @@ def _initial_law(
     if covariance is None:
         covariance = riccati.stationary_covariance(Γ, Q)
     return _checks.measured("initial_mean", mean, (d,)), _checks.covariance("initial_covariance", covariance, d)
+
+
+def _covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = False) -> FloatArray:
+    """Return a covariance; a single number stands for independent entries of that variance."""
+    given = _checks.numbers(name, value)
+    return _checks.covariance(name, given * np.eye(size) if given.ndim == 0 else given, size, definite=definite)
 
 
 def _rows(name: str, value: npt.ArrayLike | None, columns: int) -> FloatArray:

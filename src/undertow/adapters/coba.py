@@ -15,8 +15,9 @@ from undertow.live import LivePolicy
 
 with _checks.needing("this adapter", "coba"):
     from coba.primitives import Learner, is_batch
+    from coba.safety import SafeLearner
 
-__all__ = ["CobaLearner"]
+__all__ = ["CobaLearner", "FromCoba"]
 
 
 class CobaLearner(Learner):
@@ -80,3 +81,37 @@ class CobaLearner(Learner):
                 "learn='on', or take in what others have played with the policy's warm_start"
             )
         self._player.learn(decision, float(reward))
+
+
+class FromCoba:
+    """A learner of coba in `undertow.compare` and `simulate`; every run plays a copy of its own.
+
+    What coba calls the context holds the last context of the path and the features of the round.
+
+    Examples
+    --------
+    >>> import coba, undertow
+    >>> paths = undertow.paper_system(psi=1).sample(100, rng=0, runs=2)
+    >>> found = undertow.compare({"random": FromCoba(coba.RandomLearner(), arms=2)}, paths)
+    >>> found.runs
+    2
+    """
+
+    def __init__(self, learner: Any, arms: int) -> None:
+        self.learner, self.actions = SafeLearner(copy.deepcopy(learner)), [f"arm {arm}" for arm in range(arms)]
+        self.seen: tuple[float, ...] = ()
+
+    def decide(self, features: Sequence[float] = ()) -> int:
+        """Return the number of the action that the learner predicts."""
+        self.asked = (*self.seen, *map(float, features)) or None
+        self.answer = self.learner.predict(self.asked, self.actions)
+        return self.actions.index(self.answer[0])
+
+    def learn(self, arm: int, reward: float) -> None:
+        """Pass the reward on."""
+        action, probability, more = self.answer
+        self.learner.learn(self.asked, action, reward, probability, **more)
+
+    def observe(self, context: Sequence[float]) -> None:
+        """Keep the context for the next round."""
+        self.seen = tuple(map(float, context))

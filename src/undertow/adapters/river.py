@@ -17,7 +17,7 @@ with _checks.needing("this adapter", "river"):
     import gymnasium
     from river import bandit
 
-__all__ = ["ContextualRiverPolicy", "ObservedReward", "RewardsWithContexts", "RiverPolicy"]
+__all__ = ["ContextualRiverPolicy", "FromRiver", "ObservedReward", "RewardsWithContexts", "RiverPolicy"]
 
 
 class RiverPolicy(bandit.base.Policy):
@@ -168,3 +168,36 @@ def _waiting(decisions: dict[Any, Decision], arm: Any) -> Decision:
     if arm not in decisions:
         raise UnknownDecisionError(f"arm_id: no pull of {arm!r} waits for a reward; update an arm after it was pulled")
     return decisions[arm]
+
+
+class FromRiver:
+    """A policy of river in `undertow.compare` and `simulate`; every run plays a clone of its own.
+
+    A contextual policy gets the last context of the path and the features of the round, by name: c0, c1, …, f0, f1, …
+
+    Examples
+    --------
+    >>> import undertow
+    >>> paths = undertow.paper_system(psi=1).sample(100, rng=0, runs=2)
+    >>> found = undertow.compare({"river": FromRiver(bandit.EpsilonGreedy(epsilon=0.1, seed=0), arms=2)}, paths)
+    >>> found.runs
+    2
+    """
+
+    def __init__(self, policy: bandit.base.Policy, arms: int) -> None:
+        self.policy, self.arms = policy.clone(), list(range(arms))
+        self.contextual = isinstance(policy, bandit.base.ContextualPolicy)
+        self.seen: dict[str, float] = {}
+
+    def decide(self, features: Sequence[float] = ()) -> int:
+        """Return the arm that the policy pulls."""
+        self.asked = self.seen | {f"f{place}": float(value) for place, value in enumerate(features)}
+        return int(self.policy.pull(self.arms, self.asked) if self.contextual else self.policy.pull(self.arms))
+
+    def learn(self, arm: int, reward: float) -> None:
+        """Pass the reward on."""
+        self.policy.update(arm, *([self.asked] if self.contextual else []), reward)
+
+    def observe(self, context: Sequence[float]) -> None:
+        """Keep the context for the next round, without what is missing."""
+        self.seen = {f"c{place}": float(value) for place, value in enumerate(context) if value == value}

@@ -55,9 +55,7 @@ Cluster = Annotated[
     str | None,
     typer.Option(help="'local': on processes of this machine; or the address of a dask scheduler (tls://…, tcp://…)."),
 ]
-Module = Annotated[
-    Path | None, typer.Option(help="A Python file of your own that registers policies; its code is run.")
-]
+Module = Annotated[Path | None, typer.Option(help="A Python file with policies of your own; its code is run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines instead of text.")]
 CORES = os.cpu_count() or 1
 _SILENT = 10.0  # seconds without a line of progress, where tasks are being finished

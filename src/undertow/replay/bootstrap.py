@@ -6,7 +6,6 @@ Neighbouring rounds are alike, so single rounds must not be redrawn. Circular bl
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +15,13 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
+from undertow.reporting.numbers import Measured
 
 __all__ = ["RESAMPLES", "Measured", "block_length", "check_block", "interval", "measured", "resampled_means"]
 
 RESAMPLES = 2000
 MOST_BLOCKS = 20_000  # per resample: more would tell the spread no better than the resamples can, and take minutes
 _QUIET = 2.0  # standard errors of log₁₀ n within which an autocorrelation counts as none
-
-
-class Measured(NamedTuple):
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def block_length(series: FloatArray) -> int:

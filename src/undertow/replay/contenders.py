@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from undertow import _checks
-from undertow.contenders import Contender
+from undertow.contenders import Contender, known_policy
 from undertow.errors import InvalidInputError
 from undertow.policies import LivePolicy, registry
 from undertow.replay.table import Table
@@ -54,13 +54,14 @@ def _parse(word: str) -> Contender:
         for contender in DEFAULTS:
             if name.lower() in (contender.label.lower(), contender.policy):
                 return contender
-    if name not in registry():
+    if ":" not in name and name not in registry():
         labels = ", ".join(contender.label for contender in DEFAULTS)
         near = _checks.did_you_mean(name, registry())
         raise InvalidInputError(
             f"policies: no policy is called {name!r}{near}; there are {labels}, and by name "
             f"{', '.join(sorted(registry()))}"
         )
+    known_policy(name)
     if bracket and not rest.endswith(")"):
         raise InvalidInputError(f"policies: {word!r} does not end with a bracket; expected as in linucb(window=5)")
     try:

@@ -51,7 +51,7 @@ _KNOWN = {  # colour and dashes
     "Autopilot": ("#CC3311", "-"),
 }
 _PIES = ("#F6C75E", "#8A4B00")  # windows 1 and 10
-_OTHERS = ("#4477AA", "#AA3377", "#228833", "#B8860B", "#6A3D9A", "#00868B", "#A0522D", "#708090")
+_OTHERS = ("#AA3377", "#228833", "#B8860B", "#6A3D9A", "#00868B", "#A0522D", "#708090", "#4477AA")
 _DASHES = ("-", "--", ":", "-.")
 
 
@@ -101,7 +101,7 @@ def line_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     --------
     >>> styles = line_styles(["ARES", "mine", "yours"])
     >>> styles["mine"]["color"], styles["yours"]["color"]
-    ('#4477AA', '#AA3377')
+    ('#AA3377', '#228833')
     """
     styles = {label: line_style(label) for label in labels}
     for place, label in enumerate(label for label in styles if _own_colour(label) is None):

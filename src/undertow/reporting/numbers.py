@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 
 __all__ = [
+    "Measured",
     "cells",
     "count",
     "decimals",
@@ -29,6 +30,14 @@ __all__ = [
 ]
 
 _MISSING = "–"
+
+
+class Measured(NamedTuple):
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def standard_error(values: npt.ArrayLike) -> float:

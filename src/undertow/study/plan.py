@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from undertow import _checks
-from undertow.contenders import Contender
+from undertow.contenders import Contender, known_policy
 from undertow.errors import InvalidInputError
 from undertow.example_systems import paper_system, random_system
-from undertow.policies import LivePolicy, registry
+from undertow.policies import Policy
 from undertow.reporting.folders import versions
 from undertow.system import LinearGaussianSystem
 from undertow.theory import true_noise_bound
@@ -197,7 +197,7 @@ class Plan:
         return found
 
 
-def build_for(contender: Contender, system: LinearGaussianSystem, seed: int) -> LivePolicy:
+def build_for(contender: Contender, system: LinearGaussianSystem, seed: int) -> Policy:
     """Make a policy for a system; a noise bound of "system" is the system's own."""
     if contender.parameters.get("noise_bound") == "system":
         contender = replace(contender, parameters={**contender.parameters, "noise_bound": true_noise_bound(system)})
@@ -288,11 +288,7 @@ def _label(text: str, entry: Mapping[str, Any]) -> str:
 
 def _policy(entry: dict[str, Any]) -> Contender:
     label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
-    if not isinstance(name, str) or name not in registry():
-        raise InvalidInputError(
-            f"policies: no policy is called {name!r:.80}{_checks.did_you_mean(name, registry())}; known are "
-            f"{', '.join(sorted(registry()))}"
-        )
+    known_policy(name)  # or an error
     if given := next((given for given in ("arms", "rng") if given in entry), None):
         raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; leave it out")
     return Contender(label, name, entry, _checks.flag("detail", detail))

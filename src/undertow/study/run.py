@@ -16,7 +16,7 @@ from undertow.study.figures import draw_figures
 from undertow.study.plan import Plan
 from undertow.study.report import REPORT, write_report
 from undertow.study.store import is_whole
-from undertow.study.summary import Array, comparisons, headline
+from undertow.study.summary import Array, comparisons, headline, keep_summary
 from undertow.study.tightness import draw_tightness
 
 __all__ = ["Outcome", "run_study"]
@@ -97,5 +97,6 @@ def _report(
     figures = draw_figures(plan, tables, folder)
     if tightness := draw_tightness(plan, tables, folder):
         figures.insert(min(3, len(figures)), tightness)  # the paper's figure 4
+    keep_summary(plan, table, pairs, folder)
     report = write_report(plan, tables, table, claims, figures, folder, varied)
     return Outcome(folder, report, table, pairs, claims, tables, list(varied))

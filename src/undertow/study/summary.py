@@ -1,16 +1,20 @@
 """Summaries of a study's tables: the regret of each policy, and its difference from the baseline."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow.reporting.numbers import listed, number, standard_error
+from undertow.reporting.folders import write_csv
+from undertow.reporting.numbers import cells, listed, number, standard_error
+from undertow.reporting.tables import latex, markdown
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
+from undertow.writing import replacing
 
-__all__ = ["comparisons", "final_regret", "headline", "leaders", "ratios", "resampled", "winners"]
+__all__ = ["comparisons", "final_regret", "headline", "keep_summary", "leaders", "ratios", "resampled", "winners"]
 
 _RESAMPLES = 2000
 Array = npt.NDArray[np.float64]
@@ -98,6 +102,25 @@ def comparisons(plan: Plan, tables: Tables) -> pl.DataFrame:
     names = dict.fromkeys(("system", "policy", "baseline"), pl.String)
     schema = names | dict.fromkeys(("difference", "low", "high"), pl.Float64)
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def keep_summary(plan: Plan, table: pl.DataFrame, pairs: pl.DataFrame, folder: Path) -> None:
+    """Write summary.csv, and the ratios with their intervals as summary.md and summary.tex.
+
+    `table` and `pairs` are those of `headline` and `comparisons`.
+    """
+    named = pairs.rename({"low": "difference_low", "high": "difference_high"}).drop("baseline")
+    write_csv(folder / "summary.csv", table.join(named, on=["system", "policy"], how="left", maintain_order="left"))
+    columns = []
+    for system in plan.systems:
+        rows = table.filter(pl.col("system") == system.label).rename({"low": "relative_low", "high": "relative_high"})
+        spells = [spell for (spell,) in cells(rows.to_dicts(), {"relative": ""})]
+        columns.append([f"{value} ({spread})" if spread else value for value, spread in spells])
+    lines = [list(line) for line in zip([one.label for one in plan.policies], *columns, strict=True)]
+    head = [f"regret / {plan.baseline}", *(system.label for system in plan.systems)]
+    for name, form in (("summary.md", markdown), ("summary.tex", latex)):
+        with replacing(folder / name) as part:
+            part.write_text(form(head, lines) + "\n", encoding="utf-8")
 
 
 def resampled(values: Array, statistic: Callable[..., Array]) -> Array:
