@@ -131,9 +131,9 @@ def test_policies_of_other_libraries() -> None:
 
     policies = {
         "river": FromRiver(bandit.UCB(delta=1.0), arms=2),
-        "river, contexts": FromRiver(bandit.LinUCBDisjoint(alpha=1.0), arms=2),
+        "river, contexts": FromRiver(bandit.LinUCBDisjoint(alpha=1.0), arms=2, context_dim=1),
         "coba": FromCoba(coba.RandomLearner(), arms=2),
-        "coba, contexts": FromCoba(coba.LinUCBLearner(), arms=2),
+        "coba, contexts": FromCoba(coba.LinUCBLearner(), arms=2, context_dim=1),
     }
     found = compare(policies, PATHS)
     again = compare(policies, PATHS)

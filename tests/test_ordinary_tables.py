@@ -287,13 +287,21 @@ def test_names_that_hold_commas(tmp_path: Path, command: Terminal) -> None:
     assert "there is no column 'price' (put a name that holds a comma into quotation marks" in told.err
 
 
-def test_a_log_is_not_diagnosed(tmp_path: Path, command: Terminal) -> None:
-    for header in ("arm,reward,propensity", "arm,reward,p"):
-        file = csv(tmp_path, header + "\n" + "\n".join(f"{'ab'[t % 2]},{t % 5},0.5" for t in range(120)))
-        done = command("diagnose", str(file))
-        assert done.status == 2
-        assert "this is a log, with the reward of one arm per row" in done.err
-        assert "'undertow replay' estimates from a log" in done.err
+def test_a_log_is_diagnosed_by_its_estimates(tmp_path: Path, command: Terminal) -> None:
+    rng, out = np.random.default_rng(0), str(tmp_path / "out")
+    arms = rng.integers(0, 2, 400)
+    rewards = arms * 0.5 + rng.standard_normal(400)
+    rows = [f"{'ab'[arm]},{reward},0.5" for arm, reward in zip(arms, rewards, strict=True)]
+    file = csv(tmp_path, "arm,reward,propensity\n" + "\n".join(rows))
+    told = command("diagnose", str(file), "--out", out)
+    assert told.status == 0
+    assert told.out.lstrip().startswith("Always b would have earned 0.")
+    assert "effective rounds stand behind it" in " ".join(told.out.split())
+    costs = command("diagnose", str(file), "--out", out, "--minimise")
+    assert costs.out.lstrip().startswith("Always a would have earned 0.33 (")
+    assert "less cost per round" in " ".join(costs.out.split())
+    logged = next(line for line in costs.out.splitlines() if line.startswith("as logged"))
+    assert f" {rewards.mean():.2f} (" in logged  # a cost, with its sign
     with pytest.raises(InvalidInputError, match="replay_log estimates from a log"):
         diagnose(log_of(paper_table(150), (0.5, 0.5), 0))
     both = csv(tmp_path, "arm,reward,reward_a,reward_b\n" + "\n".join(f"a,1,{t % 5},{t % 3}" for t in range(120)))
@@ -385,8 +393,12 @@ def test_workers_run_the_module_too(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("my_policies.txt", "", "expected a Python file that registers policies"),
-        ("my_policies.py", "x = 1\n", "it registers no policy; decorate a class with undertow.live.register"),
+        ("my_policies.txt", "", "expected a Python file with policies"),
+        (
+            "my_policies.py",
+            "x = 1\n",
+            "it has no policy; write a class with decide and learn",
+        ),
         ("my_policies.py", "\n1 / 0\n", r"its code fails: ZeroDivisionError\('division by zero'\), at line 2"),
         ("json.py", MINE, "there is another module called 'json'; rename the file"),
     ],

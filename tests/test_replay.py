@@ -11,8 +11,7 @@ from tables import Terminal, paper_table, table_of, write_csv
 from undertow import InvalidInputError, Trajectory, make, simulate
 from undertow.replay import parse_policies, read_table, replay_log, replay_table
 from undertow.replay.contenders import DEFAULTS, build, usual_runs, who_plays
-from undertow.replay.full import Replay
-from undertow.replay.verdict import best_on_table
+from undertow.replay.verdict import answer_on_table
 from undertow.reporting.folders import plain
 from undertow.reporting.numbers import decimals, spelled
 from undertow.study.plan import contenders_of
@@ -53,16 +52,10 @@ def test_a_share_of_next_to_nothing_is_left_out() -> None:
     result = replay_table(table_of(X), parse_policies("random"), seed=3)
     assert result.summary["beyond_fixed"].is_null().all()
     assert "beyond fixed" not in result._repr_html_()
-    assert best_on_table(result) == (
-        "",
-        f"no policy beats the best fixed arm beyond chance: Random won {_share(result)} of the gap between any arm at "
-        "random and a clairvoyant; the best fixed arm in hindsight wins 99.5 %",
-    )
-
-
-def _share(result: Replay) -> str:
-    row = result.summary.row(0, named=True)
-    return f"{100 * row['share']:.1f} % ({100 * row['share_low']:.1f} to {100 * row['share_high']:.1f})"
+    best, answer = answer_on_table(result)
+    assert best == ""
+    assert answer.startswith("Keep arm 0: no policy beats the best fixed arm beyond chance. Random comes closest: −0.")
+    assert "nothing is estimated; the interval is that of 400 rounds" in answer
 
 
 def test_policies_do_what_simulate_does() -> None:
@@ -205,7 +198,11 @@ def test_costs_are_rewards_with_their_sign_changed(tmp_path: Path) -> None:
     assert gain.rewards is not None
     assert cost.rewards is not None
     assert (cost.rewards == -gain.rewards).all()
-    assert "sign" in cost.notes[0]
+    paid, spent = (replay_table(table, parse_policies("ucb")).summary for table in (gain, cost))
+    best, clairvoyant = spent.row(2, named=True), spent.row(3, named=True)
+    assert best["reward"] == pytest.approx(gain.rewards.mean(axis=0).min())  # a cost, with its sign
+    assert clairvoyant["reward"] < best["reward"] < best["reward_high"]
+    assert paid.row(1, named=True)["reward"] == pytest.approx(spent.row(1, named=True)["reward"])
 
 
 def test_the_command_writes_everything(tmp_path: Path, command: Terminal) -> None:
@@ -217,7 +214,9 @@ def test_the_command_writes_everything(tmp_path: Path, command: Terminal) -> Non
     assert "1200 of 1200 rounds" in done.err
     folder = tmp_path / "out" / "replay" / "data"
     summary = pl.read_csv(folder / "summary.csv")
-    assert summary["policy"].to_list()[:3] == ["linucb(window=2)", "Discounted UCB", "Random"]
+    assert set(summary["policy"][:3]) == {"linucb(window=2)", "Discounted UCB", "Random"}
+    assert summary["share"][:3].is_sorted(descending=True)
+    assert max(map(len, done.out.split("\nnote")[0].splitlines())) <= 100
     assert pl.read_csv(folder / "comparisons.csv").height == 6
     choices = pl.read_parquet(folder / "choices.parquet")
     assert choices.columns == ["linucb(window=2), run 0", "Discounted UCB, run 0", "Random, run 0", "Random, run 1"]
@@ -227,11 +226,11 @@ def test_the_command_writes_everything(tmp_path: Path, command: Terminal) -> Non
     assert about["settings"]["runs"] == 2
     assert about["columns"]["rewards"] == ["reward_arm 0", "reward_arm 1"]
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count("<figure") == 2
+    assert page.count("<figure") == 3
     assert "undertow replay" in page
     assert 'src="data:image/svg+xml;base64,' in page
     assert {part.name for part in (folder / "figures").iterdir()} == {
-        *("shares.png", "shares.svg", "rounds.png", "rounds.svg")
+        f"{name}.{form}" for name in ("arms", "shares", "rounds") for form in ("png", "svg", "pdf")
     }
 
 
@@ -271,7 +270,8 @@ def test_json_for_machines_and_plans(tmp_path: Path, command: Terminal) -> None:
     words = ("replay", str(file), "--plan", str(plan), "--json", "--out", str(tmp_path))
     events = [json.loads(line) for line in command(*words).out.splitlines()]
     assert {event["event"] for event in events} == {"note", "progress", "done"}
-    assert [row["policy"] for row in events[-1]["summary"]][:2] == ["L1", "L2"]
+    assert {row["policy"] for row in events[-1]["summary"][:2]} == {"L1", "L2"}
+    assert events[-1]["answer"]
     assert Path(events[-1]["report"]).exists()
 
 
@@ -340,7 +340,7 @@ def test_every_option_about_columns_arrives(tmp_path: Path, command: Terminal) -
     assert about["columns"]["phases"] == ["hour", "weekday"]
     assert about["settings"] == {"runs": 3, "seed": 2, "context_first": True, "block": 4}
     summary = json.loads(done.out.splitlines()[-1])["summary"]
-    assert all(row["reward"] < 0 for row in summary)
+    assert all(row["reward"] > 0 for row in summary)  # costs
 
 
 @pytest.mark.parametrize("verb", ["replay", "diagnose"])

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,12 +12,12 @@ from river import bandit, stats
 from tables import Terminal, log_of, paper_table, table_of, write_csv
 from undertow import InvalidInputError, make
 from undertow.contenders import Contender
-from undertow.replay import Log, Table, parse_policies, replay_log, replay_table
+from undertow.replay import Log, Table, parse_policies, read_table, replay_log, replay_table
 from undertow.replay.bootstrap import block_length, interval, resampled_means
 from undertow.replay.contenders import DEFAULTS, build
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through
-from undertow.replay.verdict import best_on_log
+from undertow.replay.verdict import answer_on_log
 
 SKEWED = (0.7, 0.3)
 
@@ -327,7 +328,9 @@ def test_progress_is_told_in_rounds() -> None:
 def test_small_samples_are_warned_of() -> None:
     few = log_of(paper_table(120), (0.5, 0.5), 0)
     result = replay_log(few, parse_policies("random"))
-    assert any(warning.startswith("Random: the effective sample size is") for warning in result.warnings)
+    (warning,) = result.warnings  # one for all that need it
+    assert "the effective sample size is" in warning
+    assert "Random" in warning
     n = 1000
     arms, chances = np.tile([0, 1], n // 2), np.full(n, 0.5)
     chances[0] = 0.001
@@ -413,24 +416,51 @@ def test_an_estimate_from_one_round_has_no_interval_and_resamples_without_it_are
 def test_the_verdict_is_what_is_best_by_its_interval() -> None:
     """Fixed arms included, and nothing where no gain is above zero, or where an estimate comes with a warning."""
 
-    def rows(*given: tuple[str, str, float, float, float, str | None]) -> SimpleNamespace:
+    def rows(*given: tuple[str, str, float, float, float, str | None]) -> Any:
         names = ("policy", "kind", "gain", "gain_low", "gain_high", "warning")
         return SimpleNamespace(
-            summary=pl.DataFrame([dict(zip(names, row, strict=True)) | {"dr": row[2]} for row in given])
+            summary=pl.DataFrame([dict(zip(names, row, strict=True)) | {"effective": 2000.0} for row in given]),
+            table=SimpleNamespace(minimise=False, estimated=False),
+            notes=[],
         )
 
     policy = ("Autopilot", "policy", 4.47, -2.87, 8.85, None)
     arm = ("always a", "fixed arm", 3.5, 1.4, 5.6, None)
     odd = ("lucky", "policy", 9.0, 8.0, 10.0, "the effective sample size is 1 round")
-    best, words = best_on_log(rows(policy, arm, odd))  # type: ignore[arg-type]
+    best, words = answer_on_log(rows(policy, arm, odd))
     assert best == "always a"
     assert words == (
-        "always a is the best by its interval: 3.50 per round, 3.50 (1.40 to 5.60) more than was logged; the best "
-        "policy, Autopilot, gains 4.47 (−2.87 to 8.85)"
+        "Always a would have earned 3.50 (1.40 to 5.60) more per round than was logged, by the doubly robust estimate. "
+        "Trust it: 2,000 effective rounds stand behind it. Play that arm; a policy is not needed. The best policy, "
+        "Autopilot, gains 4.47 (−2.87 to 8.85)."
     )
-    best, words = best_on_log(rows(policy, ("always a", "fixed arm", 3.5, -0.1, 5.6, None), odd))  # type: ignore[arg-type]
+    best, words = answer_on_log(rows(policy, ("always a", "fixed arm", 3.5, -0.1, 5.6, None), odd))
     assert best == ""
-    assert words.startswith(
-        "no policy and no fixed arm earns more than was logged beyond chance: the largest estimate, of"
-    )
-    assert best_on_log(rows(odd))[0] == "lucky"  # type: ignore[arg-type]
+    assert words.startswith("Keep the present policy: no policy and no fixed arm earns more beyond chance. The largest")
+    best, words = answer_on_log(rows(odd))
+    assert best == "lucky"
+    assert "Do not trust it" in words
+    doubtful = rows(policy, arm)
+    doubtful.notes = ["the propensities of arm a do not fit how often it was played"]
+    assert "Do not trust it: the propensities do not fit the log" in answer_on_log(doubtful)[1]
+
+
+def test_propensities_are_estimated_from_what_the_choices_followed() -> None:
+    """Estimated ones come close to those that chose; without the feature they do not, and a warning says so."""
+    rng = np.random.default_rng(0)
+    feature = rng.standard_normal(3000)
+    chance = 1 / (1 + np.exp(-1.5 * feature))
+    arms = (rng.random(3000) < chance).astype(int)
+    rewards = np.where(arms == 1, feature, 0.2) + 0.3 * rng.standard_normal(3000)
+    frame = pl.DataFrame({"arm": arms, "reward": rewards, "feature_x": feature})
+    table = read_table(frame, propensity="estimate")
+    assert table.log is not None
+    truth = np.where(arms == 1, chance, 1 - chance)
+    assert np.abs(table.log.propensities - truth).mean() < 0.02
+    assert any("propensities are estimated" in note for note in table.notes)
+    assert not any("do not fit" in note for note in table.notes)
+    rows = {row["policy"]: row for row in replay_log(table, parse_policies("random")).summary.to_dicts()}
+    blind = read_table(frame.drop("feature_x"), propensity="estimate")
+    wrong = {row["policy"]: row for row in replay_log(blind, parse_policies("random")).summary.to_dicts()}
+    assert rows["always 1"]["ips_low"] < feature.mean() < rows["always 1"]["ips_high"]
+    assert wrong["always 1"]["ips"] > 0.3  # frequencies alone credit the arm with when it was chosen

@@ -174,7 +174,7 @@ def test_refusals() -> None:
         ("ucb", {}, "policy: expected decide, learn and observe, got 'ucb'"),
     ):
         with pytest.raises(InvalidInputError, match=re.escape(message)):
-            simulate(policy, path, **more)  # type: ignore[arg-type]
+            simulate(policy, path, **more)
 
 
 def test_public_names() -> None:
@@ -196,6 +196,6 @@ def test_a_seed_shared_with_the_paths_makes_no_choice_depend_on_them() -> None:
 def test_what_is_no_policy_or_no_trajectory_is_named() -> None:
     path = paper_system(1).sample(5, rng=0)
     with pytest.raises(InvalidInputError, match="policy: expected decide, learn and observe, got <class"):
-        simulate(UCB, path)  # type: ignore[arg-type]
+        simulate(UCB, path)
     with pytest.raises(InvalidInputError, match="trajectory: expected a Trajectory, got array"):
         simulate(UCB(arms=2), path.rewards)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.plain import as_policy
 from undertow.reporting.numbers import Measured, cells, with_interval
-from undertow.reporting.tables import latex, markdown
+from undertow.reporting.tables import aligned, latex, markdown
 from undertow.showing import Framed, Progress, html_table
 from undertow.simulation import simulate
 from undertow.trajectory import Trajectory
@@ -118,17 +118,12 @@ class Comparison(Framed):
         chosen = [self._known(name) for name in policies] or list(self.values)
         curves = {name: [mean_with_interval(column) for column in self.curves[name].T] for name in chosen}
         title = "regret" if self.measure == "regret" else "mean reward so far"
-        look = {"width": width, "height": height, "font": font, "line": line, "band": band, "log": log}
+        look: dict[str, Any] = {"width": width, "height": height, "font": font, "line": line, "band": band, "log": log}
         return draw_curves(self.rounds, curves, title, **look)
 
     def __str__(self) -> str:
         """Return the table, aligned for a terminal."""
-        head, rows = self._table(())
-        names, *columns = zip(head, *rows, strict=True)
-        wide = max(map(len, names))
-        aligned = [[name.ljust(wide) for name in names]]
-        aligned += [[cell.rjust(max(map(len, column))) for cell in column] for column in columns]
-        return "\n".join("  ".join(line) for line in zip(*aligned, strict=True))
+        return aligned(*self._table(()))
 
     def _known(self, policy: str) -> str:
         if policy not in self.values:
@@ -155,12 +150,9 @@ class Comparison(Framed):
         measures = {self.measure.replace(" ", "_"): self.measure} | {f"minus {name}": f"− {name}" for name in against}
         lines = []
         for row, spells in zip(rows, cells(rows, measures), strict=True):
-            own = [row["policy"] == name for name in (None, *against)]
-            shown = [
-                "–" if mine else f"{value} ({spread})" if spread else value
-                for mine, (value, spread) in zip(own, spells, strict=True)
-            ]
-            lines.append([row["policy"], *shown])
+            shown = [value if self.runs < 2 else f"{value} ({spread})" for value, spread in spells]
+            own = [name == row["policy"] for name in (None, *against)]
+            lines.append([row["policy"], *("–" if mine else cell for mine, cell in zip(own, shown, strict=True))])
         return ["policy", *measures.values()], lines
 
     def _frame(self) -> Mapping[str, Any]:

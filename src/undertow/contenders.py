@@ -57,7 +57,8 @@ def build(
     LinUCB(arms=3, context_dim=2, window=5)
     """
     sizes = {"arms": arms, "context_dim": context_dim, "feature_dim": feature_dim, "rng": rng}
-    return Contender(name, name, parameters).build(system=system, **sizes)
+    policy: LivePolicy = Contender(name, name, parameters).build(system=system, **sizes)
+    return policy
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ class Contender:
     ) -> LivePolicy:
         """Make the policy for a path; what is known of it, the policy is told if it takes it."""
         sizes = {"context_dim": path.context_dim, "feature_dim": path.features.shape[-1]}
-        return self.build(system=system, arms=path.arm_count, **sizes, rng=seed, **known)
+        policy: LivePolicy = self.build(system=system, arms=path.arm_count, **sizes, rng=seed, **known)
+        return policy
 
 
 class _Known(NamedTuple):

@@ -96,7 +96,7 @@ class Run(Framed):
 
 
 def simulate(
-    policy: Policy,
+    policy: Policy | Any,
     trajectory: Trajectory,
     *,
     record: Collection[str] = (),

@@ -86,7 +86,8 @@ class CobaLearner(Learner):
 class FromCoba:
     """A learner of coba in `undertow.compare` and `simulate`; every run plays a copy of its own.
 
-    What coba calls the context holds the last context of the path and the features of the round.
+    An action is a vector with a one in the place of its arm. What coba calls the context holds the last context of the
+    path, zeros before the first, and the features of the round.
 
     Examples
     --------
@@ -97,9 +98,10 @@ class FromCoba:
     2
     """
 
-    def __init__(self, learner: Any, arms: int) -> None:
-        self.learner, self.actions = SafeLearner(copy.deepcopy(learner)), [f"arm {arm}" for arm in range(arms)]
-        self.seen: tuple[float, ...] = ()
+    def __init__(self, learner: Any, arms: int, context_dim: int = 0) -> None:
+        self.learner = SafeLearner(copy.deepcopy(learner))
+        self.actions = [tuple(float(arm == other) for other in range(arms)) for arm in range(arms)]
+        self.seen: tuple[float, ...] = (0.0,) * context_dim
 
     def decide(self, features: Sequence[float] = ()) -> int:
         """Return the number of the action that the learner predicts."""

@@ -173,7 +173,8 @@ def _waiting(decisions: dict[Any, Decision], arm: Any) -> Decision:
 class FromRiver:
     """A policy of river in `undertow.compare` and `simulate`; every run plays a clone of its own.
 
-    A contextual policy gets the last context of the path and the features of the round, by name: c0, c1, …, f0, f1, …
+    A contextual policy gets the last context of the path, zeros before the first, and the features of the round, by
+    name: c0, c1, …, f0, f1, …
 
     Examples
     --------
@@ -184,10 +185,11 @@ class FromRiver:
     2
     """
 
-    def __init__(self, policy: bandit.base.Policy, arms: int) -> None:
-        self.policy, self.arms = policy.clone(), list(range(arms))
+    def __init__(self, policy: bandit.base.Policy, arms: int, context_dim: int = 0) -> None:
+        self.policy: Any = policy.clone()
+        self.arms = list(range(arms))
         self.contextual = isinstance(policy, bandit.base.ContextualPolicy)
-        self.seen: dict[str, float] = {}
+        self.seen = {f"c{place}": 0.0 for place in range(context_dim)}
 
     def decide(self, features: Sequence[float] = ()) -> int:
         """Return the arm that the policy pulls."""

@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table as Grid
 
-from undertow.cli.common import CORES, AsJson, Module, Threads, app, console, load_module, watching, words
+from undertow.cli.common import CORES, AsJson, Module, Threads, app, load_module, watching, words
 from undertow.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import polars as pl
 
     from undertow.replay import LogReplay, Replay, Table
+    from undertow.replay.output import Written
 
+_WIDTH = 100  # of what is printed
+_QUICK = "linucb(window=5, reward_lags=5), discounted-ucb"  # policies that take a log in seconds
+_AS_COSTS = {"reward": "mean cost", "dr": "cost, doubly robust", "gain": "saved per round"}
 _COLUMNS, _LOG, _CELLS, _PLAY = "Columns", "Columns of a log", "Cells", "Replay"
 
 
@@ -89,7 +91,8 @@ def _read(
     arm: Annotated[str | None, _option("Column of the arm that was played.", _LOG, "arm")] = None,
     reward: Annotated[str | None, _option("Column of its reward.", _LOG, "reward")] = None,
     propensity: Annotated[
-        str | None, _option("Column of the probability of choosing it, or the word uniform.", _LOG, "propensity")
+        str | None,
+        _option("Column of the probability of choosing it; or uniform, or estimate.", _LOG, "propensity"),
     ] = None,
     every_arm: bool = False,
     rows: int | None = None,
@@ -192,7 +195,7 @@ def replay(
     from undertow.replay import parse_policies, replay_log, replay_table
     from undertow.replay.contenders import MOST_ROUNDS, usual_runs
     from undertow.replay.output import write_replay
-    from undertow.reporting.folders import plain, require_writable
+    from undertow.reporting.folders import require_writable
     from undertow.study.plan import contenders_of, read_toml
 
     if policies and plan:
@@ -218,24 +221,11 @@ def replay(
             result = replay_log(table, chosen, **more, learn_from=settings["learn_from"])
         say("drawing figures")
         written = write_replay(result, out, command=_command(), settings=settings)
-    warnings = list(getattr(result, "warnings", ()))
-    if as_json:
-        done = {"event": "done", "folder": str(written.folder), "report": str(written.report), "block": result.block}
-        done |= {"summary": result.summary.to_dicts(), "notes": result.notes, "warnings": warnings}
-        print(json.dumps(plain(done)))
-        return
-    console().print(_grid(result.summary))
-    for note in result.notes:
-        print(f"note: {note}")
-    for warning in warnings:
-        print(f"warning: {warning}")
-    print(f"intervals: 95 %, bootstrap of blocks of {result.block} rounds")
-    print(f"tables and figures: {written.folder}")
-    print(f"report: {written.report}")
+    _show(result, written, as_json)
 
 
 @app.command()
-@_on_a_table("arm", "reward", "propensity", "time_unit")
+@_on_a_table("time_unit")
 def diagnose(
     file: Path,
     read: Callable[..., "Table"],
@@ -245,14 +235,21 @@ def diagnose(
     out: Annotated[Path, _out("diagnose")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Find out whether there is anything to win on your own table, before you trust any policy on it."""
+    """Find out whether there is anything to win on your own table, before you trust any policy on it.
+
+    Of a log, it estimates what the fixed arms and two quick policies would have earned.
+    """
     from undertow.replay.diagnosis import diagnose as measure
     from undertow.replay.diagnosis_text import answer, arm_lines, closing, describe
     from undertow.replay.output import write_diagnosis
     from undertow.reporting.folders import plain, require_writable
+    from undertow.reporting.tables import aligned
 
     table = read(every_arm=True)
     require_writable(out)
+    if table.log is not None:
+        _diagnose_log(file, table, out, as_json, {"seed": seed, "block": block, "context_first": context_first})
+        return
     with watching(False, "rules") as (progress, say):
         for line in [] if as_json else [table.extent, *table.columns.describe()]:
             say(f"{file}: {line}")
@@ -267,17 +264,48 @@ def diagnose(
     for title, words_ in describe(found):
         print(f"\n{title}\n{_paragraph(words_)}")
     head, *lines = arm_lines(found)
-    grid = Grid(title="Autocorrelation of each arm's relative reward", title_justify="left")
-    for name in head:
-        grid.add_column(name, justify="left" if name == "arm" else "right")
-    for cells in lines:
-        grid.add_row(*map(escape, cells))
-    print()
-    console().print(grid)
+    print("\nAutocorrelation of each arm's relative reward")
+    print(aligned(head, lines, _WIDTH))
     if closing(found):
         print(closing(found))
     for note in table.notes:
         print(f"note: {note}")
+    print(f"report: {written.report}")
+
+
+def _diagnose_log(file: Path, table: "Table", out: Path, as_json: bool, settings: dict[str, Any]) -> None:
+    """Replay a log with its fixed arms and quick policies."""
+    from undertow.replay import parse_policies, replay_log
+    from undertow.replay.output import write_replay
+
+    with watching(as_json, "rounds") as (progress, say):
+        for line in [table.extent, *table.columns.describe()]:
+            say(f"{file}: {line}")
+        result = replay_log(table, parse_policies(_QUICK), runs=1, progress=progress, **settings)
+        written = write_replay(result, out, command=_command(), settings=settings, kind="diagnose")
+    _show(result, written, as_json)
+
+
+def _show(result: "Replay | LogReplay", written: "Written", as_json: bool) -> None:
+    """Print the answer, the table below it, one warning, and where the report is."""
+    from undertow.replay.full import Replay
+    from undertow.replay.verdict import answer_on_log, answer_on_table
+    from undertow.reporting.folders import plain
+
+    warnings = list(getattr(result, "warnings", ()))
+    _, answer = answer_on_table(result) if isinstance(result, Replay) else answer_on_log(result)
+    if as_json:
+        done = {"event": "done", "folder": str(written.folder), "report": str(written.report), "block": result.block}
+        done |= {"answer": answer, "summary": result.summary.to_dicts(), "notes": result.notes, "warnings": warnings}
+        print(json.dumps(plain(done)))
+        return
+    print(f"{_paragraph(answer)}\n\n{_grid(result.summary, minimise=result.table.minimise)}\n")
+    for warning in warnings:
+        print(textwrap.fill(f"warning: {warning}", _WIDTH))
+    for note in result.notes:
+        print(textwrap.fill(f"note: {note}", _WIDTH))
+    print(f"intervals: 95 %, bootstrap of blocks of {result.block} rounds")
+    print(f"tables and figures: {written.folder}")
     print(f"report: {written.report}")
 
 
@@ -287,39 +315,32 @@ def _command() -> str:
 
 def _paragraph(text: str) -> str:
     kept = text.replace(" %", "\u00a0%")  # a line does not begin with it
-    return textwrap.fill(kept, width=100, initial_indent="  ", subsequent_indent="  ").replace("\u00a0", " ")
+    return textwrap.fill(kept, width=_WIDTH, initial_indent="  ", subsequent_indent="  ").replace("\u00a0", " ")
 
 
 _MEASURES = {
     "reward": "mean reward",
-    "regret_fixed": "regret: fixed arm",
-    "regret_clairvoyant": "regret: clairvoyant",
     "share": "share won, %",
-    "beyond_fixed": "beyond fixed, %",
-    "rejection": "rejection",
-    "ips": "IPS",
-    "snips": "SNIPS",
+    "regret_fixed": "regret: fixed arm",
     "dr": "doubly robust",
     "gain": "gain over the log",
 }
 
 
-def _grid(summary: "pl.DataFrame") -> Grid:
-    """Return a summary as a table to print, policies first, with as many digits as the intervals support."""
+def _grid(summary: "pl.DataFrame", *, minimise: bool) -> str:
+    """Return a summary as text, with as many digits as the intervals support; the report has more columns."""
     from undertow.reporting.numbers import cells, with_values
+    from undertow.reporting.tables import aligned
 
-    logged, rows, kind = "effective" in summary.columns, summary.to_dicts(), "policy"
+    rows = summary.to_dicts()
     measures = with_values(rows, _MEASURES)
-    grid = Grid(title="Estimated mean reward per round" if logged else "What each policy won")
-    grid.add_column("policy")
-    for title in [*measures.values(), *(["effective rounds"] if logged else [])]:
-        grid.add_column(title, justify="right")
+    if minimise:
+        measures |= {name: title for name, title in _AS_COSTS.items() if name in measures}
+    lines = []
     for row, spells in zip(rows, cells(rows, measures), strict=True):
-        if row["kind"] != kind:
-            grid.add_section()
-            kind = row["kind"]
         shown = [f"{value} ({spread})" if spread else value for value, spread in spells]
-        if logged:
+        if "effective" in row:
             shown.append(f"{row['effective']:,.0f}{' !' if row['warning'] else ''}")
-        grid.add_row(escape(row["policy"]), *shown)
-    return grid
+        lines.append([row["policy"], *shown])
+    more = ["effective rounds"] if "effective" in summary.columns else []
+    return aligned(["policy", *measures.values(), *more], lines, _WIDTH)

@@ -7,10 +7,11 @@ from fnmatch import fnmatchcase
 from undertow import _checks
 from undertow.errors import InvalidInputError
 
-__all__ = ["AT", "PHASES", "UNIFORM", "Columns", "find_columns", "separator_hint"]
+__all__ = ["AT", "ESTIMATE", "PHASES", "UNIFORM", "Columns", "find_columns", "separator_hint"]
 
 PHASES = ("hour", "weekday", "month")
 UNIFORM = "uniform"  # in place of a propensity column: every arm was equally likely
+ESTIMATE = "estimate"  # ... and the probabilities are estimated from what was known
 AT = "@"  # price@a is the price of arm a
 _TIMES = ("time", "timestamp", "datetime", "date")
 
@@ -85,7 +86,7 @@ def find_columns(
     """Find the columns of a table among their names.
 
     By default, names decide: reward_*, context_* and feature_*; arm, reward and propensity; time, timestamp, datetime
-    or date. Given names may be patterns such as "station_*". With `every_arm`, a log is refused.
+    or date. Given names may be patterns such as "station_*". With `every_arm`, a table that could be either is no log.
 
     Examples
     --------
@@ -117,11 +118,6 @@ def find_columns(
                 "rewards: there are columns reward_…, one per arm, and columns of a log, arm and reward; say which to "
                 "take: rewards 'reward_*', or arm 'arm' for the log"
             )
-    if logged and every_arm:
-        raise InvalidInputError(
-            "rewards: this is a log, with the reward of one arm per row; the reward of every arm is needed here; "
-            "'undertow replay' estimates from a log what policies and fixed arms would have earned"
-        )
     if logged:
         chosen["rewards"] = []
     time = _one(names, "time", time) or next((name for name in _TIMES if name in names and name not in taken), None)
@@ -133,9 +129,9 @@ def find_columns(
         if propensity is None and "propensity" not in names:
             raise InvalidInputError(
                 "propensity: a log needs the probability with which its arm was chosen; name the column, or pass "
-                f"{UNIFORM!r} if every arm was equally likely; {_there(names)}"
+                f"{UNIFORM!r} if every arm was equally likely, or {ESTIMATE!r}; {_there(names)}"
             )
-        if propensity != UNIFORM:
+        if propensity not in (UNIFORM, ESTIMATE):
             propensity = _one(names, "propensity", propensity or "propensity")
     elif len(chosen["rewards"]) < 2:
         found = ", ".join(chosen["rewards"]) or "none"

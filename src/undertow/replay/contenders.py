@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from undertow import _checks
 from undertow.contenders import Contender, known_policy
 from undertow.errors import InvalidInputError
-from undertow.policies import LivePolicy, registry
+from undertow.policies import registry
 from undertow.replay.table import Table
 from undertow.reporting.pool import Progress, run_tasks
 
@@ -106,7 +106,7 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
     return playing, notes
 
 
-def build(contender: Contender, table: Table, *, seed: int, context_first: bool = False) -> LivePolicy:
+def build(contender: Contender, table: Table, *, seed: int, context_first: bool = False) -> Any:
     """Make a policy for a table; inputs are standardised if it can do that, unless its parameters say otherwise."""
     if contender.claims.needs_system or contender.claims.simulates_only:
         raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not contain it")

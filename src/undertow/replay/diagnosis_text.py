@@ -17,10 +17,13 @@ def answer(found: Diagnosis) -> str:
     won, more = _percent(found.rule_share), _points(found.beyond)
     rules = f"Simple rules that see every arm's reward win {won} of what a clairvoyant wins"
     return {
-        "motion": f"Yes: arms change places in a way that can be followed. {rules}, {more} more than a fixed arm.",
-        "fixed": f"Not quite: there is something to win, but a fixed arm wins it. {rules}, no more than that arm.",
-        "nothing": f"No: there is nothing to win here, as far as {found.rounds:,} rounds can tell. {rules}.",
-        "unclear": f"{found.rounds:,} rounds are too few to tell. {rules}.",
+        "motion": f"Yes: try policies; arms change places in a way that can be followed. {rules}, {more} more than a "
+        "fixed arm.",
+        "fixed": f"Not quite: keep {found.best_arm}; there is something to win, but a fixed arm wins it. {rules}, no "
+        "more than that arm.",
+        "nothing": f"No: use no policy here; there is nothing to win, as far as {found.rounds:,} rounds can tell. "
+        f"{rules}.",
+        "unclear": f"Record more: {found.rounds:,} rounds are too few to tell. {rules}.",
     }[found.verdict]
 
 

@@ -1,19 +1,25 @@
 """The figures of a replay and of a diagnosis."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from undertow._checks import FloatArray
 from undertow.drawing import Sheet
 from undertow.replay.diagnosis import Diagnosis
 from undertow.replay.full import Replay
 from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
-from undertow.replay.verdict import best_on_log, best_on_table
+from undertow.replay.table import Table
+from undertow.replay.verdict import answer_on_log, answer_on_table
 from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, line_styles, panels, plain_axis, write_figure
 from undertow.reporting.numbers import with_interval
 
@@ -27,7 +33,8 @@ __all__ = [
 ]
 
 _GREY = "#777777"
-_POINTS = 500  # of a line over rounds
+_POINTS, _CELLS = 500, 240  # of a line over rounds, and of a strip
+_SMOOTH = 60  # windows of a line that is smoothed
 _NAMES = {"rejection": "rejection", "ips": "IPS", "snips": "self-normalised IPS", "dr": "doubly robust"}
 
 
@@ -51,7 +58,7 @@ def _by_policy(names: Sequence[str], height: float, x: str, mark: str, at: Seque
 def _ranked(result: Replay) -> tuple[pl.DataFrame, dict[str, Any]]:
     """Return the rows of the policies, the best first, and that of the best fixed arm."""
     fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
-    return result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True), fixed
+    return result.summary.filter(pl.col("kind") == "policy"), fixed
 
 
 def sheet_of_shares(result: Replay) -> Sheet:
@@ -72,36 +79,115 @@ def sheet_of_shares(result: Replay) -> Sheet:
 
 def draw_replay(result: Replay, folder: Path) -> list[Figure]:
     """Draw what every policy won in total, and over rounds."""
-    _, verdict = best_on_table(result)
+    _, verdict = answer_on_table(result)
     caption = (
         f"What each policy won of the gap between any arm at random and a clairvoyant, with 95 % intervals from a "
         f"bootstrap of blocks of {result.block} rounds; the dashed line is the best fixed arm in hindsight. "
-        f"The verdict: {verdict}."
+        f"{verdict}"
     )
     return [
+        write_figure(*_arms_over_time(result), folder),
         write_figure(sheet_of_shares(result), "shares", "What each policy won", caption, folder),
         write_figure(*_over_rounds(result), folder),
     ]
+
+
+def _arms_over_time(result: Replay) -> tuple[Sheet, str, str, str]:
+    """Draw the arms' rewards over time, which of them is best, and which the best policy played."""
+    table, rewards = result.table, result.table.payoffs
+    label = _ranked(result)[0]["policy"][0]
+    width = max(1, len(rewards) // _SMOOTH)
+    kernel = np.ones(width) / width
+    smooth = np.stack([np.convolve(_extended(column, width), kernel, "valid") for column in rewards.T], axis=1)
+    shown = np.sort(np.argsort(-smooth.mean(axis=0), kind="stable")[: len(ARMS)])
+    colours = np.full(len(table.arms), len(ARMS))
+    colours[shown] = np.arange(len(shown))
+    sheet, (top, strip) = panels(4.2, 2, sharex=True, height_ratios=(5, 1.2))
+    when, sign = _times(result), -1 if table.minimise else 1
+    at = np.unique(np.linspace(0, len(rewards) - 1, _POINTS).astype(int))
+    every = "" if width == 1 else f", mean of {width:,} rounds"
+    plain_axis(top, y=f"{'cost' if table.minimise else 'reward'}{every}")
+    for place, arm in enumerate(shown):
+        values = np.where(np.isnan(_gaps(table)[at, arm]), np.nan, sign * smooth[at, arm])
+        top.plot(when[at], values, color=ARMS[place], lw=1.4, label=table.arms[arm])
+    best, played = smooth.argmax(axis=1), result.choices[label][0]
+    cells = np.unique(np.linspace(0, len(rewards), min(len(rewards), _CELLS) + 1).astype(int))
+    middle = (cells[:-1] + cells[1:] - 1) // 2
+    shades = [*map(to_rgb, ARMS), to_rgb("#999999")]
+    edges = np.append(when[cells[:-1]], when[-1])
+    for row, arms in enumerate((best[middle], _most_played(played, cells))):
+        colour = np.array([shades[colours[arm]] for arm in arms])[None]
+        strip.pcolormesh(edges, [1.08 - row, 1.92 - row], colour, rasterized=True)
+    plain_axis(strip, x=_time_name(result))
+    strip.set_yticks([1.5, 0.5], ["best", "played"])
+    strip.tick_params(left=False)
+    strip.spines["left"].set_visible(False)
+    _time_axis(strip, when)
+    sheet.legend(*top.get_legend_handles_labels(), ncols=3, **LEGEND)
+    others = len(table.arms) - len(shown)
+    caption = (
+        f"Above: what each arm {'cost' if table.minimise else 'paid'}{every}"
+        + (f"; the {others} arms with the lowest means are left out, and grey below" if others else "")
+        + f". Below: the arm that was best by these lines, and the one that {label} played most."
+    )
+    return sheet, "arms", f"The arms, and what {label} played", caption
+
+
+def _gaps(table: Table) -> FloatArray:
+    """Return rewards with NaN in gaps."""
+    assert table.rewards is not None
+    return table.rewards
+
+
+def _extended(column: FloatArray, width: int) -> FloatArray:
+    """Return a series with its first and last values repeated, so that a mean of so many has as many values."""
+    return np.pad(column, ((width - 1) // 2, width - 1 - (width - 1) // 2), mode="edge")
+
+
+def _most_played(arms: npt.NDArray[np.int64], cells: npt.NDArray[np.int64]) -> list[int]:
+    return [int(np.bincount(arms[start:stop]).argmax()) for start, stop in itertools.pairwise(cells)]
+
+
+def _times(result: Replay) -> npt.NDArray[Any]:
+    """Return where each round is on the axis of time: its time in the data, or its number."""
+    times = result.table.times
+    return np.arange(1, result.table.rounds + 1) if times is None else times.to_numpy()
+
+
+def _time_name(result: Replay) -> str:
+    return result.table.columns.time or "round"
+
+
+def _time_axis(axis: Axes, when: npt.NDArray[Any]) -> None:
+    axis.set_xlim(when[0], when[-1])
+    if when.dtype.kind == "M":
+        locator = AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call]
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        axis.xaxis.get_offset_text().set_fontsize(SMALL)
+    else:
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
 
 
 def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
     rewards = result.table.payoffs
     best = int(rewards.mean(axis=0).argmax())
     at = np.unique(np.linspace(0, len(rewards) - 1, _POINTS).astype(int))
+    when = _times(result)
     sheet, axis = panels(3.4)
-    plain_axis(axis, y="earned beyond the best fixed arm", x="round")
+    plain_axis(axis, y="earned beyond the best fixed arm", x=_time_name(result))
     axis.axhline(0, color="black", lw=1.2, ls="--", label=f"best fixed arm: {result.table.arms[best]}")
     low, high = 0.0, 0.0
     styles = line_styles(contender.label for contender in result.policies)
-    for contender in result.policies:
+    order = _ranked(result)[0]["policy"].to_list()  # as in the table
+    for contender in sorted(result.policies, key=lambda one: order.index(one.label)):
         ahead = np.cumsum(result.rewards(contender.label) - rewards[:, best])
-        axis.plot(at + 1, ahead[at], **(styles[contender.label] | {"lw": 1.5}))
+        axis.plot(when[at], ahead[at], **(styles[contender.label] | {"lw": 1.5}))
         if contender.policy != "random":  # which would squeeze all others into a line
             low, high = min(low, float(ahead.min())), max(high, float(ahead.max()))
     if high > low:
         axis.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axis.set_xlim(0, len(rewards))
+    _time_axis(axis, when)
     sheet.legend(ncols=3, **LEGEND)
     caption = (
         "Rewards summed up over rounds, less those of the best fixed arm in hindsight. A line that rises wins; one "
@@ -113,11 +199,12 @@ def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
 def sheet_of_estimates(result: LogReplay) -> Sheet:
     """Draw the estimates of every policy and fixed arm, and the mean of the logged rewards."""
     table = result.summary.filter(pl.col("kind") != "log")
-    table = table.sort(pl.col("kind") == "fixed arm", -pl.col("dr"), maintain_order=True)
     logged = result.summary.filter(pl.col("policy") == LOGGED).row(0, named=True)
     names = [f"{row['policy']}{' !' if row['warning'] else ''}" for row in table.iter_rows(named=True)]
     earned = [logged[name] for name in with_interval("dr")]
-    sheet, axis = _by_policy(names, 0.42, "mean reward per round", LOGGED, earned)
+    sheet, axis = _by_policy(
+        names, 0.42, f"mean {'cost' if result.table.minimise else 'reward'} per round", LOGGED, earned
+    )
     for row, name in enumerate(ESTIMATORS):
         value, low, high = (table[column].to_numpy() for column in with_interval(name))
         place = np.arange(table.height) + 0.17 * (row - 1.5)
@@ -130,11 +217,10 @@ def sheet_of_estimates(result: LogReplay) -> Sheet:
 
 def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
     """Draw the estimates, with a caption."""
-    _, verdict = best_on_log(result)
+    _, verdict = answer_on_log(result)
     caption = (
         f"Estimates of what each policy, and each fixed arm, would have earned, with 95 % intervals from a bootstrap "
-        f"of blocks of {result.block} rounds; the dashed line is the mean of the logged rewards. By the doubly robust "
-        f"estimate, {verdict}."
+        f"of blocks of {result.block} rounds; the dashed line is the mean of the log. {verdict}"
     )
     if result.warnings:
         caption += " An exclamation mark flags estimates with too few rounds behind them."

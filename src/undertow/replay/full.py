@@ -27,7 +27,7 @@ from undertow.trajectory import Trajectory
 if TYPE_CHECKING:
     from undertow.drawing import Sheet
 
-__all__ = ["AVERAGE", "CLAIRVOYANT", "FIXED", "LEAST_ROUNDS", "Replay", "replay_table"]
+__all__ = ["AVERAGE", "CLAIRVOYANT", "FIXED", "LEAST_ROUNDS", "Replay", "in_units", "replay_table"]
 
 LEAST_ROUNDS = 20
 _LEAST_GAP = 0.1  # of what can be won
@@ -116,7 +116,7 @@ def replay_table(
     The columns of the summary, all with a 95 % interval in `…_low` and `…_high`:
 
     reward
-        Mean reward per round.
+        Mean reward per round, or mean cost if the table has costs.
     regret_fixed, regret_clairvoyant
         Regret against the best fixed arm in hindsight, and against the best arm of every round.
     share
@@ -168,7 +168,8 @@ def replay_table(
         shares = [share_won(rewards, arms) for arms in each]
         row |= {"kind": "policy", "runs": len(each), "share_least": min(shares), "share_most": max(shares)}
         row |= {"microseconds": min(took[label])}  # the first run may have to compile
-    summary = pl.DataFrame([*rows[3:], *rows[:3]], schema=_SCHEMA)
+    ranked = sorted(rows[3:], key=lambda row: float(str(row["share"])), reverse=True)
+    summary = in_units(pl.DataFrame([*ranked, *rows[:3]], schema=_SCHEMA), ["reward"], table)
     notes += [*table.notes, *remarks(playing, table)]
     if runs is None and any(contender.randomised for contender in playing):
         notes += few_runs(table.rounds, "randomised policies")
@@ -183,12 +184,22 @@ _MEASURES: dict[str, Callable[[int, int, FloatArray], FloatArray]] = {
     "share": lambda n, i, m: share(m[:, i], m[:, 0], m[:, 2]),
     "beyond_fixed": lambda n, i, m: share(m[:, i], m[:, 1], m[:, 2]),
 }
-_SHOWN = {"share": "share won, %", "beyond_fixed": "beyond fixed, %", "reward": "mean reward"}
+_SHOWN = {"share": "share won, %", "beyond_fixed": "beyond fixed, %", "reward": "mean per round"}
 _SCHEMA = (
     {"policy": pl.String, "kind": pl.String, "runs": pl.Int64}
     | {name: pl.Float64 for measure in _MEASURES for name in with_interval(measure)}
     | {"share_least": pl.Float64, "share_most": pl.Float64, "microseconds": pl.Float64}
 )
+
+
+def in_units(summary: pl.DataFrame, measures: Sequence[str], table: Table) -> pl.DataFrame:
+    """Return a summary in the units of the table: costs, if its rewards are costs with their sign changed."""
+    if not table.minimise:
+        return summary
+    flipped: dict[str, pl.Expr] = {}
+    for value, low, high in map(with_interval, measures):
+        flipped |= {value: -pl.col(value), low: -pl.col(high), high: -pl.col(low)}
+    return summary.with_columns(**flipped)
 
 
 def _earned(rewards: FloatArray, choices: npt.NDArray[np.int64]) -> FloatArray:

@@ -36,9 +36,9 @@ from undertow.policies import Policy
 from undertow.replay.bootstrap import RESAMPLES, Measured, block_length, check_block, measured, resampled_means
 from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.forecaster import forecast_log
-from undertow.replay.full import LEAST_ROUNDS
+from undertow.replay.full import LEAST_ROUNDS, in_units
 from undertow.replay.table import Log, Table, require_table
-from undertow.reporting.numbers import count, interval_rows, with_interval
+from undertow.reporting.numbers import count, interval_rows, listed, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
@@ -209,9 +209,10 @@ def replay_log(
     ]
     if len(fixed) > _MANY_ARMS:
         rows[len(passes) :] = [max(rows[len(passes) :], key=lambda row: row["dr"])]
+    rows.sort(key=lambda row: (row["kind"] == "fixed arm", -row["dr"]))  # policies first, the best on top
     rows.append(_logged_row(log, block, resamples, seed))
-    summary = pl.DataFrame(rows, schema=_SCHEMA)
-    warnings = [f"{row['policy']}: {row['warning']}" for row in rows if row["warning"]]
+    summary = in_units(pl.DataFrame(rows, schema=_SCHEMA), ESTIMATORS, table)
+    warnings = _warnings(rows)
     notes += [*table.notes, *remarks(playing, table)]
     if not certain:
         notes.append(
@@ -325,6 +326,16 @@ def _terms(log: Log, model: FloatArray, passes: Sequence[Pass]) -> FloatArray:
 
 def _weights(log: Log, way: Pass) -> FloatArray:
     return np.where(way.arms == log.arms, 1 / log.propensities, 0.0)
+
+
+def _warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return one warning for all estimates that have one, the worst first."""
+    doubted = sorted((row for row in rows if row["warning"]), key=lambda row: float(row["effective"]))
+    if not doubted:
+        return []
+    worst, *others = doubted
+    rest = f"; the same holds, less so, of {listed([row['policy'] for row in others])}" if others else ""
+    return [f"{worst['policy']}: {worst['warning']}{rest}"]
 
 
 _SCHEMA = (

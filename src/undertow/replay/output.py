@@ -31,13 +31,14 @@ def write_replay(
     *,
     command: str = "",
     settings: dict[str, Any] | None = None,
+    kind: str = "replay",
 ) -> Written:
-    """Write tables, figures and the report of a replay to `out / "replay" / name`, all of them or none.
+    """Write tables, figures and the report of a replay to `out / kind / name`, all of them or none.
 
     summary.csv and, where every arm's reward is known, comparisons.csv; choices.parquet with the arms that were played,
     one column per policy and run; replay.json with the columns, policies, settings and versions.
     """
-    table, place = result.table, Path(out) / "replay" / result.table.name
+    table, place = result.table, Path(out) / kind / result.table.name
     names = pl.Series(table.arms, dtype=pl.Categorical)
     columns = {
         f"{label}, run {run}": names.gather(arms)

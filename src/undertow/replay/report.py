@@ -10,7 +10,7 @@ from undertow.replay.diagnosis_text import answer, arm_lines, closing, describe
 from undertow.replay.full import Replay
 from undertow.replay.logged import LogReplay
 from undertow.replay.table import Table
-from undertow.replay.verdict import best_on_log, best_on_table
+from undertow.replay.verdict import answer_on_log, answer_on_table
 from undertow.reporting.figure import Figure, line_styles
 from undertow.reporting.numbers import cells, count, with_values
 from undertow.reporting.page import figures_html, text, write_page
@@ -35,10 +35,10 @@ _ESTIMATES = {
 
 def report_replay(result: Replay, figures: Sequence[Figure], command: str, folder: Path) -> Path:
     """Write the report of a replay to `folder / "report.html"`."""
-    best, verdict = best_on_table(result)
+    best, verdict = answer_on_table(result)
     lead = (
-        f"{count(len(result.policies), 'policy', 'policies')} played {result.table.extent}, with "
-        f"{count(len(result.table.arms), 'arm')}. The verdict: {verdict}."
+        f"{verdict} {count(len(result.policies), 'policy', 'policies')} played {result.table.extent}, with "
+        f"{count(len(result.table.arms), 'arm')}."
     )
     note = (
         "Share won of the gap between any arm at random (0) and the clairvoyant (100), who plays the best arm of every "
@@ -61,10 +61,10 @@ def report_replay(result: Replay, figures: Sequence[Figure], command: str, folde
 
 def report_log(result: LogReplay, figures: Sequence[Figure], command: str, folder: Path) -> Path:
     """Write the report of a replay of a log to `folder / "report.html"`."""
-    best, verdict = best_on_log(result)
+    best, verdict = answer_on_log(result)
     lead = (
-        f"{count(len(result.policies), 'policy', 'policies')} went through a log: "
-        f"{result.table.extent}, with {count(len(result.table.arms), 'arm')}. By the doubly robust estimate, {verdict}."
+        f"{verdict} {count(len(result.policies), 'policy', 'policies')} went through a log: "
+        f"{result.table.extent}, with {count(len(result.table.arms), 'arm')}."
     )
     note = (
         "Estimated mean reward per round. A policy decides in every round of the log and learns a reward only where it "

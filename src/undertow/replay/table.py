@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.moments import with_one_context
 from undertow.replay.clock import moments_between
-from undertow.replay.columns import AT, UNIFORM, Columns, find_columns
+from undertow.replay.columns import AT, ESTIMATE, UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
+from undertow.replay.propensities import ESTIMATED, estimated_propensities
 from undertow.replay.reading import Reading
 from undertow.replay.source import Source
 from undertow.replay.table_notes import gap_notes, offset_notes, propensity_notes, step_notes, unpaid_notes
@@ -76,6 +78,10 @@ class Table(Framed):
         How many moments began since the row before, (n,); None where every row is a moment.
     skipped
         How many rows came before these, and are left out.
+    minimise
+        Whether rewards are costs with their sign changed; results show costs.
+    times
+        The time of each row, if there is a column of times.
     """
 
     name: str
@@ -89,6 +95,13 @@ class Table(Framed):
     notes: tuple[str, ...] = ()
     elapsed: npt.NDArray[np.int64] | None = None
     skipped: int = 0
+    minimise: bool = False
+    times: pl.Series | None = None
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the propensities of a log are estimated."""
+        return self.columns.propensity == ESTIMATE
 
     @property
     def rounds(self) -> int:
@@ -212,8 +225,8 @@ def read_table(
     phases
         Any of "hour", "weekday", "month": these phases of the time become features.
     arm, reward, propensity
-        Columns of a log, in place of `rewards`; a propensity of "uniform" means one over the number of arms. Where the
-        reward is missing, none came.
+        Columns of a log, in place of `rewards`; a propensity of "uniform" means one over the number of arms, and
+        "estimate" estimates it from features and past contexts. If the reward is missing, none came.
     minimise
         Whether rewards are costs, to be minimised; their sign is changed.
     encoding, separator
@@ -226,7 +239,7 @@ def read_table(
     na
         What stands for a missing value, beside an empty cell; by default NA, NaN, n/a, null, -, ? and the like.
     every_arm
-        Whether every arm's reward is needed, so that a log is refused.
+        Whether a table with the columns of a log and with rewards of every arm is read as the latter, not refused.
     rows
         How many rows to use, the last ones; by default all.
 
@@ -269,6 +282,7 @@ def read_table(
     notes, elapsed = source.notes, None
     if time_unit is not None and columns.time is None:
         raise InvalidInputError(f"{source.label}: time_unit: there is no column of times; name it with time")
+    times: pl.Series | None = None
     known, feature_names = _features(source, [name for name in columns.features if AT not in name])
     if columns.time is not None:
         times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged or time_unit is not None)
@@ -286,11 +300,10 @@ def read_table(
             with_one_context(observed, elapsed == 0, last=False)
         except InvalidInputError as error:
             raise InvalidInputError(f"{source.label}: {error}") from error
-    if minimise:
-        notes.append("rewards are costs: their sign is changed, here and in all tables")
     arms, log = columns.arms, None
     if columns.logged:
-        log, arms = _log(source, columns, sign)
+        log, arms = _log(source, columns, sign, np.hstack([known, _before(observed)]))
+        notes += [ESTIMATED] if columns.propensity == ESTIMATE else []
         notes += [*unpaid_notes(log.paid), *propensity_notes(log.arms, log.propensities, arms)]
     notes += offset_notes(full if log is None else log.rewards[log.paid, None])
     if of_arms := [name for name in columns.features if AT in name]:
@@ -299,7 +312,7 @@ def read_table(
         known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
     parts = (columns, arms, observed, known, tuple(feature_names), full, log)
     notes = [*source.reading.remark(), *notes]
-    return Table(table_name(data), *parts, tuple(notes), elapsed, source.skipped)
+    return Table(table_name(data), *parts, tuple(notes), elapsed, source.skipped, minimise, times)
 
 
 def require_table(table: object) -> None:
@@ -352,7 +365,12 @@ def _arm_features(source: Source, names: Sequence[str], arms: Sequence[str]) -> 
     return values, [f"{feature}{_EACH}" for feature in features]
 
 
-def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, ...]]:
+def _before(contexts: FloatArray) -> FloatArray:
+    """Return the contexts of the round before, with zeros for what is missing."""
+    return np.nan_to_num(np.vstack([np.zeros((1, contexts.shape[1])), contexts[:-1]]))
+
+
+def _log(source: Source, columns: Columns, sign: int, inputs: FloatArray) -> tuple[Log, tuple[str, ...]]:
     assert columns.arm is not None
     assert columns.reward is not None
     assert columns.propensity is not None
@@ -364,6 +382,8 @@ def _log(source: Source, columns: Columns, sign: int) -> tuple[Log, tuple[str, .
         )
     if columns.propensity == UNIFORM:
         chances = np.full(source.frame.height, 1 / len(arms))
+    elif columns.propensity == ESTIMATE:
+        chances = estimated_propensities(played, len(arms), inputs)
     else:
         chances = source.numbers(columns.propensity)
         if (wrong := np.flatnonzero((chances < _LEAST_CHANCE) | (chances > 1))).size:

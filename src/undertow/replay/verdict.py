@@ -1,4 +1,7 @@
-"""Which policy or fixed arm a replay calls the best: the one whose interval lies highest, and only if it says so."""
+"""The answer of a replay in a sentence: what would have been gained, how far to trust it, and what to do.
+
+The best is the one whose interval lies highest, and only if it says so.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,52 +13,84 @@ if TYPE_CHECKING:
     from undertow.replay.full import Replay
     from undertow.replay.logged import LogReplay
 
-__all__ = ["best_on_log", "best_on_table"]
+__all__ = ["answer_on_log", "answer_on_table"]
+
+_MANY = 1000  # effective rounds that an estimate may be trusted with
+_DOUBTED = 100  # ... and that it needs at least
 
 
-def best_on_log(result: "LogReplay") -> tuple[str, str]:
-    """Return the policy or fixed arm whose gain over the log has the highest lower end, and a sentence that says so.
+def answer_on_log(result: "LogReplay") -> tuple[str, str]:
+    """Return the policy or fixed arm whose gain over the log has the highest lower end, and the answer.
 
     Estimates that come with a warning are left out, unless all do. The name is "" if no gain is above zero.
     """
     rows = result.summary.filter(pl.col("kind") != "log").to_dicts()
     sound = [row for row in rows if not row["warning"]] or rows
-    best = max(sound, key=lambda row: row["gain_low"])
-    policy = max((row for row in sound if row["kind"] == "policy"), key=lambda row: row["dr"], default=None)
-    arm = max((row for row in sound if row["kind"] == "fixed arm"), key=lambda row: row["dr"], default=None)
-    other = policy if best["kind"] == "fixed arm" else arm
+    best, most = max(sound, key=lambda row: row["gain_low"]), max(sound, key=lambda row: row["gain"])
+    more = "less cost" if result.table.minimise else "more"
     if best["gain_low"] <= 0:
-        most = max(sound, key=lambda row: row["dr"])
         return "", (
-            f"no policy and no fixed arm earns more than was logged beyond chance: the largest estimate, of "
-            f"{most['policy']}, is a gain of {_gain(most)} per round"
+            f"Keep the present policy: no policy and no fixed arm earns {more} beyond chance. The largest estimate, of "
+            f"{most['policy']}, is {_gain(most)} {more} per round, doubly robust. {_trust(result, most)}"
         )
-    rest = "" if other is None else f"; the best {other['kind']}, {other['policy']}, gains {_gain(other)}"
+    other = max((row for row in sound if row["kind"] == "policy"), key=lambda row: row["gain"], default=None)
+    advice = "Try it on a part of the decisions first."
+    if best["kind"] == "fixed arm":
+        advice = "Play that arm; a policy is not needed."
+        advice += f" The best policy, {other['policy']}, gains {_gain(other)}." if other else ""
     return best["policy"], (
-        f"{best['policy']} is the best by its interval: {number(best['dr'])} per round, {_gain(best)} more than was "
-        f"logged{rest}"
+        f"{_capital(best['policy'])} would have earned {_gain(best)} {more} per round than was logged, by the doubly "
+        f"robust estimate. {_trust(result, best)} {advice}"
     )
 
 
-def best_on_table(result: "Replay") -> tuple[str, str]:
-    """Return the policy that beats the best fixed arm by most, at the lower end, and a sentence that says so.
+def answer_on_table(result: "Replay") -> tuple[str, str]:
+    """Return the policy that beats the best fixed arm by most, at the lower end, and the answer.
 
     The name is "" if none beats it beyond chance.
     """
-    policies = result.summary.filter(pl.col("kind") == "policy").sort("share", descending=True).to_dicts()
+    policies = result.summary.filter(pl.col("kind") == "policy").to_dicts()
     fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
+    arm, rounds = fixed["policy"].partition(": ")[2], result.table.rounds
     best = min(policies, key=lambda row: row["regret_fixed_high"])
-    won = f"the best fixed arm in hindsight wins {100 * fixed['share']:.1f} %"
-    gap = "of the gap between any arm at random and a clairvoyant"
+    more = "less cost" if result.table.minimise else "more"
+    trust = f"Every arm's reward is known, so nothing is estimated; the interval is that of {rounds:,} rounds."
     if best["regret_fixed_high"] < 0:
-        return best["policy"], f"{best['policy']} is the best by its interval: it won {_share(best)} {gap}; {won}"
-    most = policies[0]
-    return "", f"no policy beats the best fixed arm beyond chance: {most['policy']} won {_share(most)} {gap}; {won}"
+        gain = _interval([-best[name] / rounds for name in ("regret_fixed", "regret_fixed_high", "regret_fixed_low")])
+        return best["policy"], (
+            f"{best['policy']} would have earned {gain} {more} per round than always {arm}, the best fixed arm in "
+            f"hindsight. {trust} Use it."
+        )
+    most = min(policies, key=lambda row: row["regret_fixed"])
+    gain = _interval([-most[name] / rounds for name in ("regret_fixed", "regret_fixed_high", "regret_fixed_low")])
+    if fixed["share_low"] <= 0 and all(row["share_low"] <= 0 for row in policies):
+        do = "Choose as you like: neither a policy nor a fixed arm beats a random choice beyond chance"
+    else:
+        do = f"Keep {arm}: no policy beats the best fixed arm beyond chance"
+    return "", f"{do}. {most['policy']} comes closest: {gain} {more} per round than that arm. {trust}"
+
+
+def _trust(result: "LogReplay", row: dict[str, Any]) -> str:
+    """Say how far to trust an estimate."""
+    behind = f"{row['effective']:,.0f} effective rounds stand behind it"
+    if any("propensities" in note and "do not fit" in note for note in result.notes):
+        return f"Do not trust it: the propensities do not fit the log ({behind})."
+    if row["effective"] < _DOUBTED or row["warning"]:
+        return f"Do not trust it: only {behind}."
+    if result.table.estimated:
+        return f"Trust it with care: {behind}, and their propensities are estimated."
+    return f"Trust it{'' if row['effective'] >= _MANY else ' with care'}: {behind}."
 
 
 def _gain(row: dict[str, Any]) -> str:
-    return f"{number(row['gain'])} ({number(row['gain_low'])} to {number(row['gain_high'])})"
+    return _interval([row["gain"], row["gain_low"], row["gain_high"]])
 
 
-def _share(row: dict[str, Any]) -> str:
-    return f"{100 * row['share']:.1f} % ({100 * row['share_low']:.1f} to {100 * row['share_high']:.1f})"
+def _interval(values: list[float]) -> str:
+    value, low, high = map(number, values)
+    return f"{value} ({low} to {high})"
+
+
+def _capital(name: str) -> str:
+    """Return the name of a row as a sentence begins with it."""
+    return name.replace("always ", "Always ", 1) if name.startswith("always ") else name

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -63,5 +64,5 @@ def label_ends(
     for below, label in itertools.pairwise(ordered):
         places[label] = max(places[label], places[below] + gap)
     for label, place in places.items():
-        look = {"fontsize": font, "color": colours[label], "va": "center", "ha": "left"}
+        look: dict[str, Any] = {"fontsize": font, "color": colours[label], "va": "center", "ha": "left"}
         axis.annotate(label, (1.01, place), xycoords="axes fraction", annotation_clip=False, **look)

@@ -66,12 +66,13 @@ class Figure(NamedTuple):
 
 
 def write_figure(sheet: Sheet, name: str, title: str, caption: str, folder: Path) -> Figure:
-    """Write a figure to `folder / "figures"`, as PNG and SVG."""
+    """Write a figure to `folder / "figures"`, as PNG, SVG and PDF."""
     place = folder / "figures"
     place.mkdir(parents=True, exist_ok=True)
     png, svg = place / f"{name}.png", place / f"{name}.svg"
     save_sheet(sheet, png, dpi=DPI)
     save_sheet(sheet, svg, metadata={"Date": None})
+    save_sheet(sheet, place / f"{name}.pdf", metadata={"CreationDate": None})
     return Figure(name, title, caption, png, svg)
 
 

@@ -52,7 +52,7 @@ dt { font-weight: 600; } dd { margin: 0; max-width: 44rem; }
 pre { margin: 0 0 0.9rem; padding: 0.8rem 1rem; overflow-x: auto; background: var(--card); font-size: 0.85rem;
   border: 1px solid var(--line); border-radius: 8px; }
 @media (max-width: 40rem) { main { padding: 1.5rem 0.8rem 3rem; } h1 { font-size: 1.6rem; }
-  figure { padding: 0.5rem; } }
+  figure { padding: 0.5rem; overflow-x: auto; } figure img { min-width: 34rem; } }
 @media print { :root { color-scheme: light; --text: #000000; --soft: #444444; --page: #ffffff; --card: #ffffff;
   --line: #bbbbbb; --accent: #00507c; --good: #00593f; --bad: #8a2f00; --mark: #e8f2f8; }
   @page { margin: 15mm; } body { font-size: 10pt; } main { max-width: none; padding: 0; }

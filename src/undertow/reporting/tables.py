@@ -3,10 +3,38 @@
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["latex", "markdown"]
+__all__ = ["aligned", "latex", "markdown"]
 
 _SPECIAL = {"−": "$-$", "–": "--", "±": r"$\pm$", "ψ": r"$\psi$", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 _ESCAPED = "&%$#_{}"
+
+
+_NAME = 40  # letters of a name in the first column
+_BETWEEN = "  "
+
+
+def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = 100) -> str:
+    """Return a table for a terminal, numbers to the right, without the last columns if the width does not hold them.
+
+    Examples
+    --------
+    >>> print(aligned(["policy", "reward"], [["always", "1.5"], ["never", "−0.25"]]))
+    policy  reward
+    always     1.5
+    never    −0.25
+    """
+    lines = [[_shortened(line[0]), *line[1:]] for line in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    while len(widths) > 2 and sum(widths) + len(_BETWEEN) * (len(widths) - 1) > width:
+        widths.pop()
+    return "\n".join(
+        _BETWEEN.join([line[0].ljust(widths[0]), *map(str.rjust, line[1 : len(widths)], widths[1:])]).rstrip()
+        for line in lines
+    )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
