@@ -390,3 +390,28 @@ def test_a_call_is_as_short_as_the_page_says() -> None:
     page = (Path(__file__).parents[1] / "docs" / "inside.md").read_text(encoding="utf-8")
     for name, seen in measured().items():
         assert f"| {name} | {len(seen)} | {len({file for file, _ in seen})} |" in page
+
+
+# Save files of the versions before
+
+SAVED = {
+    "version6-ucb": [0.2, 2.057142857142857],
+    "version6-linucb": [1.5671910266873543, 1.8028166136083155],
+    "version6-kalman-greedy": [-1.9119271100260562, -0.0601032920379621],
+    "version7-structural-kalman": [0.0, 0.0],
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_older_save_files_load(name: str) -> None:
+    """After 21 rounds, in each of which an id was given; of every fourth the reward is missing."""
+    policy = undertow.load(Path(__file__).with_name("saved") / f"{name}.undertow")
+    assert (policy.round, policy.pending) == (21, 6)
+    np.testing.assert_allclose(policy.forecast().forecast, SAVED[name], rtol=1e-9)
+    policy.learn("order 20", 1.0)
+    with pytest.raises(UnknownDecisionError, match="the reward of 'order 3' has been learned already"):
+        policy.learn("order 3", 1.0)  # which one it was, these files do not say
+    with pytest.raises(InvalidInputError, match="id: 'order 3' was used before"):
+        policy.decide(id="order 3")
+    again = undertow.from_bytes(policy.to_bytes())
+    assert folded.digest(again) == folded.digest(policy)

@@ -29,6 +29,7 @@ Refit = Literal["auto", "inline", "background"]
 
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 _OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that are too many, and of how many fits they are counted
+_LAST = 64  # rows by which a fit is told from another one
 
 _LOG = logging.getLogger("undertow.fits")
 _starts: Counter[int] = Counter()  # how often this process began a fit
@@ -246,7 +247,7 @@ class BackgroundFits:
 
 def _note_start(name: str, task: Task) -> None:
     """Count how often this process starts a fit: a policy that is loaded for every call never sees its end."""
-    key = hash((name, task.round, task.block.tobytes()))
+    key = hash((name, task.round, task.rows[-_LAST:].tobytes(), task.block.tobytes()))
     _starts[key] += 1
     if _starts[key] == _OFTEN:
         _LOG.warning(
