@@ -157,10 +157,11 @@ def _claims(plan: Plan, claims: Sequence[Claim]) -> str:
     parts = [f"<h2>What the paper says, and what was found</h2>\n<p>{text(note)}</p>"]
     for claim in claims:
         style, verdict = _MARKS[claim.verdict]
-        if too_short(plan) and claim.verdict and claim.label not in EXACT:
+        judged = not too_short(plan) or claim.label in EXACT
+        if claim.verdict and not judged:
             style, verdict = "open", "too short to judge"
         rows = {"criterion": text(claim.criterion), "measured": text(claim.measured).replace("; ", "<br>")}
-        if claim.discussion and style != "open":
+        if claim.discussion and judged:
             rows["why"] = text(claim.discussion)
         entries = "\n".join(f"<dt>{name}</dt><dd>{entry}</dd>" for name, entry in rows.items())
         quote = f"<blockquote>“{text(claim.quote)}”</blockquote>"
