@@ -27,7 +27,9 @@ def draw_tightness(plan: Plan, tables: Tables, folder: Path) -> Figure | None:
     ends = []
     for axis, spec in zip(axes, systems, strict=True):
         ares = tables.regret.filter((pl.col("policy") == "ARES") & (pl.col("system") == spec.label))
-        curve = ares.group_by("round").agg(pl.col("regret").mean()).sort("round")
+        curve = ares.group_by("round").agg(pl.col("regret").mean()).filter(pl.col("regret") > 0).sort("round")
+        if curve.is_empty():
+            return None
         rounds, regret = curve["round"].to_numpy(), curve["regret"].to_numpy()
         for s, (hue, dash) in _WINDOWS.items():
             try:
