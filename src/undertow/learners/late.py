@@ -140,7 +140,7 @@ class LateRewards:
         A decision may be `due`, or pass by unmade; otherwise, a context may come first.
         """
         self.past, self.savings, arrived = self._gone_on(due=due)
-        self.counted = self.player.rounds
+        self.counted = int(self.player.begun())
         return arrived
 
     def preview(self) -> dict[int, FloatArray]:
@@ -152,11 +152,11 @@ class LateRewards:
 
         It is time often where rewards have come a little late, and seldom where they have not.
         """
-        now, spacing = self.player.rounds, min(max(latest // 4, _LEAST // _PACE), _SLICE) if latest else _SLICE
+        now, spacing = int(self.player.begun()), min(max(latest // 4, _LEAST // _PACE), _SLICE) if latest else _SLICE
         self.wake = math.inf
         for number, past in self.past.items():
             last = max(past.base[0], past.marks[-1][0] if past.marks else 0)
-            if past.missing < math.inf:
+            if past.since < math.inf or past.late < math.inf:
                 self.wake = min(self.wake, max(self._funded(), now + 1))
                 continue
             if now - last >= spacing:
@@ -168,26 +168,31 @@ class LateRewards:
     def _gone_on(self, *, due: bool) -> tuple[dict[int, Past], int, dict[int, FloatArray]]:
         """Return what is remembered after one more decision, what is left of the savings, and blocks that arrive."""
         past, arrived, spent = self.past.copy(), dict[int, FloatArray](), 0
-        savings = min(self.savings + _PACE * (self.player.rounds - self.counted), _SAVINGS)
+        now = int(self.player.begun())
+        savings = min(self.savings + _PACE * (now - self.counted), _SAVINGS)
         if savings < _LEAST:
             return past, savings, arrived
-        unsettled = [number for number, own in past.items() if own.missing < math.inf]
-        work = sum(self.work[number] for number in unsettled)  # all of them go equally far
+        unsettled, work = [], 0  # all of them go equally far
+        for number, own in past.items():
+            if own.since < math.inf or own.late < math.inf:
+                unsettled.append(number)
+                work += self.work[number]
+        if not unsettled:
+            return past, savings, arrived
+        seen = now + 1 if self.turns.context_first and due else self.turns.contexts_seen(now)
+        self.log.open(max(now, seen) - 1)
         for number in unsettled:
             most = max((savings - _CALL * len(unsettled)) // work, 2 * _LEAST // _PACE)  # at least, faster than time
-            past[number], block, rounds = self._led(number, past[number], most, due=due)
+            past[number], block, rounds = self._led(number, past[number], most, now, seen)
             spent += rounds * self.work[number] + _CALL
             if block is not None:
                 arrived[number] = block
         return past, max(savings - spent, 0), arrived
 
-    def _led(self, number: int, past: Past, most: int, *, due: bool) -> tuple[Past, FloatArray | None, int]:
+    def _led(self, number: int, past: Past, most: int, now: int, seen: int) -> tuple[Past, FloatArray | None, int]:
         """Lead a block through at most so many rounds; return it if it arrives, and how many they were."""
-        now, first = self.player.rounds, int(self.turns.context_first)
-        seen = now + 1 if first and due else self.turns.contexts_seen(now)
-        self.log.open(max(now, seen) - 1)
-        rounds, arrived = 0, None
-        while rounds < most and past.missing < math.inf:
+        first, rounds, arrived = int(self.turns.context_first), 0, None
+        while rounds < most and (past.since < math.inf or past.late < math.inf):
             if past.again is None:
                 past = self._begun(number, past)
             assert past.again is not None
@@ -209,11 +214,14 @@ class LateRewards:
     def _begun(self, number: int, past: Past) -> Past:
         """Go back to the last moment before the late reward, by the model as it was fitted."""
         late, first = int(past.late), self.turns.context_first
-        marks = tuple(mark for mark in past.marks if mark[0] <= late)
-        known = [moment for moment in (*marks, past.base) if self.log.begin <= moment[0] <= late]
-        if known:
-            start = max(known, key=lambda moment: moment[0])
-        else:
+        kept, start = len(past.marks), None
+        while kept and past.marks[kept - 1][0] > late:  # oldest first
+            kept -= 1
+        marks = past.marks[:kept]
+        for moment in (*marks[-1:], past.base):
+            if self.log.begin <= moment[0] <= late and (start is None or moment[0] > start[0]):
+                start = moment
+        if start is None:
             begin = max(past.begin, self.log.begin)
             block = self.models[number].rewound(past.base[1])
             start = (begin, self.lead(number, block, Span(begin, begin, begin, begin + first)))

@@ -71,10 +71,17 @@ class Learner(Timeline):
 
     def _bind(self) -> None:
         self.blocks = self.open_blocks(self.player.state)
+        self.views = [self.block(number) for number in range(len(self.models))]
+        scores = [(own.model.running.numbers, own.model.score) for own in self.blocks]
+        self.lasting = [(running, score.cell("fineness"), score.cell("rare")) for running, score in scores]
         self.reasons = Reasons(self.player, self.places, self.names, self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("blocks", "reasons")}
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("blocks", "views", "lasting", "reasons")
+        }
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
@@ -112,7 +119,7 @@ class Learner(Timeline):
         """Swap in the fits that have caught up, and go on with late rewards, if it is time for either."""
         if self.player.begun() < self.late.wake and not still and not self.fits.taken:
             return
-        t = self.player.rounds
+        t = int(self.player.begun())
         if still:
             self.log.share(t)
         for number in self.fits.advance(t) if self.fits.taken else ():
@@ -121,7 +128,7 @@ class Learner(Timeline):
             ahead.begin(self.models[0].fitted_by)
         for number, block in self.late.attend(due=True).items():
             self.take_in(number, block)
-        self.late.remember([self.block(number) for number in range(len(self.models))], self.latest)
+        self.late.remember(self.views, self.latest)
 
     def attend(self) -> None:
         """Make the fits that are due, or start them."""
@@ -205,10 +212,10 @@ class Learner(Timeline):
 
     def take_in(self, number: int, block: FloatArray) -> None:
         """Put a block that knows of late rewards into its place; what fits have set since stays."""
-        own = self.blocks[number].model
-        running, units = own.running.numbers.copy(), (own.score.fineness, own.score.rare)
-        self.block(number)[:] = block
-        own.running.numbers[:], (own.score.fineness, own.score.rare) = running, units
+        running, fineness, rare = self.lasting[number]
+        kept = running.copy(), fineness.copy(), rare.copy()
+        self.views[number][:] = block
+        running[:], fineness[:], rare[:] = kept
 
     def scratch(self) -> FloatArray:
         """Return a copy of the state as a decision would find it, which asks for no fits."""
