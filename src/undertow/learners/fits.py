@@ -32,7 +32,7 @@ _OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that are too many, and of how
 _LAST = 64  # rows by which a fit is told from another one
 
 _LOG = logging.getLogger("undertow.fits")
-_starts: Counter[int] = Counter()  # how often this process began a fit
+_restarts: Counter[int] = Counter()  # how often this process began a fit again
 
 FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
 
@@ -88,14 +88,16 @@ class BackgroundFits:
         self.missed: dict[int, float] = {}  # the oldest round of which they do not know a reward that has come since
         self.taken: dict[int, _Taken] = {}
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
+        self._new: dict[int, int] = {}  # the rounds of tasks that no thread of any process has begun
         self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_crew": None, "_answers": {}}  # a copy makes its fits itself
+        return self.__dict__ | {"_crew": None, "_answers": {}, "_new": {}}  # a copy makes its fits itself
 
     def request(self, number: int, task: Task) -> None:
         """Have a fit made on a thread, once the event has happened that asked for it."""
         self.under_way[number], self.missed[number] = task, math.inf
+        self._new[number] = task.round
 
     def start_missing(self) -> None:
         """Start the fits that were requested, and that no thread of this process works on."""
@@ -120,7 +122,8 @@ class BackgroundFits:
                 here = threading.current_thread() is threading.main_thread()  # where signals raise what is not ours
                 answer.append(attempt(fitted, (Exception if here else BaseException,)))
 
-        _note_start(model.name, task)
+        if self._new.pop(number, -1) != task.round:
+            _note_restart(model.name, task)
         crew.do(work)
         self._answers[number] = task.round, answer
 
@@ -245,19 +248,19 @@ class BackgroundFits:
                 self.taken[number] = taken
 
 
-def _note_start(name: str, task: Task) -> None:
-    """Count how often this process starts a fit: a policy that is loaded for every call never sees its end."""
+def _note_restart(name: str, task: Task) -> None:
+    """Count how often this process starts a fit again: a policy that is loaded for every call never sees its end."""
     key = hash((name, task.round, task.rows[-_LAST:].tobytes(), task.block.tobytes()))
-    _starts[key] += 1
-    if _starts[key] == _OFTEN:
+    _restarts[key] += 1
+    if _restarts[key] == _OFTEN - 1:
         _LOG.warning(
             "the fit of %s at round %d begins for the third time: the policy was copied, or saved and loaded, "
             "before it ended. Keep the policy in memory between calls, or pass refit='inline'",
             name,
             task.round,
         )
-    if len(_starts) > _REMEMBERED:
-        _starts.clear()
+    if len(_restarts) > _REMEMBERED:
+        _restarts.clear()
 
 
 def _told(model: str, requested: int, now: int, answer: Fit | BaseException) -> Installed:
