@@ -136,8 +136,8 @@ def learner() -> Any:
 
 
 def play(policy: Any, until: Any) -> None:
-    """Decide until something holds, for a minute at most."""
-    end = time.monotonic() + 60
+    """Decide until something holds, for five minutes at most: kernels may have to be compiled."""
+    end = time.monotonic() + 300
     while not until():
         assert time.monotonic() < end, policy.health()
         policy.learn(policy.decide(), float(np.sin(policy.round)))

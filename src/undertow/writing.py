@@ -173,7 +173,8 @@ class _Handle:
         any(map(os.close, map(list.pop, [self._handles] if self._handles else [])))
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_handles"):  # not if it was interrupted before
+            self.close()
 
 
 @contextmanager
