@@ -88,16 +88,16 @@ class BackgroundFits:
         self.missed: dict[int, float] = {}  # the oldest round of which they do not know a reward that has come since
         self.taken: dict[int, _Taken] = {}
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
-        self._new: dict[int, int] = {}  # the rounds of tasks that no thread of any process has begun
+        self._own: dict[int, int] = {}  # the rounds of tasks that were requested here, and not in a copy or a file
         self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_crew": None, "_answers": {}, "_new": {}}  # a copy makes its fits itself
+        return self.__dict__ | {"_crew": None, "_answers": {}, "_own": {}}  # a copy makes its fits itself
 
     def request(self, number: int, task: Task) -> None:
         """Have a fit made on a thread, once the event has happened that asked for it."""
         self.under_way[number], self.missed[number] = task, math.inf
-        self._new[number] = task.round
+        self._own[number] = task.round
 
     def start_missing(self) -> None:
         """Start the fits that were requested, and that no thread of this process works on."""
@@ -122,7 +122,7 @@ class BackgroundFits:
                 here = threading.current_thread() is threading.main_thread()  # where signals raise what is not ours
                 answer.append(attempt(fitted, (Exception if here else BaseException,)))
 
-        if self._new.pop(number, -1) != task.round:
+        if self._own.get(number) != task.round:
             _note_restart(model.name, task)
         crew.do(work)
         self._answers[number] = task.round, answer
