@@ -144,13 +144,20 @@ def _study(printed: str) -> Blocks:
 
 def _appendix(printed: str) -> Blocks:
     rows, lines = _done(printed)[-1]["appendix"], []
+    judged = [label for label in rows[0]["verdicts"] if any(row["verdicts"][label] for row in rows)]
     signs = {"holds": "✓", "undecided": "?", "fails": "✗", None: "–"}
     for row in rows:
         cells = [f"{value:.2f}" for value in row["relative"].values()]
         lines.append(
-            [row["row"] or "–", row["words"], row["policy"], *cells, *map(signs.get, row["verdicts"].values())]
+            [
+                row["row"] or "–",
+                row["words"],
+                row["policy"],
+                *cells,
+                *(signs[row["verdicts"][label]] for label in judged),
+            ]
         )
-    return {"table": markdown(["row", "reading", "policy", *rows[0]["relative"], *rows[0]["verdicts"]], lines)}
+    return {"table": markdown(["row", "reading", "policy", *rows[0]["relative"], *judged], lines)}
 
 
 def _victoria() -> None:
