@@ -25,7 +25,7 @@ from undertow import InvalidInputError, UnknownDecisionError
 from undertow.learners import fits as fits_module
 from undertow.learners.model import Fit
 from undertow.learners.policy import LearningPolicy
-from undertow.live.events import Decided, Event, Installed, Observed, Rewarded, Skipped, decode, encode
+from undertow.live.events import Decided, Event, Installed, Observed, Recalled, Rewarded, Skipped, decode, encode
 from undertow.policies import Autopilot, LearnedKalman, LivePolicy, StructuralKalman
 
 ROUNDS = 90
@@ -415,3 +415,46 @@ def test_older_save_files_load(name: str) -> None:
         policy.decide(id="order 3")
     again = undertow.from_bytes(policy.to_bytes())
     assert folded.digest(again) == folded.digest(policy)
+
+
+def test_a_decision_that_was_dropped_can_wait_again() -> None:
+    policy = undertow.UCB(arms=2, max_pending=1)
+    decisions = [policy.decide() for _ in range(3)]
+    content = policy.to_bytes()
+    memory = np.zeros(len(policy.parts.player.common.memory))
+    recalled = Recalled(id=decisions[0].id, round=0, arm=decisions[0].arm, memory=memory)
+    for follower in (policy, undertow.from_bytes(content)):
+        follower.follow(decode(encode(recalled)))
+        follower.learn(decisions[0].id, 2.0)
+        assert follower.forecast().forecast[decisions[0].arm] == 2.0
+        assert follower.pending == 1
+    for wrong in ({"id": decisions[2].id}, {"round": 3}, {"arm": 2}, {"memory": np.zeros(99)}):
+        with pytest.raises(InvalidInputError):
+            policy.follow(msgspec.structs.replace(recalled, **wrong))
+
+
+def test_a_fit_that_another_process_requested_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a while: if nothing comes, it is made here."""
+    path = undertow.paper_system(1).sample(40, rng=0)
+    asking = LearnedKalman(arms=2, context_dim=1, refit="background", rng=0)
+    asking.compile_here()
+    following = undertow.from_bytes(asking.to_bytes())
+    log: list[Event] = []
+    asking.events(log.append)
+    fits = learner_of(following).fits
+    started: list[int] = []
+    monkeypatch.setattr(type(fits), "_start", lambda self, number, task, crew: started.append(id(self)))
+    for t in range(12):
+        decision = asking.decide()
+        asking.learn(decision, float(path.rewards[t, decision.arm]))
+        asking.observe(path.contexts[t])
+    assert id(learner_of(asking).fits) in started
+    for event in log:
+        following.follow(event)
+    following.decide()
+    assert fits.under_way
+    assert id(fits) not in started
+    monkeypatch.setattr("time.monotonic", lambda: 1e12)
+    following.observe(None)
+    following.decide()
+    assert id(fits) in started

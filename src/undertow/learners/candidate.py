@@ -214,6 +214,10 @@ class WithCandidates(Timeline):
         """Start fits, and warn of those that failed."""
         self.learner.report()
 
+    def leave_effects(self) -> None:
+        """Leave what follows from an event to the process in which it happened."""
+        self.learner.leave_effects()
+
     def forget_notices(self) -> None:
         """Report nothing of what was applied again."""
         self.learner.forget_notices()

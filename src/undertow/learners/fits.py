@@ -27,6 +27,7 @@ __all__ = ["BackgroundFits", "Refit", "attempt", "begun", "fit_with_past"]
 
 Refit = Literal["auto", "inline", "background"]
 
+_PATIENCE = 60.0  # seconds in which another process should have made the fit that it requested
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 _OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that are too many, and of how many fits they are counted
 _LAST = 64  # rows by which a fit is told from another one
@@ -89,10 +90,12 @@ class BackgroundFits:
         self.taken: dict[int, _Taken] = {}
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
         self._own: dict[int, int] = {}  # the rounds of tasks that were requested here, and not in a copy or a file
+        self._left: dict[tuple[int, int], float] = {}  # fits that another process makes, and until when
         self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_crew": None, "_answers": {}, "_own": {}}  # a copy makes its fits itself
+        nothing: dict[str, Any] = {"_crew": None, "_answers": {}, "_own": {}, "_left": {}}
+        return self.__dict__ | nothing  # a copy makes its fits itself
 
     def request(self, number: int, task: Task) -> None:
         """Have a fit made on a thread, once the event has happened that asked for it."""
@@ -104,8 +107,14 @@ class BackgroundFits:
         if self._crew is None or not self._crew.here:
             self._crew, self._answers = join_crew(self), {}
         for number, task in self.under_way.items():
-            if number not in self.taken and self._answers.get(number, (-1, None))[0] != task.round:
+            begun = number in self.taken or self._answers.get(number, (-1, None))[0] == task.round
+            if not begun and time.monotonic() >= self._left.get((number, task.round), 0.0):
                 self._start(number, task, self._crew)
+
+    def leave(self) -> None:
+        """Leave the fits under way, for a while, to the process in which they were requested."""
+        for number, task in self.under_way.items():
+            self._left.setdefault((number, task.round), time.monotonic() + _PATIENCE)
 
     def _start(self, number: int, task: Task, crew: Crew) -> None:
         """Make a fit on a thread."""
@@ -183,6 +192,7 @@ class BackgroundFits:
         It is no longer under way.
         """
         self.under_way.pop(number, None)
+        self._left.pop((number, task.round), None)
         missed, taken = self.missed.pop(number, math.inf), self.taken.pop(number, None)
         if isinstance(fit, str):
             return task.round, np.empty(0), missed

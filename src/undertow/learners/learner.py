@@ -199,6 +199,11 @@ class Learner(Timeline):
         if self.notices.lines or self.notices.warnings:
             self.notices.report()
 
+    def leave_effects(self) -> None:
+        """Leave what follows from an event to the process in which it happened: notices, and for a while its fits."""
+        self.notices.forget()
+        self.fits.leave()
+
     def forget_notices(self) -> None:
         """Report nothing of what was applied again."""
         self.notices.forget()
@@ -356,31 +361,25 @@ class Learner(Timeline):
     def arrays(self) -> dict[str, FloatArray]:
         """Return the log, what late rewards go back to, and fits made and under way."""
         records = json.dumps(list(self.records)).encode()
-        return (
-            {
-                "log_begin": np.array([float(self.log.begin)]),
-                "log_room": np.array([float(self.log.room)]),
-                "log_rows": self.log.rows(self.log.begin, self.log.end),
-                "latest": np.array([float(self.latest)]),
-                "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
-            }
-            | self.late.arrays()
-            | self.fits.arrays()
-        )
+        own = {
+            "log_begin": np.array([float(self.log.begin)]),
+            "log_room": np.array([float(self.log.room)]),
+            "log_rows": self.log.rows(self.log.begin, self.log.end),
+            "latest": np.array([float(self.latest)]),
+            "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
+        }
+        return own | self.late.arrays() | self.fits.arrays()
 
     def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
         """Return what `arrays` may be after so many rounds; fits are under way in the background only."""
-        return (
-            {
-                "log_begin": Saved((1,), 0, rounds, whole=True),
-                "log_room": Saved((1,), 1, COUNT, whole=True),
-                "log_rows": self.log.saved("log"),
-                "latest": Saved((1,), 0, rounds, whole=True),
-                "fit_records": Saved(("records",), 0, 255, whole=True),
-            }
-            | self.late.saved(rounds)
-            | (self.fits.saved(names) if self.refit != "inline" else {})
-        )
+        own = {
+            "log_begin": Saved((1,), 0, rounds, whole=True),
+            "log_room": Saved((1,), 1, COUNT, whole=True),
+            "log_rows": self.log.saved("log"),
+            "latest": Saved((1,), 0, rounds, whole=True),
+            "fit_records": Saved(("records",), 0, 255, whole=True),
+        }
+        return own | self.late.saved(rounds) | (self.fits.saved(names) if self.refit != "inline" else {})
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""

@@ -23,6 +23,7 @@ from undertow.live.events import (
     Event,
     Installed,
     Observed,
+    Recalled,
     Reseeded,
     Rewarded,
     Skipped,
@@ -215,6 +216,8 @@ class Applies(abc.ABC):
                 return self._decide(event.id, event.features, closed, event.still, event.request)
             case Rewarded():
                 self._learn(event.id, event.reward)
+            case Recalled():
+                self._pending.recall(event.id, event.round, event.arm, event.memory)
             case Observed():
                 self._observe(event.context)
             case Skipped():
@@ -259,7 +262,7 @@ class Applies(abc.ABC):
             if effects:
                 timeline.report()
             else:
-                timeline.forget_notices()
+                timeline.leave_effects()
         if len(events) >= _OFTEN or timeline.costly:
             self._checkpoint_in_time()
 

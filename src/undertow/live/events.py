@@ -23,6 +23,7 @@ __all__ = [
     "Event",
     "Installed",
     "Observed",
+    "Recalled",
     "Reseeded",
     "Rewarded",
     "Skipped",
@@ -72,6 +73,23 @@ class Rewarded(Event, frozen=True, eq=False, kw_only=True, tag="rewarded"):
 
     id: str
     reward: float
+
+
+class Recalled(Event, frozen=True, eq=False, kw_only=True, tag="recalled"):
+    """A decision that a policy had dropped waits for its reward again.
+
+    Attributes
+    ----------
+    id, round, arm
+        The decision.
+    memory
+        What learning its reward needs.
+    """
+
+    id: str
+    round: int
+    arm: int
+    memory: Numbers
 
 
 class Observed(Event, frozen=True, eq=False, kw_only=True, tag="observed"):
@@ -146,7 +164,7 @@ class Reseeded(Event, frozen=True, eq=False, kw_only=True, tag="reseeded"):
     entropy: str
 
 
-_KINDS = Decided | Rewarded | Observed | Skipped | ArmAdded | ArmRetired | Installed | WarmStarted | Reseeded
+_KINDS = Decided | Rewarded | Recalled | Observed | Skipped | ArmAdded | ArmRetired | Installed | WarmStarted | Reseeded
 
 
 def _listed(value: Any) -> Any:

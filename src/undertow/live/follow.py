@@ -15,6 +15,7 @@ from undertow.live.events import (
     Event,
     Installed,
     Observed,
+    Recalled,
     Reseeded,
     Rewarded,
     Skipped,
@@ -57,6 +58,8 @@ class Follows(Calls):
                     if waiting is None:
                         return
                     self._check_reward(waiting, event.reward)
+                case Recalled():
+                    self._check_recalled(event)
                 case Observed():
                     self._turns.require("observe")
                     self._checked_context(event.context)
@@ -77,6 +80,15 @@ class Follows(Calls):
                 case _:
                     raise InvalidInputError(f"event: expected one of undertow.live.events, got {event!r:.60}")
             self._happen(event, effects=False)
+
+    def _check_recalled(self, event: Recalled) -> None:
+        """Refuse to have a decision wait again that waits, or that this policy cannot have made."""
+        player = self._player
+        if self._pending.waits(event.id):
+            raise InvalidInputError(f"id: {event.id!r} waits for its reward already")
+        if not 0 <= event.round < player.rounds or not 0 <= event.arm < len(self.names):
+            raise InvalidInputError(f"event: expected a decision of this policy, got {event!r:.80}")
+        _checks.array("memory", event.memory, (len(player.common.memory),), missing=True)
 
     def _follow_decision(self, event: Decided) -> None:
         """Play the arm of an event; if the policy chooses another one, as if no other had been available."""

@@ -157,6 +157,16 @@ class Pending:
         """Whether an id that is new is one of those that the next checkpoint drops."""
         return id in self.answers or id in self.entries or id in self.learned
 
+    def waits(self, id: str) -> bool:
+        """Whether a decision waits for its reward."""
+        return id in self.entries and id not in self.over
+
+    def recall(self, id: str, t: int, arm: int, memory: FloatArray) -> None:
+        """Have a decision wait again that was dropped, until the next checkpoint at the most."""
+        self.over.pop(id, None)
+        self.entries[id] = Waiting(t, arm, memory, self.made - 1)
+        self.count += 1
+
     def add(self, id: str, t: int, arm: int, memory: FloatArray) -> None:
         """Have a decision wait."""
         number, entries = self.made, self.entries

@@ -1,7 +1,10 @@
 """A rehearsal: a policy is led through everything that has a kernel of its own, so that nothing is compiled later."""
 
+import contextlib
+
 import numpy as np
 
+from undertow.errors import UnknownDecisionError
 from undertow.live.policy import LivePolicy
 
 __all__ = ["rehearse"]
@@ -27,7 +30,8 @@ def rehearse(policy: LivePolicy) -> None:
             policy.observe(rng.standard_normal(m))
         if t % 10 == 9:
             for late, paid in waiting:
-                policy.learn(late, paid)
+                with contextlib.suppress(UnknownDecisionError):  # if the policy's own settings make it too late
+                    policy.learn(late, paid)
             waiting.clear()
     policy.skip()
     policy.forecast(rng.standard_normal(q) if q else None)

@@ -146,6 +146,10 @@ class Timeline:
     def catch_up(self) -> None:
         """Have the state know all that has come."""
 
+    def leave_effects(self) -> None:
+        """Leave what follows from an event to the process in which it happened."""
+        self.forget_notices()
+
     def forget_notices(self) -> None:
         """Report nothing of what was applied again: it was reported when it happened."""
 
