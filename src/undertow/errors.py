@@ -8,6 +8,9 @@ __all__ = [
     "NoStationaryLawError",
     "NoSteadyStateError",
     "OutOfTurnError",
+    "StoreBusyError",
+    "StoreError",
+    "StoreUnavailableError",
     "UndertowError",
     "UnknownDecisionError",
 ]
@@ -42,3 +45,23 @@ class UnknownDecisionError(UndertowError, LookupError):
     def __init__(self, message: str, reason: str = "unknown") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class StoreError(UndertowError):
+    """A store cannot do what was asked of it; nothing has happened."""
+
+
+class StoreBusyError(StoreError, TimeoutError):
+    """Others held a bandit's lock for the whole time-out; the call did not happen."""
+
+
+class StoreUnavailableError(StoreError, ConnectionError):
+    """The store cannot be reached, or cannot write.
+
+    `happened` says whether the call was committed: False, or None if nobody can tell. A call that is repeated with the
+    same id happens once.
+    """
+
+    def __init__(self, message: str, *, happened: bool | None = False) -> None:
+        super().__init__(message)
+        self.happened = happened

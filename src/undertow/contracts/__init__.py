@@ -6,11 +6,12 @@ Rules that do not apply to a policy's capabilities are skipped. The first broken
 """
 
 from undertow.contracts import inside, rules, serving, timing, worth  # noqa: F401 (they enter the rules, in this order)
+from undertow.contracts.stores import check_store
 from undertow.contracts.trial import RULES, BrokenContractError, Factory, Trial
 from undertow.example_systems import paper_system
 from undertow.system import LinearGaussianSystem
 
-__all__ = ["BrokenContractError", "check_policy"]
+__all__ = ["BrokenContractError", "check_policy", "check_store"]
 
 
 def check_policy(factory: Factory, *, system: LinearGaussianSystem | None = None) -> list[str]:

@@ -1,0 +1,213 @@
+"""The rules that every store keeps, for everyone who writes one.
+
+    check_store(lambda: MyStore(address))
+
+The first broken rule raises `BrokenContractError`. Bandits of names that nobody has are created, and stay.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+
+from undertow.contracts.trial import BrokenContractError
+from undertow.errors import InvalidInputError, StoreBusyError, StoreError
+from undertow.store.base import Answer, Checkpoint, Row, Store
+
+__all__ = ["check_store"]
+
+_ALL = bytes(range(256))  # every byte has to come back
+_RULES: list[tuple[str, Callable[[Store, Store], None]]] = []
+
+
+def check_store(make: Callable[[], Store]) -> list[str]:
+    """Try every rule on a store; return their names.
+
+    Parameters
+    ----------
+    make
+        Opens the store. It is called twice, since two processes have to see the same.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from undertow.store.sqlite import SqliteStore
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     "a bandit is locked by one" in check_store(lambda: SqliteStore(f"{folder}/a.db"))
+    True
+    """
+    one, other = make(), make()
+    for name, attempt in _RULES:
+        try:
+            attempt(one, other)
+        except Exception as error:
+            raise BrokenContractError(f"{name}: {error}") from error
+    one.close()
+    other.close()
+    return [name for name, _ in _RULES]
+
+
+def _rule(name: str) -> Callable[[Callable[[Store, Store], None]], Callable[[Store, Store], None]]:
+    def add(attempt: Callable[[Store, Store], None]) -> Callable[[Store, Store], None]:
+        _RULES.append((name, attempt))
+        return attempt
+
+    return add
+
+
+def _expect(found: object, wanted: object, what: str) -> None:
+    if found != wanted:
+        raise BrokenContractError(f"{what}: expected {wanted!r:.100}, got {found!r:.100}")
+
+
+def _created(store: Store) -> str:
+    """Create a bandit, and return its name."""
+    name = f"tried {secrets.token_hex(8)}"
+    _expect(store.create(name, b"spec" + _ALL, b"policy" + _ALL), True, "create of a new name")
+    return name
+
+
+def _rows(first: int, last: int) -> list[Row]:
+    return [Row(n, secrets.token_bytes(8), 1e9 + n / 3, b"event" + _ALL) for n in range(first, last + 1)]
+
+
+def _refused(kind: type[Exception], call: Callable[[], object], what: str) -> None:
+    try:
+        call()
+    except kind:
+        return
+    except Exception as error:
+        raise BrokenContractError(f"{what}: expected {kind.__name__}, got {error!r:.200}") from error
+    raise BrokenContractError(f"{what}: expected {kind.__name__}, and nothing was raised")
+
+
+def _append(store: Store, name: str, rows: Sequence[Row]) -> None:
+    with store.lock(name, 5.0) as locked:
+        locked.append(rows)
+
+
+def _read(store: Store, name: str, first: int = 1) -> list[Row]:
+    with store.lock(name, 5.0) as locked:
+        return list(locked.read(first))
+
+
+@_rule("a name is created once")
+def _create(one: Store, other: Store) -> None:
+    name = _created(one)
+    _expect(other.create(name, b"other", b"other"), False, "create of a name that is taken")
+    _expect(other.spec(name), b"spec" + _ALL, "spec")
+    _expect(other.spec(name + "?"), None, "spec of no bandit")
+    _expect(name in other.names() and other.names() == sorted(other.names()), True, "names, sorted")
+    _refused(InvalidInputError, lambda: _read(one, name + "?"), "lock of no bandit")
+
+
+@_rule("what is committed is read in order")
+def _order(one: Store, other: Store) -> None:
+    name, rows = _created(one), _rows(1, 25)
+    _expect(_read(other, name), [], "events of a new bandit")
+    _append(one, name, rows[:20])
+    _append(other, name, rows[20:])
+    _expect(_read(one, name), rows, "events")
+    _expect(_read(one, name, 18), rows[17:], "events from 18 on")
+    _expect(_read(one, name, 26), [], "events behind the last one")
+    _expect(_read(other, _created(one)), [], "events of another bandit")
+
+
+@_rule("an exception takes back all of a transaction")
+def _rollback(one: Store, other: Store) -> None:
+    name, rows = _created(one), _rows(1, 2)
+    with one.lock(name, 5.0) as locked:
+        locked.append(rows[:1])
+        locked.keep_answers([Answer("a", 1, b"", None)])
+    for error in (KeyError("a caller's"), KeyboardInterrupt()):
+        try:
+            with one.lock(name, 5.0) as locked:
+                locked.append(rows[1:])
+                locked.keep_answers([Answer("b", 2, b"", None)])
+                locked.keep_rewards([("a", 1.0)])
+                locked.keep_checkpoint(Checkpoint(2, b"later"))
+                raise error
+        except (KeyError, KeyboardInterrupt):
+            pass
+        with other.lock(name, 5.0) as locked:
+            _expect(list(locked.read(1)), rows[:1], "events")
+            _expect((locked.answer("b"), locked.answer("a")), (None, Answer("a", 1, b"", None)), "answers")
+            _expect(locked.checkpoint().n, 0, "number of the checkpoint")
+
+
+@_rule("a bandit is locked by one")
+def _lock(one: Store, other: Store) -> None:
+    name = _created(one)
+    with one.lock(name, 5.0):
+        _refused(StoreBusyError, lambda: other.lock(name, 0.1).__enter__(), "a second lock")
+    _append(other, name, _rows(1, 1))
+
+
+@_rule("a number is given once")
+def _fence(one: Store, other: Store) -> None:
+    name, rows = _created(one), _rows(1, 1)
+    _append(one, name, rows)
+    _refused(StoreError, lambda: _append(other, name, _rows(1, 1)), "another event 1")
+    _expect(_read(other, name), rows, "events")
+
+
+@_rule("answers are kept with their rewards")
+def _answers(one: Store, other: Store) -> None:
+    name = _created(one)
+    with one.lock(name, 5.0) as locked:
+        locked.append(_rows(1, 2))
+        locked.keep_answers([Answer("a", 1, _ALL, None), Answer("ä\t'\"%?", 2, b"", None)])
+        locked.keep_rewards([("a", 0.1)])
+    with other.lock(name, 5.0) as locked:
+        _expect(locked.answer("a"), Answer("a", 1, _ALL, 0.1), "an answer with its reward")
+        _expect(locked.answer("ä\t'\"%?"), Answer("ä\t'\"%?", 2, b"", None), "an answer without a reward")
+        _expect(locked.answer("b"), None, "an answer to nothing")
+        _expect([answer.id for answer in locked.answers("", 9)], ["a", "ä\t'\"%?"], "ids in order")
+        _expect([answer.id for answer in locked.answers("a", 1)], ["ä\t'\"%?"], "ids after the first one")
+
+
+@_rule("the first checkpoint and the newest are kept")
+def _checkpoints(one: Store, other: Store) -> None:
+    name = _created(one)
+    for n in (5, 9, 14):
+        with one.lock(name, 5.0) as locked:
+            locked.keep_checkpoint(Checkpoint(n, _ALL * n))
+        with other.lock(name, 5.0) as locked:
+            _expect(locked.checkpoint(), Checkpoint(n, _ALL * n), "the newest checkpoint")
+            _expect(locked.checkpoint(0).content, b"policy" + _ALL, "the first checkpoint")
+    with one.lock(name, 5.0) as locked:
+        _expect(list(locked.checkpoints()), [0, 9, 14], "which checkpoints there are")
+
+
+@_rule("what is trimmed is gone, and answers stay")
+def _trim(one: Store, other: Store) -> None:
+    name, rows = _created(one), _rows(1, 12)
+    with one.lock(name, 5.0) as locked:
+        locked.append(rows)
+        locked.keep_answers([Answer("a", 1, _ALL, None)])
+        locked.keep_checkpoint(Checkpoint(9, b"later"))
+        locked.trim(9)
+    with other.lock(name, 5.0) as locked:
+        _expect(list(locked.read(1)), rows[8:], "events")
+        _expect(list(locked.checkpoints()), [9], "which checkpoints there are")
+        _expect(locked.answer("a"), Answer("a", 1, _ALL, None), "an answer")
+
+
+@_rule("threads take turns")
+def _turns(one: Store, other: Store) -> None:
+    name, errors = _created(one), []
+
+    def append(store: Store) -> None:
+        try:
+            for _ in range(10):
+                with store.lock(name, 30.0) as locked:
+                    locked.append(_rows(len(locked.read(1)) + 1, len(locked.read(1)) + 1))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=append, args=(store,)) for store in (one, other) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _expect(errors, [], "errors")
+    _expect([row.n for row in _read(one, name)], list(range(1, 41)), "numbers of the events")

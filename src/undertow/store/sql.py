@@ -1,0 +1,345 @@
+"""The tables of a store, and what both databases do alike."""
+
+import abc
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, ClassVar
+
+from undertow.errors import InvalidInputError, StoreError, StoreUnavailableError
+from undertow.store.base import SCHEMA, Answer, Checkpoint, Locked, Row, Store
+
+__all__ = ["SqlStore", "first_line"]
+
+PATIENCE = 30.0  # seconds in which tables and bandits have to be made
+
+# One statement each; {blob}, {real}, {serial} and {key} are the words of a database
+_TABLES = (
+    "CREATE TABLE undertow (version INTEGER NOT NULL)",
+    "CREATE TABLE bandits (number {serial}, name TEXT NOT NULL UNIQUE, spec {blob} NOT NULL)",
+    "CREATE TABLE events (bandit INTEGER NOT NULL, n BIGINT NOT NULL, mark {blob} NOT NULL, at {real} NOT NULL,"
+    " body {blob} NOT NULL, PRIMARY KEY (bandit, n)){key}",
+    "CREATE TABLE checkpoints (bandit INTEGER NOT NULL, n BIGINT NOT NULL, content {blob} NOT NULL,"
+    " PRIMARY KEY (bandit, n))",
+    "CREATE TABLE ids (bandit INTEGER NOT NULL, id TEXT NOT NULL, n BIGINT NOT NULL, content {blob} NOT NULL,"
+    " reward {real}, PRIMARY KEY (bandit, id)){key}",
+)
+_MIGRATIONS: dict[int, Sequence[str]] = {}  # from a version to the next one
+
+
+class SqlStore(Store):
+    """A store in a database; connections are shared by the threads of a process, and never used after a fork."""
+
+    words: ClassVar[dict[str, str]]  # of the tables
+    mark: ClassVar[str]  # what stands for a parameter of a statement
+
+    def __init__(self) -> None:
+        self._renew()
+        self._prepare()
+
+    # What a database does its own way
+
+    @abc.abstractmethod
+    def _connect(self) -> Any:
+        """Return a new connection, in which every statement is its own transaction unless one is begun."""
+
+    @abc.abstractmethod
+    def failing(self) -> AbstractContextManager[None]:
+        """Raise the errors of the database under our own names."""
+
+    @abc.abstractmethod
+    def _is_lost(self, error: Exception) -> bool:
+        """Return whether an error says that a connection is lost."""
+
+    @abc.abstractmethod
+    def _turn(self, timeout: float) -> AbstractContextManager[None]:
+        """Wait for one's turn, if the database has no fair way of waiting itself."""
+
+    @abc.abstractmethod
+    def _begin(self, connection: Any, timeout: float) -> None:
+        """Begin a transaction, whose statements wait at most so long for a lock."""
+
+    @abc.abstractmethod
+    def _alone(self, connection: Any) -> None:
+        """Have no other transaction change tables or create bandits until this one ends."""
+
+    @abc.abstractmethod
+    def _number(self, connection: Any, name: str) -> Any:
+        """Return the row of a bandit's number, locked until the transaction ends."""
+
+    @abc.abstractmethod
+    def _has_tables(self, connection: Any) -> bool:
+        """Return whether the tables are there."""
+
+    # Connections
+
+    def _renew(self) -> None:
+        """Have no connections, in a process that is new."""
+        self._idle: list[Any] = []
+        self._guard, self._pid = threading.Lock(), os.getpid()
+        weakref.finalize(self, _discard_all, self._idle, self._pid)
+
+    def _take(self) -> Any:
+        """Return a connection that nobody uses."""
+        if os.getpid() != self._pid:
+            _LEFT.append(self._idle)
+            self._renew()
+        with self._guard:
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def _give(self, connection: Any) -> None:
+        """Take a connection back."""
+        with self._guard:
+            self._idle.append(connection)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        """Lend a connection; one in which something failed is closed, and with it its transaction ends."""
+        connection = self._take()
+        try:
+            yield connection
+        except BaseException:
+            _discard(connection)
+            raise
+        self._give(connection)
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        with self._guard:
+            _discard_all(self._idle, self._pid)
+
+    def _begun(self, timeout: float) -> Any:
+        """Return a connection in a new transaction; if the server has dropped it meanwhile, a new one."""
+        for last in (False, True):
+            connection = self._take()
+            try:
+                self._begin(connection, timeout)
+            except Exception as error:
+                _discard(connection)
+                if last or not self._is_lost(error):
+                    raise
+                self.close()  # the others are lost, too
+            except BaseException:
+                _discard(connection)
+                raise
+            else:
+                return connection
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _transaction(self, timeout: float) -> Iterator[Any]:
+        """Lend a connection for a transaction that nobody else changes tables or creates bandits in."""
+        with self.failing(), self._turn(timeout):
+            connection = self._begun(timeout)
+            try:
+                self._alone(connection)
+                yield connection
+                self._commit(connection)
+            except BaseException:
+                _discard(connection)
+                raise
+            self._give(connection)
+
+    def _commit(self, connection: Any) -> None:
+        connection.execute("COMMIT")
+
+    def sql(self, text: str) -> str:
+        """Return a statement with the marks of this database for its parameters."""
+        return text.replace("?", self.mark)
+
+    # Tables
+
+    def _prepare(self) -> None:
+        """Make the tables, or bring those of an older version to this one, in one transaction."""
+        with self.failing(), self._connection() as connection:
+            if self._has_tables(connection) and self._version(connection) == SCHEMA:
+                return
+        with self._transaction(PATIENCE) as connection:
+            if not self._has_tables(connection):
+                for statement in _TABLES:
+                    connection.execute(statement.format(**self.words))
+                connection.execute(self.sql("INSERT INTO undertow VALUES (?)"), (SCHEMA,))
+            for version in range(self._version(connection), SCHEMA):
+                for statement in _MIGRATIONS[version]:
+                    connection.execute(statement.format(**self.words))
+                connection.execute(self.sql("UPDATE undertow SET version = ?"), (version + 1,))
+
+    def _version(self, connection: Any) -> int:
+        version = int(connection.execute("SELECT version FROM undertow").fetchone()[0])
+        if version > SCHEMA:
+            raise StoreError(
+                f"store: its tables are of version {version}, and this undertow knows {SCHEMA}; nothing was changed. "
+                f"Update undertow in this process"
+            )
+        return version
+
+    # Bandits
+
+    def names(self) -> list[str]:
+        """Return the names of all bandits, sorted."""
+        with self.failing(), self._connection() as connection:
+            return sorted(row[0] for row in connection.execute("SELECT name FROM bandits").fetchall())
+
+    def spec(self, name: str) -> bytes | None:
+        """Return what `create` was given for a bandit; None if there is none of this name."""
+        with self.failing(), self._connection() as connection:
+            found = connection.execute(self.sql("SELECT spec FROM bandits WHERE name = ?"), (name,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def create(self, name: str, spec: bytes, content: bytes) -> bool:
+        """Create a bandit with its first checkpoint; return False, and change nothing, if the name is taken."""
+        with self._transaction(PATIENCE) as connection:
+            if connection.execute(self.sql("SELECT 1 FROM bandits WHERE name = ?"), (name,)).fetchone():
+                return False
+            statement = "INSERT INTO bandits (name, spec) VALUES (?, ?) RETURNING number"
+            number = connection.execute(self.sql(statement), (name, spec)).fetchone()[0]
+            connection.execute(self.sql("INSERT INTO checkpoints VALUES (?, 0, ?)"), (number, content))
+        return True
+
+    @contextmanager
+    def lock(self, name: str, timeout: float) -> Iterator[Locked]:
+        """Lock a bandit for one transaction, which is committed at the end and rolled back by an exception."""
+        with self.failing(), self._turn(timeout):
+            connection = self._begun(timeout)
+            try:
+                found = self._number(connection, name)
+                if found is None:
+                    raise InvalidInputError(f"name: there is no bandit {name!r:.80} in this store")
+                locked = _SqlLocked(connection, found[0], self)
+                yield locked
+            except BaseException:
+                _discard(connection)
+                raise
+            try:
+                self._commit(connection)
+            except BaseException as error:
+                _discard(connection)
+                self._settle(name, locked.last, error)
+            else:
+                self._give(connection)
+
+    def _settle(self, name: str, last: Row | None, error: BaseException) -> None:
+        """Find out whether a commit that failed has happened; raise the error if not."""
+        happened = self._look_up(name, last)
+        if happened and isinstance(error, Exception):
+            return
+        if happened or not isinstance(error, Exception):
+            raise error
+        said = "whether the call happened is unknown" if happened is None else "the call did not happen"
+        raise StoreUnavailableError(
+            f"store: the commit failed ({first_line(error)}), and {said}; repeat the call with the same id",
+            happened=happened,
+        ) from error
+
+    def _look_up(self, name: str, last: Row | None) -> bool | None:
+        """Return whether the last event of a transaction is there; None if nobody can tell."""
+        if last is None:
+            return False
+        statement = "SELECT mark FROM events JOIN bandits ON bandit = number WHERE name = ? AND n = ?"
+        try:
+            with self._connection() as connection:
+                found = connection.execute(self.sql(statement), (name, last.n)).fetchone()
+        except Exception:
+            return None
+        return found is not None and bytes(found[0]) == last.mark
+
+
+_LEFT: list[Any] = []  # connections of a parent process: to close them here would end its transactions
+
+
+def _discard(connection: Any) -> None:
+    with suppress(Exception):
+        connection.close()
+
+
+def _discard_all(connections: list[Any], pid: int) -> None:
+    """Close connections that this process has opened."""
+    while connections and os.getpid() == pid:
+        _discard(connections.pop())
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, shortly."""
+    return str(error).strip().partition("\n")[0][:200]
+
+
+class _SqlLocked(Locked):
+    """A locked bandit in a transaction."""
+
+    def __init__(self, connection: Any, number: int, store: SqlStore) -> None:
+        self._connection, self._number, self._store = connection, number, store
+        self.last: Row | None = None  # of what was appended
+
+    def _all(self, statement: str, *parameters: Any) -> list[Any]:
+        with self._store.failing():
+            cursor = self._connection.execute(self._store.sql(statement), (self._number, *parameters))
+            found: list[Any] = cursor.fetchall()
+            return found
+
+    def _many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        with self._store.failing():
+            if len(rows) == 1:
+                self._connection.execute(self._store.sql(statement), rows[0])
+            elif rows:
+                self._connection.cursor().executemany(self._store.sql(statement), rows)
+
+    def read(self, first: int) -> Sequence[Row]:
+        """Return the events from number `first` on."""
+        found = self._all("SELECT n, mark, at, body FROM events WHERE bandit = ? AND n >= ? ORDER BY n", first)
+        return [Row(n, bytes(mark), at, bytes(body)) for n, mark, at, body in found]
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Append events."""
+        self._many("INSERT INTO events VALUES (?, ?, ?, ?, ?)", [(self._number, *row) for row in rows])
+        self.last = rows[-1] if rows else self.last
+
+    def answer(self, id: str) -> Answer | None:
+        """Return what a decision was answered with."""
+        found = self._all("SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id = ?", id)
+        return _answer(found[0]) if found else None
+
+    def answers(self, after: str, most: int) -> Sequence[Answer]:
+        """Return answers in the order of their ids, those after one of them, at most so many."""
+        statement = "SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id > ? ORDER BY id LIMIT ?"
+        return [_answer(row) for row in self._all(statement, after, most)]
+
+    def keep_answers(self, answers: Sequence[Answer]) -> None:
+        """Keep the answers of new decisions."""
+        self._many("INSERT INTO ids VALUES (?, ?, ?, ?, ?)", [(self._number, *answer) for answer in answers])
+
+    def keep_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
+        """Note the rewards of earlier decisions."""
+        rows = [(reward, self._number, id) for id, reward in rewards]
+        self._many("UPDATE ids SET reward = ? WHERE bandit = ? AND id = ?", rows)
+
+    def checkpoints(self) -> Sequence[int]:
+        """Return the numbers of the events that checkpoints are as of, in order."""
+        return [n for (n,) in self._all("SELECT n FROM checkpoints WHERE bandit = ? ORDER BY n")]
+
+    def checkpoint(self, n: int | None = None) -> Checkpoint:
+        """Return the newest checkpoint, or the one as of event n."""
+        n = self.checkpoints()[-1] if n is None else n
+        ((content,),) = self._all("SELECT content FROM checkpoints WHERE bandit = ? AND n = ?", n)
+        return Checkpoint(n, bytes(content))
+
+    def keep_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint, and of the older ones the first and the newest."""
+        kept = self.checkpoints()
+        if checkpoint.n in kept:
+            return
+        self._many("DELETE FROM checkpoints WHERE bandit = ? AND n = ?", [(self._number, n) for n in kept[1:-1]])
+        self._many("INSERT INTO checkpoints VALUES (?, ?, ?)", [(self._number, *checkpoint)])
+
+    def trim(self, n: int) -> None:
+        """Drop the checkpoints before the one as of event n, and the events before n; answers stay."""
+        self._many("DELETE FROM checkpoints WHERE bandit = ? AND n < ?", [(self._number, n)])
+        self._many("DELETE FROM events WHERE bandit = ? AND n < ?", [(self._number, n)])
+
+
+def _answer(row: Sequence[Any]) -> Answer:
+    id, n, content, reward = row
+    return Answer(id, n, bytes(content), reward)

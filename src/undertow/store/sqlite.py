@@ -1,0 +1,177 @@
+"""A store in one SQLite file: for any number of processes of one machine.
+
+SQLite locks the whole file, and who waits for it asks again after sleeps that grow: of eight busy processes one waited
+for seconds. So every transaction first waits for its turn at an advisory lock on a file beside the database, which the
+kernel gives out in order.
+"""
+
+import contextlib
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from undertow.errors import InvalidInputError, StoreBusyError, StoreError, StoreUnavailableError
+from undertow.store.sql import SqlStore, first_line
+
+try:
+    import fcntl
+except ImportError:  # then SQLite's own way of waiting is all there is
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["SqliteStore"]
+
+_WAITS_IN_LINE = fcntl is not None
+
+_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ncpfs", "fuse.sshfs", "fuse.s3fs", "glusterfs", "ceph"}
+
+
+class SqliteStore(SqlStore):
+    """Bandits in a file; every commit is on the disk before it returns (WAL, synchronous=FULL)."""
+
+    words: ClassVar[dict[str, str]] = {
+        "blob": "BLOB",
+        "real": "REAL",
+        "serial": "INTEGER PRIMARY KEY",
+        "key": " WITHOUT ROWID",
+    }
+    mark: ClassVar[str] = "?"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        if not self.path.parent.is_dir():
+            raise InvalidInputError(f"url: there is no folder {str(self.path.parent)!r}; create it first")
+        if (kind := _file_system(self.path)) in _REMOTE:
+            raise InvalidInputError(
+                f"url: {str(self.path)!r} is on a network file system ({kind}), whose locks SQLite cannot trust; "
+                f"use a local disk, or PostgreSQL"
+            )
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self.path)!r})"
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, cached_statements=64)
+        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Raise the errors of the database under our own names."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            what = f"{self.path}: {first_line(error)}"
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise StoreBusyError(f"store: {what}; the call did not happen") from error
+            if code == sqlite3.SQLITE_NOTADB:
+                raise InvalidInputError(f"url: {self.path} is no SQLite database") from error
+            if code == sqlite3.SQLITE_CORRUPT:
+                raise StoreError(f"store: {what}; restore it from a backup") from error
+            if code == sqlite3.SQLITE_CONSTRAINT:
+                raise StoreError(f"store: {what}; somebody else has written this event") from error
+            raise StoreUnavailableError(f"store: {what}; the call did not happen") from error
+
+    def _is_lost(self, error: Exception) -> bool:
+        return False
+
+    @contextmanager
+    def _turn(self, timeout: float) -> Iterator[None]:
+        if not _WAITS_IN_LINE:
+            yield
+            return
+        file = self._lock_file()
+        if not _wait_in_line(file, timeout):
+            raise StoreBusyError(
+                f"store: others held the lock of {self.path} for {timeout:g} s; the call did not happen"
+            )
+        _HELD.add(file)
+        with file:  # closed, it gives up the lock
+            yield
+
+    def _lock_file(self) -> IO[bytes]:
+        try:
+            return open(f"{self.path}-lock", "ab")  # whoever holds the lock closes it
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"store: {self.path}-lock: {error.strerror}; the call did not happen"
+            ) from error
+
+    def _begin(self, connection: sqlite3.Connection, timeout: float) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+
+    def _alone(self, connection: sqlite3.Connection) -> None:
+        pass  # as every transaction is
+
+    def _number(self, connection: sqlite3.Connection, name: str) -> Any:
+        return connection.execute("SELECT number FROM bandits WHERE name = ?", (name,)).fetchone()
+
+    def _has_tables(self, connection: sqlite3.Connection) -> bool:
+        statement = "SELECT 1 FROM sqlite_master WHERE name = 'undertow'"
+        return connection.execute(statement).fetchone() is not None
+
+
+_HELD: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()  # locks that some thread of this process holds
+
+
+def _close_in_child() -> None:
+    """Close a parent's locks in a forked process, which would hold them for as long as it lives."""
+    for file in list(_HELD):
+        file.close()
+
+
+with contextlib.suppress(AttributeError):  # there are systems without forks
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+class _Place:
+    """A place in the kernel's line for a lock, which a thread keeps: that line is fair, but knows no time-out."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._guard, self._mine, self._given_up = file, threading.Lock(), threading.Event(), False
+        threading.Thread(target=self._wait, daemon=True, name="undertow-lock").start()
+
+    def _wait(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        with self._guard:
+            if self._given_up:
+                self._file.close()
+            else:
+                self._mine.set()
+
+    def comes_up(self, timeout: float) -> bool:
+        """Wait until it is one's turn; after the time-out, or an interrupt, the place is given up."""
+        try:
+            self._mine.wait(timeout)
+        finally:
+            with self._guard:
+                self._given_up = not self._mine.is_set()
+        return not self._given_up
+
+
+def _wait_in_line(file: IO[bytes], timeout: float) -> bool:
+    """Lock a file; return False after the time-out, when the file must not be used any more."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _Place(file).comes_up(timeout)
+    return True
+
+
+def _file_system(path: Path) -> str:
+    """Return the kind of file system that a path is on; "" where nothing says so."""
+    kind, length = "", -1
+    with contextlib.suppress(OSError, IndexError):
+        for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
+            _, mount, form = line.split()[:3]
+            if path.is_relative_to(mount) and len(mount) > length:
+                kind, length = form, len(mount)
+    return kind
