@@ -11,6 +11,9 @@ from undertow.errors import (
     NoStationaryLawError,
     NoSteadyStateError,
     OutOfTurnError,
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
     UndertowError,
     UnknownDecisionError,
 )
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
         make,
     )
     from undertow.simulation import Run, simulate
+    from undertow.store import open
     from undertow.system import LinearGaussianSystem
     from undertow.trajectory import Trajectory
     from undertow.tuner import Tuner
@@ -89,6 +93,9 @@ __all__ = [
     "Run",
     "SlidingWindowLinUCB",
     "SlidingWindowUCB",
+    "StoreBusyError",
+    "StoreError",
+    "StoreUnavailableError",
     "StructuralKalman",
     "Trajectory",
     "Tuner",
@@ -103,6 +110,7 @@ __all__ = [
     "kalman",
     "load",
     "make",
+    "open",
     "paper_system",
     "policies",
     "random_system",
@@ -124,6 +132,7 @@ _HOMES = {  # or policies
     "Tuner": "tuner",
     "compare": "comparison",
     "fingerprint": "machine",
+    "open": "store",
     "paper_system": "example_systems",
     "random_system": "example_systems",
     "simulate": "simulation",
