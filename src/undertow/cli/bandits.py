@@ -1,0 +1,93 @@
+"""`undertow bandits`: what is in a store, and what can be done about it."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from undertow.cli.common import AsJson, Module, app, load_module
+from undertow.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from undertow.store import Store
+
+_FORMATS = {".parquet": "write_parquet", ".csv": "write_csv"}
+
+
+@app.command()
+def bandits(
+    url: Annotated[str, typer.Argument(help="sqlite:///file.db or postgresql://user@host/database.")],
+    name: Annotated[str | None, typer.Argument(help="One bandit.", show_default="all")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Fold all events again, and compare.")] = False,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the rewarded decisions of a bandit to a .parquet or .csv file.")
+    ] = None,
+    copy_to: Annotated[str | None, typer.Option(help="Copy to another store: a backup, or a move.")] = None,
+    trim: Annotated[bool, typer.Option("--trim", help="Drop the events before a checkpoint as of now.")] = False,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the bandits of a store; show, verify, export, copy or trim them."""
+    from undertow.store import operations
+    from undertow.store.address import store_at
+
+    load_module(module)
+    if sum((verify, export is not None, copy_to is not None, trim)) > 1:
+        raise InvalidInputError("bandits: expected one of --verify, --export, --copy-to and --trim")
+    store = store_at(url)
+    names = store.names() if name is None else [name]
+    target = None if copy_to is None else store_at(copy_to)
+    if export is not None:
+        _export(store, names, name, export, as_json=as_json)
+        return
+    if not names and not as_json:
+        print("no bandits")
+    for each in names:
+        if verify:
+            done: dict[str, Any] = {"verified": operations.verify(store, each)}
+        elif target is not None:
+            done = {"copied": operations.copy(store, each, target)}
+        elif trim:
+            done = {"trimmed": operations.trim(store, each)}
+        else:
+            _show(store, each, whole=name is not None, as_json=as_json)
+            continue
+        ((verb, count),) = done.items()
+        print(json.dumps({"bandit": each} | done) if as_json else f"{each}: {count} events {verb}")
+
+
+def _export(store: "Store", names: list[str], name: str | None, file: Path, *, as_json: bool) -> None:
+    """Write the log of one bandit."""
+    import polars as pl
+
+    from undertow.store import operations
+    from undertow.writing import replacing
+
+    if name is None and len(names) != 1:
+        raise InvalidInputError(f"name: expected one bandit to export, there are {len(names)}: {', '.join(names)}")
+    if file.suffix not in _FORMATS:
+        raise InvalidInputError(f"export: expected a .parquet or .csv file, got {str(file)!r}")
+    table = pl.DataFrame(operations.log_of(store, names[0]))
+    with replacing(file) as part:
+        getattr(table, _FORMATS[file.suffix])(part)
+    done = {"bandit": names[0], "exported": table.height, "file": str(file)}
+    print(json.dumps(done) if as_json else f"{names[0]}: {table.height} decisions with a reward written to {file}")
+
+
+def _show(store: "Store", name: str, *, whole: bool, as_json: bool) -> None:
+    """Print a bandit in one line, or all about it."""
+    from undertow.store.operations import summary
+
+    policy, events, since, last = summary(store, name)
+    when = None if last is None else datetime.datetime.fromtimestamp(last, datetime.UTC).isoformat(timespec="seconds")
+    if as_json:
+        row = {"bandit": name, "events": events, "since": since, "last": when, "arms": policy.names}
+        print(json.dumps(row | {"retired": policy.retired, "health": json.loads(policy.health().to_json())}))
+        return
+    print(f"{name}: {policy.health()}; {events} events" + (f", the last at {when}" if when else ""))
+    if whole:
+        print(f"  {policy!r}")
+        print(f"  arms: {', '.join(policy.names)}" + (f"; retired: {', '.join(policy.retired)}" * bool(policy.retired)))
+        print(f"  events are kept from {since + 1} on")
