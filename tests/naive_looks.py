@@ -28,14 +28,14 @@ class Look:
 
 
 def noise_and_scale(
-    forecast: Array, squares: Array, scored: Array, returns: list[tuple[float, float]]
+    spread: float, squares: Array, scored: Array, returns: list[tuple[float, float]]
 ) -> tuple[Array, float]:
     """σ² of each arm, shrunk by four rewards, and s; `returns` are errors at plays of arms that had been left."""
     pooled = squares[scored > 0].mean()
     weights = 0.99 ** np.arange(len(returns))[::-1]
     errors, moves = weights @ np.array(returns).reshape(-1, 2) ** 2
     unseen = min(1.0, (10 * pooled + errors) / (10 * pooled + moves))
-    return (scored * squares + 4 * pooled) / (scored + 4), math.sqrt(unseen * (pooled + forecast.var()))
+    return (scored * squares + 4 * pooled) / (scored + 4), math.sqrt(unseen * (pooled + spread))
 
 
 def interval(gap: float, noise: float, scale: float, arms: int, t: int) -> float:
@@ -51,12 +51,12 @@ class Looks:
     def __init__(self, arms: int) -> None:
         self.last, self.looks = np.zeros(arms), dict[int, Look]()
         self.now, self.forecast, self.left = -1, np.zeros(arms), dict[int, float]()
-        self.returns = list[tuple[float, float]]()
+        self.returns, self.behind, self.begun = list[tuple[float, float]](), np.zeros(arms), False
 
     def choose(self, t: int, best: int, forecast: Array, squares: Array, scored: Array) -> tuple[int, float]:
         """Return the arm to play and the odds of a change, 0 where it is no look."""
         k = len(forecast)
-        noise, scale = noise_and_scale(forecast, squares, scored, self.returns)
+        noise, scale = noise_and_scale(float(np.median(self.behind)) ** 2, squares, scored, self.returns)
         odds = np.zeros(k)
         for a in range(k):
             look = self.looks.get(a)
@@ -79,8 +79,11 @@ class Looks:
         """Take note of the arm that is played."""
         if arm == self.now:
             self.left.pop(arm, None)
-        elif not start and self.now >= 0:
+        elif not start:
             self.left[self.now] = float(forecast[self.now])
+        if not start:
+            now = [self.now] if self.begun else [*range(len(forecast))]
+            self.behind[now], self.begun = forecast.max() - forecast[now], True
         self.now, self.forecast = arm, forecast
         self.last[arm] = t + 1
         if odds > 0 and arm not in self.looks:

@@ -398,8 +398,12 @@ SAVED = {
     "version6-ucb": [0.2, 2.057142857142857],
     "version6-linucb": [1.5671910266873543, 1.8028166136083155],
     "version6-kalman-greedy": [-1.9119271100260562, -0.0601032920379621],
-    "version7-structural-kalman": [0.0, 0.0],
 }
+
+
+def test_older_save_files_of_learners_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="version 9, got 'undertow.policy' version 7; load it with"):
+        undertow.load(Path(__file__).with_name("saved") / "version7-structural-kalman.undertow")
 
 
 @pytest.mark.parametrize("name", SAVED)

@@ -95,7 +95,7 @@ def test_looks_are_those_of_their_twin(noise: float) -> None:
         policy.learn(decision, reward)
         twin.learned(decision.arm, reward)
     assert looks > 5
-    assert repeats > 2
+    assert repeats > 1
 
 
 # What it is for, and what it costs

@@ -10,9 +10,11 @@ per round. A look at it takes n = 1 + 2 log 4 σ²/(Δ + s)² plays, σ² being 
 that it has jumped to four to one. Looks that are L rounds apart cost n Δ / L per round, and the jumps that they miss
 h G L / 2. The sum is least at L = √(2 n Δ / (h G)). In the k t arm-rounds so far no jump was seen, from which Jeffreys'
 prior estimates h = 1 / (2 k t). The size of a jump is that of the differences between arms, as far as the model does
-not see them move: s² = ρ (σ² + the variance of the forecasts over arms), where ρ compares squared errors at plays of
-arms that had been left: those of the forecasts then, to those of the forecasts when they were left. Where contexts or
-features tell what the other arms do, ρ is small, and looks are rare; where they say nothing, it is 1.
+not see them move: s² = ρ (σ² + b²), b the median over arms of how far behind they were when they were left. ρ compares
+squared errors at plays of arms that had been left: those of the forecasts then, and those of the forecasts when they
+were left. Where contexts or features tell what the other arms do, ρ is small, and looks are rare; where they say
+nothing, it is 1. Where arms part because a state runs away, nobody has seen that they could jump as far, and looks are
+rare, too.
 
 A look goes on while its rewards are likelier for an arm that is better than the best by a margin than for one that is
 as it was forecast: while the odds of a jump are better than those at which the look began.
@@ -20,6 +22,8 @@ as it was forecast: while the odds of a jump are better than those at which the 
 
 import math
 from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, plain
@@ -44,9 +48,10 @@ _NATS = 50.0  # the largest evidence that odds are computed from
 
 
 class Returns(Record):
-    """The arm of the last play; faded sums, over plays of arms that had been left, of how wrong two forecasts were."""
+    """About the last play; faded sums, over plays of arms that had been left, of how wrong two forecasts were."""
 
-    arm: Annotated[float, Index("k")]
+    arm: Annotated[float, Index("k")]  # of the last play
+    begun: Annotated[float, Index("2")]  # whether a model has decided
     errors: float  # squared errors of the forecasts when the arm was played again
     moves: float  # ... and of those when it was left
 
@@ -63,6 +68,7 @@ class Looks(NamedTuple):
     gap: Annotated[FloatArray, "k"]  # d, by how much the best forecast was larger
     away: Annotated[FloatArray, "k", Index("2")]  # whether the arm was left, and no reward has come since
     left: Annotated[FloatArray, "k"]  # the forecast when it was left
+    behind: Annotated[FloatArray, "k"]  # by how much the best forecast was larger then
     evidence: Annotated[FloatArray, "k"]  # Σ (d e − d²/2), e being rewards less their forecasts
     excess: Annotated[FloatArray, "k"]  # Σ (e − d), by how much rewards exceeded the best forecasts
 
@@ -86,20 +92,6 @@ def mean_error(block: Block) -> float:
             total += block.squares[a]
             arms += 1
     return total / arms if arms > 0 else math.inf
-
-
-@inlined
-def spread_of(own: "LearnerState") -> float:
-    """Return the variance of the forecasts over the arms that are open."""
-    forecast, closed, arms, mean, squares = own.common.forecast, own.common.closed, 0, 0.0, 0.0
-    for a in range(len(closed)):
-        if closed[a] == 0.0:
-            arms += 1
-            away = forecast[a] - mean
-            mean += away / arms
-            squares += away * (forecast[a] - mean)
-    result: float = squares / max(arms, 1)
-    return result
 
 
 @inlined
@@ -146,7 +138,7 @@ def look_again(own: "LearnerState", block: Block, best: int) -> int:
     A look waits for the reward of its last play, but no longer than until the next one would begin.
     """
     error, common, chosen, most = mean_error(block), own.common, best, 0.0
-    s, top = math.sqrt(unseen(own.looks, error) * (error + spread_of(own))), best_forecast(own)
+    s, top = math.sqrt(unseen(own.looks, error) * (error + np.median(own.looks.behind) ** 2)), best_forecast(own)
     if own.learner.looks > 0.0 and 0.0 < s < math.inf:
         for r in range(len(common.order)):
             a = int(common.order[r])
@@ -161,21 +153,27 @@ def look_again(own: "LearnerState", block: Block, best: int) -> int:
 @inlined
 def note_play(own: "LearnerState", arm: int) -> None:
     """Note which arm is played, and whether its reward is one of a look: the arm to explore may be another one."""
-    common, looks, before = own.common, own.looks, int(own.looks.returns.arm)
+    common, looks, returns, before = own.common, own.looks, own.looks.returns, int(own.looks.returns.arm)
     if arm != int(common.head.proposed):
         own.learner.look = 0.0
+    top = best_forecast(own)
+    if own.learner.leader >= 0.0:
+        for a in range(len(looks.behind)):
+            if returns.begun == 0.0 or a == before:
+                looks.behind[a] = top - common.forecast[a]
+        returns.begun = 1.0
+        if arm != before and looks.last[before] > 0.0:
+            looks.away[before], looks.left[before] = 1.0, common.forecast[before]
     if arm == before:
         looks.away[arm] = 0.0
-    elif own.learner.leader >= 0.0 and looks.last[before] > 0.0:
-        looks.away[before], looks.left[before] = 1.0, common.forecast[before]
-    looks.returns.arm, looks.last[arm], looks.forecast[arm] = arm, common.head.rounds + 1.0, common.forecast[arm]
+    returns.arm, looks.last[arm], looks.forecast[arm] = arm, common.head.rounds + 1.0, common.forecast[arm]
     begins = own.learner.look > 0.0 and looks.plays[arm] == 0.0
     if begins:
         looks.evidence[arm] = looks.excess[arm] = 0.0
     if begins or (looks.plays[arm] > 0.0 and looks.awaited[arm] == 0.0):
         looks.plays[arm] += 1.0
         looks.awaited[arm] = looks.last[arm]
-        looks.gap[arm] = best_forecast(own) - common.forecast[arm]
+        looks.gap[arm] = top - common.forecast[arm]
 
 
 @inlined

@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 _FORMAT = "undertow.policy"
-_VERSION = 8
-_READ, _BEFORE = (7, 8), 6  # which is read, too, if it fits no models: their states are others now
+_VERSION = 9
+_BEFORE = (6, 7, 8)  # which are read, too, if they fit no models: their states are others now
 _LONGEST_HEADER = 2**22  # bytes
 
 
@@ -147,8 +147,8 @@ def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDAr
     """Return the policy of a header and arrays; `name` is what errors call the file that held them."""
     form, version = header.get("format"), header.get("version")
     parameters = header.get("parameters")
-    before = version == _BEFORE and isinstance(parameters, dict) and "refit" not in parameters
-    if form != _FORMAT or not (before or version in _READ):
+    before = version in _BEFORE and isinstance(parameters, dict) and "refit" not in parameters
+    if form != _FORMAT or not (before or version == _VERSION):
         raise InvalidInputError(
             f"{name}: expected {_FORMAT} version {_VERSION}, got {form!r:.60} version {version!r:.60}; "
             f"load it with the undertow that saved it"
