@@ -862,7 +862,7 @@ def test_a_score_is_the_likelihood_of_errors_whose_variance_is_that_of_each_arm(
     path = three_arms().sample(60, rng=6)
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
     own = models_of(policy)[0]
-    squares, scored = np.zeros(3), np.zeros(3)
+    squares, scored, last = np.zeros(3), np.zeros(3), -1
     for t in range(60):
         decision = policy.decide()
         a, reward = decision.arm, float(path.rewards[t, decision.arm])
@@ -871,8 +871,10 @@ def test_a_score_is_the_likelihood_of_errors_whose_variance_is_that_of_each_arm(
             fine = own.score.fineness**2
             mean = squares[a] if scored[a] else 100 * fine
             squared = min((reward - decision.forecast[a]) ** 2, 9 * (mean + fine))
-            squares[a] = mean + 2 / (scored[a] + 4) * (squared - mean)
-            scored[a] += 1
+            share = 0.1 if a == last else 1.0  # with contexts, who predicts the arm just played knows little
+            squares[a] = mean + share * 2 / (scored[a] + 4) * (squared - mean)
+            scored[a] += share
+            last = a
             weights = 50 * scored / (50 + scored)
             expected = -0.5 * sum(weights[i] * math.log(squares[i] + fine) for i in range(3) if scored[i])
             assert own.score.total == pytest.approx(expected)

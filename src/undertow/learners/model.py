@@ -52,6 +52,7 @@ HANDICAP = 8.0  # nats by which a model has to lead the one that is trusted firs
 _FOLLOW, _FIRST, _PRIOR = 0.003, 2.0, 4.0  # an arm's mean squared error follows by 2/(n + 4), at least by 0.003
 _GROSS = 9.0  # times the mean: an error beyond it counts as this
 _ENOUGH = 50.0  # an arm's errors count as n · 50/(n + 50) of them
+_STAY = 0.1  # prediction that one counts as with contexts, if the same arm was played before
 _FINE = 0.1  # of the rewards' spread: to predict closer than this is not worth more
 _NOTHING = 1e-300
 _RATE = 0.03  # at which the mean squared innovation follows
@@ -105,6 +106,7 @@ class Score(Record):
     total: float
     fineness: Annotated[float, Within(0.0, math.inf)]  # a deviation below which predictions count as equally good
     count: Annotated[float, Index("2**53")]
+    arm: Annotated[float, Index("k+1")]  # of the last prediction, counted from 1 on; 0 before the first
     rare: Annotated[float, Index("2")]  # whether most rewards are the same, and those far away no gross errors
 
 
@@ -152,15 +154,20 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     of predictions, w(n) = 50 n/(n + 50), and f a tenth of the spread of the rewards. It is the log likelihood of
     Gaussian errors with a variance for each arm, changed in two ways: no arm counts much more than the others, however
     often it is played, and a prediction that is fine enough is not beaten by a finer one.
+
+    With contexts, what matters is whether a model knows what the other arms do, and a prediction of the arm that was
+    just played says little about that. It counts as a tenth of one.
     """
     score, fine = block.score, block.score.fineness**2
     n = block.scored[arm]
+    share = _STAY if block.sizes.m > 0.0 and arm + 1.0 == score.arm else 1.0
+    score.arm = arm + 1.0
     unseen = fine / _FINE**2 if fine > 0.0 else error * error  # the spread is known from the first fit on
     mean = block.squares[arm] if n > 0.0 else unseen
     most = _GROSS * (mean + fine) if score.rare == 0.0 else math.inf
     squared = error * error if error * error < most else most  # also where the forecast is no number
-    block.squares[arm] = mean + max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
-    block.scored[arm] = n + 1.0
+    block.squares[arm] = mean + share * max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
+    block.scored[arm] = n + share
     score.total = 0.0
     for a in range(len(block.scored)):
         if block.scored[a] > 0.0:
