@@ -125,9 +125,9 @@ FAMILIES: dict[str, Family] = {
     **{f"no-contexts-{psi}": Family(f"no contexts, psi = {psi}", 20, partial(_paper_without, psi)) for psi in PSI},
     **{f"world-{name}": Family(world.title, 10, partial(_world, world)) for name, world in WORLDS.items()},
     **{f"safe-{name}": Family(world.title, 10, partial(_world, world)) for name, world in SAFE_WORLDS.items()},
-    **{f"untouched-{name}": Family(world.title, 20, partial(_world, world)) for name, world in UNTOUCHED.items()},
-    **{f"router-{name}": Family(world.title, 20, partial(_world, world)) for name, world in ROUTERS.items()},
-    **{f"clicks-{name}": Family(world.title, 20, partial(_world, world)) for name, world in CLICKS.items()},
+    **{f"untouched-{name}": Family(world.title, 10, partial(_world, world)) for name, world in UNTOUCHED.items()},
+    **{f"router-{name}": Family(world.title, 10, partial(_world, world)) for name, world in ROUTERS.items()},
+    **{f"clicks-{name}": Family(world.title, 10, partial(_world, world)) for name, world in CLICKS.items()},
     **{f"data-{name}": Family(f"recorded: {name}", 10, partial(_recorded, name), name) for name in DATASETS},
 }
 
