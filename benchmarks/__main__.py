@@ -48,7 +48,7 @@ def main() -> None:
         "tuner": tuner.main,
         "late": late.main,
         "arms": arms.main,
-        "filters": filters.main,
+        "filters": lambda: filters.main(full=chosen.full),
         "tables": tables.main,
         "learners": learners.main,
     }

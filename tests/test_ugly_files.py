@@ -84,7 +84,7 @@ def test_an_export_of_a_german_excel(excel_export: Path, command: Terminal) -> N
     )
     options = ["--rewards", "Rendite *", "--time", "Börsentag", "--out", str(excel_export.parent / "out")]
     done = command("replay", str(excel_export), *options, "--policies", "random, ucb")
-    assert (done.status, done.err.count("undertow:")) == (0, 0)
+    assert done.status == 0, done.err
     fixed = {"encoding": "cp1252", "separator": ";", "decimal": ",", "date_format": "dd.mm.yyyy", "na": "#NV"}
     words = [word for name, value in fixed.items() for word in (f"--{name.replace('_', '-')}", value)]
     done = command("replay", str(excel_export), *options, *words, "--policies", "random, ucb")

@@ -355,7 +355,7 @@ PIECES: dict[str, Piece] = {
         "0",
         1,
         _replay,
-        {"out/replay/victoria/figures/shares.png": "docs/replay_shares.png"},
+        {f"out/replay/victoria/figures/{name}.png": f"docs/replay_{name}.png" for name in ("arms", "shares")},
         _victoria,
     ),
     "study": Piece(("-m", "undertow", "study", "--policies", PAPER, "--json"), "0", 2, _study),

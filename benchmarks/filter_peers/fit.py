@@ -41,6 +41,8 @@ def dynamax(train: Array, order: int) -> Forecaster:
     import jax.numpy as jnp
     from dynamax.linear_gaussian_ssm import LinearGaussianSSM
 
+    if np.isnan(train).any():
+        raise ValueError("its EM makes its likelihood NaN where entries are missing")
     jax.config.update("jax_enable_x64", True)
     centre, model = train.mean(axis=0), LinearGaussianSSM(order, train.shape[1])
     parameters, properties = model.initialize(jax.random.PRNGKey(0))

@@ -269,7 +269,7 @@ def diagnose(
     if closing(found):
         print(closing(found))
     for note in table.notes:
-        print(f"note: {note}")
+        print(textwrap.fill(f"note: {note}", _WIDTH))
     print(f"report: {written.report}")
 
 

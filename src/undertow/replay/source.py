@@ -23,6 +23,7 @@ CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\x9f]"  # codes that a terminal obeys; a name
 
 _MOST_CATEGORIES = 50
 _LIKE_A_NUMBER = r"^[+-]?[\d.,'’%\s]+$"
+_GROUPED_DECIMAL = r"\d\.\d{3},\d"  # leaves no doubt of what the points are
 _MAY_LACK = "correct the cell, or leave it empty; --na names words for a missing value"
 _MUST_HAVE = "correct the cell, or drop the row"
 
@@ -96,7 +97,7 @@ class Source:
         if _is_text(cells):
             text = tidy(cells)
             values, note = self._read_numbers(text)
-            if note:
+            if note and not text.str.contains(_GROUPED_DECIMAL).any():
                 self.notes.append(f"column {column!r:.80}: {note}")
             self._refuse(values.is_null(), column, "expected a number", _MAY_LACK if missing else _MUST_HAVE)
             self._tell_missing(text.filter(values.is_nan()))
