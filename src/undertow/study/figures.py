@@ -118,7 +118,7 @@ def _boxes(axis: Axes, times: dict[str, Array], styles: dict[str, dict[str, Any]
             parts: dict[str, Any] = {"whiskerprops": line, "capprops": line, "boxprops": box, "widths": 0.62}
             parts |= {"medianprops": {"color": "black"}, "whis": (5, 95), "showfliers": False, "patch_artist": True}
             axis.boxplot([values], positions=[place], manage_ticks=False, **parts)
-    axis.set(xlim=(-0.7, len(times) - 0.3), xticks=range(len(times)), ylim=(max(axis.get_ylim()[0], -_DEEPEST), 100))
+    axis.set(xlim=(-0.7, len(times) - 0.3), xticks=range(len(times)), ylim=(-_DEEPEST, 100))
     axis.tick_params(axis="x", length=0)
 
 
