@@ -16,6 +16,7 @@ from benchmarks import (
     rounds,
     sampling,
     speed,
+    stores,
     study,
     tables,
     tuner,
@@ -32,7 +33,8 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="PART",
-        help="quality, speed, rounds, ares, sampling, growth, study, tuner, late, arms, filters, tables, learners",
+        help="quality, speed, rounds, headline, ares, sampling, growth, study, tuner, late, arms, filters, stores, "
+        "tables, learners",
     )
     chosen = parser.parse_args()
     extent = FULL if chosen.full else SHORT
@@ -49,6 +51,7 @@ def main() -> None:
         "late": late.main,
         "arms": arms.main,
         "filters": lambda: filters.main(full=chosen.full),
+        "stores": stores.main,
         "tables": tables.main,
         "learners": learners.main,
     }
