@@ -105,7 +105,7 @@ def system_text(**changes: Any) -> str:
         ("[" * 100_000, "not a JSON file \\(nested too deeply\\)"),
         (system_text()[:-1] + ', "drift": [0, 0, 0, 0, 0]}', "not a JSON file \\(expected every key once\\)"),
         (system_text(dynamics=np.full((5, 5), 1e300).tolist()), "dynamics: expected numbers below 1e\\+152 in size"),
-        (system_text(state_noise=np.full((5, 5), 1e308).tolist()), "state_noise: expected numbers below 1e\\+152"),
+        (system_text(state_noise=np.full((5, 5), 1e308).tolist()), "state_noise: expected numbers below 1e\\+304"),
         (system_text(reward_noise=[math.nan, 1.0]), "reward_noise: expected finite numbers"),
     ],
     ids=["too deep", "a key twice", "dynamics beyond measure", "noise beyond measure", "no number"],

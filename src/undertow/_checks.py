@@ -100,12 +100,14 @@ def row(name: str, value: npt.ArrayLike, shape: tuple[int, ...], *, missing: boo
     return measured(name, value, shape, missing=missing)
 
 
-def measured(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
+def measured(
+    name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False, below: float = LARGEST
+) -> FloatArray:
     """Do as `array` for measured values, and refuse implausibly large ones."""
     result = array(name, value, shape, missing=missing)
-    if not _plain_numbers(result) and np.nanmax(np.abs(result), initial=0.0) >= LARGEST:
+    if not _plain_numbers(result) and np.nanmax(np.abs(result), initial=0.0) >= below:
         raise InvalidInputError(
-            f"{name}: expected numbers below {LARGEST:g} in size, got {np.nanmax(np.abs(result)):g}; "
+            f"{name}: expected numbers below {below:g} in size, got {np.nanmax(np.abs(result)):g}; "
             f"check how it was measured, and in which units"
         )
     return result
@@ -135,7 +137,7 @@ def restore_frozen(target: Any, entries: dict[str, Any]) -> None:
 
 def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = False) -> FloatArray:
     """Return a symmetric positive semi-definite (or definite) matrix, exactly symmetric and read-only."""
-    matrix = measured(name, value, (size, size))
+    matrix = measured(name, value, (size, size), below=LARGEST**2)
     scale = np.abs(matrix).max(initial=0.0)
     asymmetry = np.abs(matrix - matrix.T).max(initial=0.0)
     if asymmetry > _SYMMETRY * scale:

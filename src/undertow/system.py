@@ -112,7 +112,8 @@ class LinearGaussianSystem:
             raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance to go with context_map, got None")
         R = _covariance("context_noise", _rows("context_noise", context_noise, 0), m, definite=True)
         σ2 = _checks.numbers("reward_noise", reward_noise)
-        σ2 = _checks.measured("reward_noise", np.full(k, σ2) if σ2.ndim == 0 else σ2, (k,))
+        σ2 = np.full(k, σ2) if σ2.ndim == 0 else σ2
+        σ2 = _checks.measured("reward_noise", σ2, (k,), below=_checks.LARGEST**2)
         if (σ2 <= 0).any():
             raise InvalidInputError(f"reward_noise: expected variances above 0, got {σ2.min():g}")
         Q = _covariance("state_noise", state_noise, d)
