@@ -16,7 +16,7 @@ from undertow.live import Claims, LivePolicy, register
 __all__ = ["BetaThompson"]
 
 _TRIES = 4  # to draw a gamma number: each fails once in twenty times or more seldom
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _PANELS = np.linspace(0.0, 1.0, 9)  # of the integral over the distribution of an arm's value
 _BENDS = np.array([1e-9, 1e-4, 0.02, 0.16, 0.5, 0.84, 0.98, 1.0 - 1e-4, 1.0 - 1e-9])  # where another's bends
 
@@ -94,7 +94,7 @@ def learn(own: ThompsonState, memory: FloatArray, arm: int, rewards: FloatArray,
 class BetaThompson(LivePolicy):
     """Draw each arm's chance of success from its posterior, and play the largest chance less price.
 
-    A reward is 1 or 0, or a share between them, less the arm's price; with `minimise`, a cost is the price plus 1 or 0.
+    A reward is 1 or 0, or a share between them, less the arm's price; with `minimise`, a cost is the price less that.
 
     Parameters
     ----------
@@ -123,7 +123,6 @@ class BetaThompson(LivePolicy):
         if len(prices) > self.arm_count:
             raise InvalidInputError(f"prices: expected one per arm, {self.arm_count}, got {len(prices)}")
         own.price[: len(prices)] = prices
-        own.price[:] += self.minimise  # a cost of 0 is a success, of 1 a failure
 
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         count = 2 * _TRIES * self.arm_count
