@@ -55,10 +55,10 @@ def test_rows_are_what_simulate_says(table: pl.DataFrame) -> None:
 
 def test_the_share_won_is_that_of_the_data_set() -> None:
     whole = run_trials(["data-victoria"], runs=1, policies=["Discounted UCB"], threads=1)
-    data = dataset("victoria")
-    run = simulate(make("discounted-ucb", arms=5, discount=0.99), data.trajectory)
+    path = FAMILIES["data-victoria"].problem(0).path(len(dataset("victoria").trajectory.rewards))
+    run = simulate(make("discounted-ucb", arms=5, discount=0.99), path)
     shares = dict(zip(whole["policy"], whole["share"], strict=True))
-    assert shares["Discounted UCB"] == pytest.approx(share_won(data.trajectory.rewards, run.arms))
+    assert shares["Discounted UCB"] == pytest.approx(share_won(path.rewards, run.arms))
     assert shares["average of all rewards (sees all)"] == pytest.approx(0.807, abs=5e-4)
 
 

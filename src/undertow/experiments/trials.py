@@ -183,9 +183,11 @@ def _row(family: str, problem: str, policy: str, path: Trajectory, arms: Any) ->
 
 def _references(name: str, family: Family, rounds: int) -> list[dict[str, Any]]:
     """Return rows for hindsight and full information on a recorded table: references, not policies."""
-    path = family.problem(0).path(rounds)
+    data = dataset(str(family.data))  # its arms in the order of the table, which these do not depend on
+    rewards = data.trajectory.rewards[:rounds]
+    path = Trajectory(None, rewards, means=rewards)
     best = np.full(path.rounds, path.rewards.mean(axis=0).argmax())
-    follow = follow_average(dataset(str(family.data)))[: path.rounds]
+    follow = follow_average(data)[: path.rounds]
     shown = {"best fixed arm (hindsight)": best, "average of all rewards (sees all)": follow}
     return [_row(name, "seed 0", label, path, arms) for label, arms in shown.items()]
 
