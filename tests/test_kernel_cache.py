@@ -79,7 +79,8 @@ def test_a_kernel_is_loaded_without_the_compiler_and_compiled_with_it(warm: Path
 
 def test_a_full_disk_is_no_obstacle(copy: Path) -> None:  # noqa: F811
     """No file may grow beyond 100 bytes, which is what a write to a full disk is like."""
-    limited = f"import resource, undertow; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n{PROGRAM}"
+    limits = "sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))"
+    limited = f"import resource, sys, undertow; {limits}\n{PROGRAM}"
     kernels = copy / "undertow" / "__pycache__" / "kernels"
     assert run(copy, limited, warning=f"{kernels / 'undertow.call'}") == "20.0 0"
     assert not [file for file in kernels.rglob("*") if file.is_file() and "undertow.call" in str(file)]

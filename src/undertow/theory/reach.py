@@ -22,7 +22,7 @@ def sufficient_window(system: LinearGaussianSystem, rounds: int, bias_factor_kno
     --------
     >>> from undertow import paper_system
     >>> sufficient_window(paper_system(psi=1), 10_000, bias_factor_known=1.0)
-    95
+    84
     """
     known = _checks.number("bias_factor_known", bias_factor_known, least=0)
 
