@@ -125,7 +125,7 @@ class Rewinding(Timeline):
             return
         then, self.late = int(self.late), math.inf
         player, begun, first = self.player, self.player.rounds, self.turns.context_first
-        closed, no_memory = player.common.closed.copy(), np.empty(0)
+        closed, context, no_memory = player.common.closed.copy(), player.context.copy(), np.empty(0)
         player.state[:] = self.rounds[then].before
         for number, seen in self.rounds.items():
             if number < then:
@@ -142,6 +142,7 @@ class Rewinding(Timeline):
             if not first:
                 self._see_again(seen)
         player.common.closed[:] = closed  # arms may have been retired since
+        player.context[:] = context  # which may have yet to be taken in
         self._forget()
 
     def _see_again(self, seen: _Round) -> None:
