@@ -96,6 +96,30 @@ def test_a_follower_plays_the_arms_of_the_events() -> None:
     assert follower.round == 80
 
 
+@pytest.mark.parametrize("context_first", [False, True])
+@pytest.mark.parametrize("more", [{}, {"max_delay": 2}, {"default_reward": 0.5, "max_wait": 2}])
+def test_a_look_changes_nothing(context_first: bool, more: dict[str, Any]) -> None:
+    """A late reward may reach the state at a look, or later; arms are retired and contexts skipped in between."""
+    alone, looked_at = (make_policy("idea", SYSTEM, rng=0, context_first=context_first, **more) for _ in range(2))
+    log: list[Event] = []
+    alone.events(log.append)
+    for t in range(0, ROUNDS, 6):
+        made = []
+        for context in PATH.contexts[t : t + 3]:
+            made.append(alone.decide(context=context) if context_first else alone.decide())
+            if not context_first:
+                alone.observe(context)
+        alone.learn(made[1], 1.0)
+        (alone.add_arm if t % 4 else alone.retire_arm)("1")
+        alone.skip(2, PATH.contexts[t + 3 : t + 5])
+        alone.learn(made[2], -1.0)
+        alone.skip(1, PATH.contexts[t + 5 : t + 6])
+    for event in log:
+        looked_at.follow(event)
+        digest(looked_at)
+    assert digest(looked_at) == digest(alone)
+
+
 @pytest.mark.parametrize(
     "event",
     [

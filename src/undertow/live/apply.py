@@ -201,12 +201,14 @@ class Applies(abc.ABC):
     def _add_arm(self, name: str) -> None:
         """Add an arm, or bring back one that was retired."""
         if name in self.names:
-            self._player.common.closed[self.names.index(name)] = 0.0
+            self._close(name, 0.0)
         else:
             self._widen(name)
 
-    def _retire(self, name: str) -> None:
-        self._player.common.closed[self.names.index(name)] = 1.0
+    def _close(self, name: str, closed: float) -> None:
+        """Retire an arm (1), or bring it back (0)."""
+        self._timeline.catch_up()  # first: it writes into past rounds which arms are open now
+        self._player.common.closed[self.names.index(name)] = closed
 
     def _apply(self, event: Event) -> Decision | None:
         """Do what an event that was checked says, and return the decision if it is one."""
@@ -225,7 +227,7 @@ class Applies(abc.ABC):
             case ArmAdded():
                 self._add_arm(event.name)
             case ArmRetired():
-                self._retire(event.name)
+                self._close(event.name, 1.0)
             case Installed():
                 self._timeline.install(event)
             case WarmStarted():

@@ -127,6 +127,7 @@ class Rewinding(Timeline):
         player, begun, first = self.player, self.player.rounds, self.turns.context_first
         closed, context, no_memory = player.common.closed.copy(), player.context.copy(), np.empty(0)
         player.state[:] = self.rounds[then].before
+        player.common.closed[:] = closed  # those of today: arms may have been retired since
         for number, seen in self.rounds.items():
             if number < then:
                 continue
@@ -141,8 +142,7 @@ class Rewinding(Timeline):
                 player.learn(no_memory, seen.arm, seen.reward, 0)
             if not first:
                 self._see_again(seen)
-        player.common.closed[:] = closed  # arms may have been retired since
-        player.context[:] = context  # which may have yet to be taken in
+        player.context[:] = context  # of a round that may have yet to take it in
         self._forget()
 
     def _see_again(self, seen: _Round) -> None:
