@@ -166,6 +166,25 @@ def test_threads_share_transactions(url: str, name: str) -> None:
     assert len(begun) < 320
 
 
+def test_a_listener_hears_of_an_event_once(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if an interrupt has torn the policy, which is then read from the store again."""
+    policy = undertow.open(url, name, courier())
+    policy.decide(X, id="before")
+    heard: list[Event] = []
+    policy.events(heard.append)
+    policy.decide(X, id="one")
+
+    def cut_short(self: Any, *given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LinUCB, "learn_many", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            policy.learn("one", 1.0)
+    policy.decide(X, id="two")
+    assert [event.id for event in heard] == ["one", "two"]  # type: ignore[attr-defined]
+
+
 # Code and store differ
 
 

@@ -58,6 +58,7 @@ class DurablePolicy:
         self._row = Row(0, b"", 0.0, b"")  # the event that the policy is as of
         self._transaction: AbstractContextManager[Locked] | None = None
         self._listener: Callable[[Event], object] | None = None
+        self._told = 0  # number of the last event that it was told of
         self._pid = os.getpid()
         self._reset()
 
@@ -95,7 +96,9 @@ class DurablePolicy:
         rows = locked.read(max(n, 1))
         if n and (not rows or rows[0].n != n or rows[0].mark != self._row.mark):
             _LOG.warning("%r: its events are others than before, as after a backup; it is read anew", self)
+            listener, self._listener = self._listener, None  # what it heard of cannot be matched with what is there
             self._load(locked)
+            self._listener, self._told = listener, self._row.n
             return
         self._follow(rows[1:] if n else rows)
 
@@ -125,8 +128,7 @@ class DurablePolicy:
             self._policy.follow(event)
             self._row = row
             self._since += len(row.body)
-            if self._listener is not None:
-                self._tell(event)
+            self._tell(row.n, event)
         self._events.clear()
 
     def _end(self) -> None:
@@ -154,9 +156,8 @@ class DurablePolicy:
             if not done:
                 self._policy = None
             self._reset()
-        if self._listener is not None:
-            for event in events:
-                self._tell(event)
+        for row, event in zip(rows, events, strict=True):
+            self._tell(row.n, event)
 
     def _keep_checkpoint(self, locked: Locked, n: int) -> None:
         """Keep a checkpoint, unless another process has kept one meanwhile."""
@@ -284,10 +285,13 @@ class DurablePolicy:
         if listener is not None and not callable(listener):
             raise InvalidInputError(f"listener: expected a function, or None, got {listener!r:.60}")
         with self._door:
-            self._listener = listener
+            self._listener, self._told = listener, self._row.n
 
-    def _tell(self, event: Event) -> None:
-        assert self._listener is not None
+    def _tell(self, n: int, event: Event) -> None:
+        """Call the listener, once for each event, however often the policy is read from the store."""
+        if self._listener is None or n <= self._told:
+            return
+        self._told = n
         try:
             self._listener(event)
         except Exception:
