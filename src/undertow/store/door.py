@@ -57,11 +57,6 @@ class Door:
         self._group: _Group | None = None
         self._pid = os.getpid()
 
-    @property
-    def forked(self) -> bool:
-        """Whether this process was forked since the door was last used."""
-        return self._pid != os.getpid()
-
     def __enter__(self) -> None:
         if self._pid != os.getpid():
             self._renew()
