@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 from undertow import InvalidInputError
-from undertow.compiled import Common, FloatArray, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, FloatArray, Layout, Record, best_arm, compile_loop, inlined
 from undertow.contracts import check_policy
 from undertow.live import Claims, LivePolicy, register
 
@@ -34,16 +34,12 @@ class MyState(NamedTuple):
 @inlined
 def decide(own: MyState, features: FloatArray, draws: FloatArray) -> int:
     """Write forecast and width of every arm, and return one that is open."""
-    order, forecast, width, closed = own.common.order, own.common.forecast, own.common.width, own.common.closed
-    arm = -1
-    for r in range(len(order)):
-        a = int(order[r])  # ties go by this order
+    forecast, width = own.common.forecast, own.common.width
+    for a in range(len(forecast)):
         known = own.counts[a] > 0.0
         forecast[a] = own.sums[a] / own.counts[a] if known else 0.0
         width[a] = own.settings.exploration / math.sqrt(own.counts[a]) if known else math.inf
-        if closed[a] == 0.0 and (arm < 0 or forecast[a] + width[a] > forecast[arm] + width[arm]):
-            arm = a
-    return arm
+    return best_arm(own.common)  # the largest forecast + width − known cost
 
 
 @inlined

@@ -19,7 +19,7 @@ from undertow.errors import (
 )
 
 if TYPE_CHECKING:
-    from undertow import contracts, identify, kalman, policies, theory, window
+    from undertow import contracts, fleet, identify, kalman, policies, theory, window
     from undertow.comparison import Comparison, compare
     from undertow.example_systems import paper_system, random_system
     from undertow.kalman import KalmanFilter
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         KalmanGreedy,
         KalmanUCB,
         LearnedKalman,
+        LevelsKalman,
         LinTS,
         LinUCB,
         PrintedARES,
@@ -81,6 +82,7 @@ __all__ = [
     "KalmanGreedy",
     "KalmanUCB",
     "LearnedKalman",
+    "LevelsKalman",
     "LinTS",
     "LinUCB",
     "LinearGaussianSystem",
@@ -104,6 +106,7 @@ __all__ = [
     "compare",
     "contracts",
     "fingerprint",
+    "fleet",
     "fold",
     "from_bytes",
     "identify",
@@ -122,7 +125,7 @@ __all__ = [
 __version__ = "0.2.0"
 
 # Loaded when they are first asked for: a command is there at once, and what it does not need is not loaded.
-_MODULES = ("contracts", "identify", "kalman", "policies", "theory", "window")
+_MODULES = ("contracts", "fleet", "identify", "kalman", "policies", "theory", "window")
 _HOMES = {  # or policies
     "Comparison": "comparison",
     "KalmanFilter": "kalman",

@@ -39,6 +39,7 @@ _WIDE = (  # fonts with many letters that the usual one lacks, on Linux, Windows
     "Hiragino Sans",
     "Arial Unicode MS",
 )
+_POWER = r"$\mathdefault{"  # begins matplotlib's own labels of log axes
 _BINS = 100  # of a line over rounds
 _MOST_LINES = 20  # runs that are drawn one by one
 
@@ -50,7 +51,7 @@ class Sheet(Figure):
         """Write the figure; a dollar sign is part of a user's name, not mathematics."""
         for text in self.findobj(Text):
             assert isinstance(text, Text)
-            if "$" in text.get_text():
+            if "$" in text.get_text() and not text.get_text().startswith(_POWER):
                 text.set_parse_math(False)
             if not text.get_text().isascii():
                 text.set_fontfamily([*rcParams["font.family"], *_others()])

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,8 @@ class Run(Framed):
     rewards
         The rewards they paid, (n,); NaN where none came.
     regret
-        Cumulative regret, (n,); None where the trajectory has no means. `final_regret` is (runs,) in every case.
+        Cumulative regret, (n,), with `runs=1` (1, n); None if the trajectory has no means. `final_regret` is (runs,) in
+        every case.
     forecasts, widths, windows
         Of every arm in every round, (n, k), where they were recorded.
     errors
@@ -102,6 +104,7 @@ def simulate(
     record: Collection[str] = (),
     context_first: bool | None = None,
     available: npt.ArrayLike | None = None,
+    times: Sequence[datetime] | None = None,
     runs: Sequence[int] | None = None,
     threads: int | None = None,
     progress: bool | Progress = False,
@@ -125,6 +128,9 @@ def simulate(
     available
         Which arms can be played in each round, (n, k), in all runs; by default all. Policies of ours are then played
         through their methods, which takes longer.
+    times
+        When each round was, (n,), with time zones, for policies of ours with a `tick`, or whose `max_wait` is a time.
+        Policies are then played through their methods, with `at`. A `tick` counts, and not the trajectory's `elapsed`.
     runs
         The numbers of the trajectory's runs, by default 0, 1, …: `runs=range(10, 20)` for what
         `sample(…, runs=range(10, 20))` gave.
@@ -156,7 +162,9 @@ def simulate(
     arms = np.empty((count, n), dtype=np.int64)
     records = np.empty((count, n if wanted else 0, len(_TABLES), k))
     there = None if available is None else _there(policy, available, (n, k))
-    ours = isinstance(policy, LivePolicy) and not policy.by_hand and trajectory.elapsed is None and there is None
+    at = None if times is None else _times(policy, times, trajectory)
+    by_hand = there is not None or at is not None or trajectory.elapsed is not None
+    ours = isinstance(policy, LivePolicy) and not policy.by_hand and not by_hand
     played = _Played(count * n, progress)
 
     def play(row: int) -> None:
@@ -166,7 +174,7 @@ def simulate(
             player = policy.for_run(numbers[row], context_first=context_first)
             player.play(path, arms[row], records[row], played.more)
         else:
-            order = {"context_first": context_first, "elapsed": path.elapsed, "available": there}
+            order = {"context_first": context_first, "elapsed": path.elapsed, "available": there, "times": at}
             _record_by_hand(policy, numbers[row], path, order, arms[row], records[row], played.more)
 
     if ours and threads > 1 and count > 1:
@@ -197,27 +205,32 @@ def play_by_hand(
     context_first: bool | None,
     elapsed: npt.NDArray[np.int64] | None = None,
     available: npt.NDArray[np.bool_] | None = None,
+    times: Sequence[datetime] | None = None,
 ) -> Iterator[Decision]:
     """Play round by round through a policy's methods, and yield its decisions.
 
     Contexts, (n, m), and features, (n, q) or (n, k, q), are shown where they have columns; `pays(t, arm)` is the
-    reward, or None where none comes. `elapsed` is as in a trajectory, and `available` tells which arms can be played,
-    (n, k); both are for policies of ours.
+    reward, or None where none comes. `elapsed` is as in a trajectory, `available` tells which arms can be played,
+    (n, k), and `times` when rounds were; they are for policies of ours.
     """
     n, m = contexts.shape
-    if elapsed is not None:
+    if times is not None:
+        assert isinstance(player, LivePolicy)
+        elapsed = player.parts.turns.clock.between(times)
+    if elapsed is not None and not (times is not None and context_first):  # where the first one of a time step counts
         contexts = with_one_context(contexts, elapsed == 0, last=not context_first)
     for t in range(n):
-        how: dict[str, Any] = {} if elapsed is None else {"elapsed": int(elapsed[t])}
+        how: dict[str, Any] = {} if elapsed is None or times is not None else {"elapsed": int(elapsed[t])}
+        when: dict[str, Any] = {} if times is None else {"at": times[t]}
         if available is not None and not available[t].all():
             how["available"] = np.flatnonzero(available[t])
         if m and context_first and elapsed is None:
             player.observe(contexts[t])
-        elif m and context_first and how["elapsed"]:
+        elif m and context_first and elapsed is not None and elapsed[t]:
             how["context"] = contexts[t]
-        decision = player.decide(features[t], **how) if features.shape[-1] else player.decide(**how)
+        decision = player.decide(features[t], **how, **when) if features.shape[-1] else player.decide(**how, **when)
         if (reward := pays(t, decision.arm)) is not None:
-            player.learn(decision, reward)
+            player.learn(decision, reward, **when)
         if m and not context_first and (elapsed is None or t + 1 == n or elapsed[t + 1]):
             player.observe(contexts[t])
         yield decision
@@ -237,7 +250,7 @@ def _record_by_hand(
         order = order | {"context_first": bool(getattr(player, "context_first", order["context_first"]))}
     else:
         player = policy.for_run(number)  # type: ignore[attr-defined]  # as_policy gave it one
-    contexts = path.contexts[:, : getattr(policy, "context_dim", None)]
+    contexts = path.contexts[:, : getattr(policy, "context_dim", 0 if isinstance(policy, LivePolicy) else None)]
     features = path.features[..., : getattr(policy, "feature_dim", 0)]
     decisions = play_by_hand(player, contexts, features, path.reward, **order)
     for t, decision in enumerate(decisions):
@@ -248,6 +261,19 @@ def _record_by_hand(
                 raise InvalidInputError("record: expected a policy whose decide returns a Decision; record nothing")
             window = np.full(path.arm_count, math.nan) if decision.window is None else decision.window
             records[t] = decision.forecast, decision.width, window
+
+
+def _times(policy: Policy, times: Sequence[datetime], trajectory: Trajectory) -> Sequence[datetime]:
+    """Return when rounds were, checked."""
+    if not isinstance(policy, LivePolicy) or policy.claims.simulates_only:
+        raise InvalidInputError(f"times: expected a policy whose decide takes at, got {policy!r:.80}; leave them out")
+    if trajectory.elapsed is not None and policy.parts.turns.clock.tick is None:
+        raise InvalidInputError(
+            f"times: expected a policy with a tick, or a trajectory without elapsed, got {policy!r:.80}"
+        )
+    if len(times) != trajectory.rounds:
+        raise InvalidInputError(f"times: expected {trajectory.rounds}, one for each round, got {len(times)}")
+    return times
 
 
 def _there(policy: Policy, available: npt.ArrayLike, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:

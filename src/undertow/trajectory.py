@@ -91,7 +91,7 @@ class Trajectory(Framed):
             object.__setattr__(self, name, value)
         if passed is not None:
             passed.setflags(write=False)
-            for contexts_of_run in self.contexts.reshape(-1, *self.contexts.shape[-2:]):
+            for contexts_of_run in self.contexts.reshape(math.prod(lead[:-1]), *self.contexts.shape[-2:]):
                 with_one_context(contexts_of_run, passed == 0, last=False)
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
@@ -195,7 +195,11 @@ class Trajectory(Framed):
         return np.asarray(self.means.max(axis=-1))
 
     def _arms(self, arms: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        return _checks.indices("arms", arms, self.rewards.shape[:-1], below=self.arm_count)
+        lead = self.rewards.shape[:-1]
+        if _checks.numbers("arms", arms).ndim != len(lead):
+            which = "is one path" if self.runs is None else f"has an axis of runs, here {self.runs}"
+            raise InvalidInputError(f"arms: expected shape {lead}, got {np.shape(arms)}; this trajectory {which}")
+        return _checks.indices("arms", arms, lead, below=self.arm_count)
 
 
 def _features(features: npt.ArrayLike, rewards: tuple[int, ...]) -> FloatArray:

@@ -1,7 +1,7 @@
 """What policies are compiled from: a layout of their state, and the loop around their steps."""
 
 from undertow._checks import FloatArray
-from undertow.compiled.common import Common, count_open, features_of_arm, present_moment
+from undertow.compiled.common import Common, best_arm, count_open, features_of_arm, known_cost, present_moment
 from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import compile_loop
@@ -15,11 +15,13 @@ __all__ = [
     "Layout",
     "Record",
     "Within",
+    "best_arm",
     "compile_loop",
     "count_open",
     "features_of_arm",
     "inlined",
     "kernel",
+    "known_cost",
     "present_moment",
     "spliced",
 ]

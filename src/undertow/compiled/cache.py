@@ -74,8 +74,10 @@ def alone(module: str) -> Iterator[None]:
     if folder is None or fcntl is None:
         yield
         return
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # given up when the file is closed, also by a process that dies
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # where a newer version has removed the folder, both compile
+            file = stack.enter_context((folder / "lock").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX)  # given up when the file is closed, also by a process that dies
         yield
 
 

@@ -2,12 +2,12 @@
 
 from typing import Annotated, NamedTuple
 
-from undertow._checks import FloatArray
+from undertow._checks import LARGEST, FloatArray
 from undertow.compiled.kernel import inlined
-from undertow.compiled.layout import Fixed, Index
+from undertow.compiled.layout import Fixed, Index, Within
 from undertow.compiled.views import Record, view
 
-__all__ = ["Common", "CommonSizes", "Head", "count_open", "features_of_arm", "present_moment"]
+__all__ = ["Common", "CommonSizes", "Head", "best_arm", "count_open", "features_of_arm", "known_cost", "present_moment"]
 
 
 class CommonSizes(Record):
@@ -20,13 +20,16 @@ class CommonSizes(Record):
 
 
 class Head(Record):
-    """How many rounds and moments have begun, which share of rounds explores, and the arm that was proposed last."""
+    """Rounds and moments so far, the share of rounds that explores, the arm proposed last, the arm that is pinned."""
 
     rounds: Annotated[float, Index("2**53")]
     moments: Annotated[float, Index("2**53")]
     still: Annotated[float, Index("2")]  # whether the next round is of the same moment as the last one
     explore: Annotated[float, Fixed()]
     proposed: Annotated[float, Index("k")]
+    pinned: Annotated[float, Index("k", -1)]  # the arm that is played whatever was proposed; −1 for none
+    unlearned: Annotated[float, Index("2")]  # whether nothing is learned of the rewards of pinned decisions
+    reward_unit: Annotated[float, Within(0.0, LARGEST)]  # one unit of reward in the policy's own units
 
 
 class Common(NamedTuple):
@@ -34,6 +37,8 @@ class Common(NamedTuple):
 
     sizes: CommonSizes
     head: Head
+    cost: Annotated[FloatArray, "k", Within(-LARGEST, LARGEST)]  # known cost of a play, in units of reward
+    value: Annotated[FloatArray, "k"]  # what the last decision compared
     order: Annotated[FloatArray, "k", Index("k", once=True)]  # of start-up and of ties
     forecast: Annotated[FloatArray, "k"]  # of the last decision, as width and window
     width: Annotated[FloatArray, "k"]
@@ -46,6 +51,25 @@ class Common(NamedTuple):
 def present_moment(head: Head) -> int:
     """Return the moment that a round is of which is being decided; moments are counted from 0 on."""
     return int(head.moments - head.still)
+
+
+@inlined
+def known_cost(common: Common, arm: int) -> float:
+    """Return what a play of an arm is known to cost, in the policy's own units."""
+    result: float = common.cost[arm] * common.head.reward_unit
+    return result
+
+
+@inlined
+def best_arm(common: Common) -> int:
+    """Value every arm at forecast + width − cost; return the open one of the largest value, by order among equals."""
+    value, arm = common.value, -1
+    for r in range(len(value)):
+        a = int(common.order[r])
+        value[a] = common.forecast[a] + common.width[a] - known_cost(common, a)
+        if common.closed[a] == 0.0 and (arm < 0 or value[a] > value[arm]):
+            arm = a
+    return arm
 
 
 @inlined

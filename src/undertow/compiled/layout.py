@@ -60,7 +60,9 @@ class Index(NamedTuple):
     def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
         """Return which numbers are as expected; `fresh` are those of a fresh state."""
         inside = (values >= self.least) & (values < max(_size(self.below, sizes), 1)) & (np.floor(values) == values)
-        return inside & (not self.once or len(np.unique(values)) == values.size)
+        if self.once:
+            inside &= (np.diff(np.sort(values), axis=-1) > 0).all(axis=-1, keepdims=True)
+        return inside
 
 
 class Within(NamedTuple):
@@ -229,23 +231,36 @@ class Layout(Generic[S]):
         if not isinstance(buffer, np.ndarray) or buffer.dtype != np.float64 or buffer.shape != (length,):
             shape = getattr(buffer, "shape", None)
             raise InvalidInputError(f"state: expected {length} numbers that fit this policy, got shape {shape}")
-        known = np.ascontiguousarray(buffer if fresh is None else fresh)
-        parts = zip(self._parts(np.ascontiguousarray(buffer), sizes), self._parts(known, sizes), strict=True)
-        for (leaf, numbers), (_, first) in parts:
+        self.check_rows(buffer[None], sizes, buffer if fresh is None else fresh)
+
+    def check_rows(self, rows: FloatArray, sizes: Sizes, fresh: FloatArray) -> None:
+        """Do as `check` for many states of the same sizes, (n, length)."""
+        for leaf, part in self._slices(sizes):
             if leaf.holds_sizes and leaf.record:
                 expected = [sizes[name] for name in leaf.record.names]
-                if not np.array_equal(numbers, expected):
-                    raise InvalidInputError(f"state: {leaf.path}: expected {expected}, got {numbers.tolist()}")
+                right = (rows[:, part] == expected).all(axis=1)
+                if not right.all():
+                    wrong = rows[np.argmin(right), part].tolist()
+                    raise InvalidInputError(f"state: {leaf.path}: expected {expected}, got {wrong}")
             for name, mark in leaf.marks:
-                place = leaf.record.names.index(name) if leaf.record else ...
-                values = np.atleast_1d(numbers[place])
+                place = slice(None) if leaf.record is None else [leaf.record.names.index(name)]
+                values = rows[:, part][:, place]
                 with np.errstate(invalid="ignore"):
-                    outside = ~mark.holds(values, np.atleast_1d(first[place]), sizes)
+                    outside = ~mark.holds(values, fresh[part][place], sizes)
                 if outside.any():
                     path = f"{leaf.path}.{name}" if name else leaf.path
                     raise InvalidInputError(
                         f"state: {path}: expected {mark.describe(sizes)}, got {values[outside][0]:g}"
                     )
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Return the names of a record's numbers."""
+        record = next(leaf.record for leaf in self.leaves if leaf.path == path)
+        return record.names if record else ()
+
+    def place(self, path: str, **sizes: int) -> slice:
+        """Return where a part of a state of the given sizes is in its buffer."""
+        return next(part for leaf, part in self._slices(sizes) if leaf.path == path)
 
     def describe(self, **sizes: int) -> str:
         """Return a table of the parts: where each begins, its shape and its name."""
@@ -259,6 +274,12 @@ class Layout(Generic[S]):
     def _shapes(self, sizes: Sizes) -> Iterator[tuple[_Leaf, tuple[int, ...]]]:
         for leaf in self.leaves:
             yield leaf, (len(leaf.record.names),) if leaf.record else tuple(_size(axis, sizes) for axis in leaf.axes)
+
+    def _slices(self, sizes: Sizes) -> Iterator[tuple[_Leaf, slice]]:
+        at = 0
+        for leaf, shape in self._shapes(sizes):
+            yield leaf, slice(at, at + math.prod(shape))
+            at += math.prod(shape)
 
     def _parts(self, buffer: FloatArray, sizes: Sizes) -> Iterator[tuple[_Leaf, FloatArray]]:
         at = 0

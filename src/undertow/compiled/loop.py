@@ -67,7 +67,10 @@ def count_round(head: Head) -> None:
 
 @spliced
 def explored(common: Common, arm: int, draws: FloatArray) -> int:
-    """Return the proposed arm or, with probability ε, one drawn from all that are open."""
+    """Return the pinned arm if it is open, else the proposed one or, with probability ε, one drawn from all open."""
+    pinned = int(common.head.pinned)
+    if pinned >= 0 and common.closed[pinned] == 0.0:
+        return pinned
     ε, last = common.head.explore, len(draws) - 1
     if ε > 0.0 and draws[last - 1] < ε:
         left = int(draws[last] * count_open(common.closed))

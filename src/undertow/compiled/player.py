@@ -32,8 +32,8 @@ class Player:
         self.loop: Loop = self.owner.loop  # type: ignore[attr-defined]
         self.own = self.loop.layout.open(self.state)
         self.common: Common = self.own.common
-        cells = (self.common.head.cell(name) for name in ("rounds", "moments", "still", "proposed"))
-        self._rounds, self._moments, self._still, self._proposed = cells
+        cells = (self.common.head.cell(name) for name in ("rounds", "moments", "still", "proposed", "pinned"))
+        self._rounds, self._moments, self._still, self._proposed, self._pinned = cells
         k, m, q, _ = map(int, self.common.sizes)
         fixed = self._draw_count + m + k
         self._row = np.zeros(fixed + k * q)
@@ -45,9 +45,11 @@ class Player:
         self.forecast, self.width, self.window = self.record
         self.copy_forecast: Callable[[], FloatArray] = self.forecast.copy  # bound once, for every decision
         self.copy_width: Callable[[], FloatArray] = self.width.copy
+        self.copy_value: Callable[[], FloatArray] = self.common.value.copy
         self.chosen: Callable[[], float] = self.arm.item
         memory = self.common.memory
         self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else repeat(_NO_MEMORY).__next__
+        self.pinned: Callable[[], float] = self._pinned.item
         self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `moments`
         self.moments_begun: Callable[[], float] = self._moments.item
         row = (self.state, self._row, fixed)
@@ -88,6 +90,17 @@ class Player:
     def proposed(self) -> int:
         """The arm that the policy itself chose last."""
         return int(self._proposed.item())
+
+    def silences(self, arm: int) -> bool:
+        """Whether nothing is learned of a decision for an arm, since it is pinned so."""
+        head = self.common.head
+        return bool(head.unlearned) and arm == head.pinned
+
+    def obey(self, other: Common) -> None:
+        """Take over what people have said in another state: which arms are closed, what they cost, which is pinned."""
+        common, head = self.common, self.common.head
+        common.closed[:], common.cost[:] = other.closed, other.cost
+        head.pinned, head.unlearned = other.head.pinned, other.head.unlearned
 
     @property
     def given(self) -> FloatArray:

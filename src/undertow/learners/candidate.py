@@ -17,6 +17,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.compiled.layout import Layout
 from undertow.errors import InvalidInputError
+from undertow.learners.fits import Claim
 from undertow.learners.learner import Learner
 from undertow.learners.log import AFTER, BEFORE
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
@@ -207,16 +208,16 @@ class WithCandidates(Timeline):
             return
         blocks = self.learner.blocks[self.first :]
         self.expected[t] = [(float(own.model.forecast[arm]), float(own.deviation[arm])) for own in blocks]
-        while next(iter(self.expected)) < t - self.learner.max_delay:
+        while next(iter(self.expected)) < t - self.learner.late.max_delay:
             del self.expected[next(iter(self.expected))]
 
     def report(self) -> None:
         """Start fits, and warn of those that failed."""
         self.learner.report()
 
-    def leave_effects(self) -> None:
-        """Leave what follows from an event to the process in which it happened."""
-        self.learner.leave_effects()
+    def share_fits(self, claim: Claim) -> None:
+        """Ask `claim` before a thread makes a fit."""
+        self.learner.share_fits(claim)
 
     def forget_notices(self) -> None:
         """Report nothing of what was applied again."""

@@ -23,19 +23,25 @@ from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.live.events import Installed, decode, encode
 from undertow.live.saved import COUNT, Saved
 
-__all__ = ["BackgroundFits", "Refit", "attempt", "begun", "fit_with_past"]
+__all__ = ["BackgroundFits", "Claim", "Refit", "attempt", "begun", "fit_with_past"]
 
 Refit = Literal["auto", "inline", "background"]
 
-_PATIENCE = 60.0  # seconds in which another process should have made the fit that it requested
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
 _OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that are too many, and of how many fits they are counted
 _LAST = 64  # rows by which a fit is told from another one
+
+Claim = Callable[[str, int, float], bool]  # of a model's name, the round of a request, and about how many seconds
 
 _LOG = logging.getLogger("undertow.fits")
 _restarts: Counter[int] = Counter()  # how often this process began a fit again
 
 FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
+
+
+def _granted(model: str, requested: int, seconds: float) -> bool:
+    """Grant the claim of a fit: nobody else has this policy."""
+    return True
 
 
 def attempt(make: Callable[[], Fit], failures: tuple[type[BaseException], ...] = FAILURES) -> Fit | BaseException:
@@ -90,11 +96,11 @@ class BackgroundFits:
         self.taken: dict[int, _Taken] = {}
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
         self._own: dict[int, int] = {}  # the rounds of tasks that were requested here, and not in a copy or a file
-        self._left: dict[tuple[int, int], float] = {}  # fits that another process makes, and until when
+        self.claim: Claim = _granted
         self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        nothing: dict[str, Any] = {"_crew": None, "_answers": {}, "_own": {}, "_left": {}}
+        nothing: dict[str, Any] = {"_crew": None, "_answers": {}, "_own": {}, "claim": _granted}
         return self.__dict__ | nothing  # a copy makes its fits itself
 
     def request(self, number: int, task: Task) -> None:
@@ -103,18 +109,14 @@ class BackgroundFits:
         self._own[number] = task.round
 
     def start_missing(self) -> None:
-        """Start the fits that were requested, and that no thread of this process works on."""
+        """Start the fits that were requested, that no thread of this process works on, and that nobody has claimed."""
         if self._crew is None or not self._crew.here:
             self._crew, self._answers = join_crew(self), {}
         for number, task in self.under_way.items():
             begun = number in self.taken or self._answers.get(number, (-1, None))[0] == task.round
-            if not begun and time.monotonic() >= self._left.get((number, task.round), 0.0):
+            model = self.models[number]
+            if not begun and self.claim(model.name, task.round, 1e-6 * model.work(task)):
                 self._start(number, task, self._crew)
-
-    def leave(self) -> None:
-        """Leave the fits under way, for a while, to the process in which they were requested."""
-        for number, task in self.under_way.items():
-            self._left.setdefault((number, task.round), time.monotonic() + _PATIENCE)
 
     def _start(self, number: int, task: Task, crew: Crew) -> None:
         """Make a fit on a thread."""
@@ -192,7 +194,6 @@ class BackgroundFits:
         It is no longer under way.
         """
         self.under_way.pop(number, None)
-        self._left.pop((number, task.round), None)
         missed, taken = self.missed.pop(number, math.inf), self.taken.pop(number, None)
         if isinstance(fit, str):
             return task.round, np.empty(0), missed

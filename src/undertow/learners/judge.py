@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Index, Layout, Record, Within, compile_loop, features_of_arm, spliced
+from undertow.compiled import Common, Index, Layout, Record, Within, best_arm, compile_loop, features_of_arm, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
 from undertow.learners.looks import Looks, look_again, note_play, note_reward
@@ -24,7 +24,7 @@ __all__ = [
     "compile_learner",
     "handicap",
     "level_with_last",
-    "start_up_chance",
+    "start_up_chances",
     "start_up_rounds",
     "unfitted",
 ]
@@ -84,12 +84,12 @@ def start_up(own: LearnerState, draws: FloatArray) -> int:
     return arm
 
 
-def start_up_chance(own: LearnerState, arm: int) -> float:
-    """Return the chance with which start-up drew an arm, among those played least until then."""
+def start_up_chances(own: LearnerState, played: int) -> FloatArray:
+    """Return the chances with which start-up drew an arm, of those played least before one was played."""
     plays, closed = own.plays.copy(), own.common.closed
-    plays[arm] -= 1.0
+    plays[played] -= 1.0
     least = (closed == 0) & (plays == plays[closed == 0].min())
-    return float(least[arm] / least.sum())
+    return np.asarray(least / least.sum())
 
 
 @inlined
@@ -134,7 +134,7 @@ def level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
 
 @spliced
 def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> int:
-    """Return the open arm with the largest forecast + width of the leading model, and note which one that was.
+    """Return the open arm with the largest forecast + width − cost by the leading model, and note which one that was.
 
     In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
     """
@@ -145,19 +145,17 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
     own.learner.look = 0.0
     if leader >= 0:
         block = open_block(own.blocks, leader)
-        best, top = -1, 0.0
-        for r in range(len(common.order)):
-            a = int(common.order[r])
+        for a in range(len(common.order)):
             common.forecast[a] = block.forecast[a]
             common.width[a] = block.width[a]
-            if common.closed[a] == 0.0 and (best < 0 or common.forecast[a] + common.width[a] > top):
-                best, top = a, common.forecast[a] + common.width[a]
+        best = best_arm(common)
         if t >= own.learner.start:
             arm = look_again(own, block, best)
     else:
         for a in range(len(common.order)):
             common.forecast[a] = 0.0
             common.width[a] = np.inf
+        best_arm(common)  # notes their values
     return arm
 
 

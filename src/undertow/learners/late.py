@@ -87,7 +87,7 @@ class Past(NamedTuple):
 class LateRewards:
     """How the models of a learner come to know of late rewards."""
 
-    remembers: ClassVar[tuple[str, ...]] = ("past", "savings", "counted", "wake")
+    remembers: ClassVar[tuple[str, ...]] = ("past", "savings", "counted", "wake", "max_delay")
 
     def __init__(
         self,
@@ -96,12 +96,13 @@ class LateRewards:
         models: Sequence[Model],
         places: Sequence[int],
         log: RoundLog,
-        max_delay: int,
+        max_delay: int | None,
     ) -> None:
         self.player, self.turns, self.models, self.places, self.log = player, turns, models, places, log
-        self.max_delay = max_delay
+        self.by_time = max_delay is None  # then it is as many rounds as rewards are waited for
+        self.max_delay = max_delay or 0
         self.work = [round(1000 * model.step_work) for model in models]
-        self.widest = min(_WIDEST, (log.keep - max_delay) // 2)  # what is remembered has to be in the log
+        self.widest = min(_WIDEST, (log.keep - self.max_delay) // 2)  # what is remembered has to be in the log
         self.savings, self.counted = _SAVINGS, 0  # and the round up to which they have been added up
         self.wake = 0.0  # the round before whose decision there is something to do
         self.past: dict[int, Past] = {}
@@ -114,6 +115,15 @@ class LateRewards:
             marks = () if earlier is None or earlier[0] >= base[0] else (earlier,)
             self.past[number] = Past(base, int(BLOCK.open(base[1]).head.begin), marks, late=late)
             self.wake = 0.0
+
+    def wait(self, oldest: int) -> None:
+        """Remember what rewards from round `oldest` on will need, where the longest delay is a time."""
+        if self.by_time:
+            self._remember_rounds(int(self.player.begun()) - oldest)
+
+    def _remember_rounds(self, rounds: int) -> None:
+        self.log.keep += rounds - self.max_delay
+        self.max_delay = rounds
 
     def note(self, then: int) -> None:
         """Take note of a reward of an earlier round."""
@@ -246,6 +256,8 @@ class LateRewards:
     def arrays(self) -> dict[str, FloatArray]:
         """Return what is remembered."""
         arrays = {"savings": np.array([float(self.savings), float(self.counted), min(self.wake, COUNT)])}
+        if self.by_time:
+            arrays["max_delay"] = np.array([float(self.max_delay)])
         for number, past in self.past.items():
             moments = [*past.marks, past.base, *([] if past.again is None else [past.again])]
             late = [-1.0 if math.isinf(t) else float(t) for t in (past.since, past.late)]
@@ -257,6 +269,8 @@ class LateRewards:
     def saved(self, rounds: int) -> dict[str, Saved]:
         """Return what `arrays` may be after so many rounds."""
         expected = {"savings": Saved((3,), 0, COUNT, whole=True)}
+        if self.by_time:
+            expected["max_delay"] = Saved((1,), 0, rounds, whole=True)
         for number in self.past:
             expected[f"past_{number}"] = Saved((3,), -1, COUNT, whole=True)
             expected[f"past_{number}_rounds"] = Saved((f"past {number}",), 0, rounds, whole=True)
@@ -266,6 +280,8 @@ class LateRewards:
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned; the log has been restored."""
+        if self.by_time:
+            self._remember_rounds(int(arrays["max_delay"].item()))
         self.savings, self.counted, self.wake = arrays["savings"].astype(int).tolist()
         if self.counted > self.player.rounds:
             raise InvalidInputError(f"savings: expected those of {self.player.rounds} rounds, got {self.counted}")

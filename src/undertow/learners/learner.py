@@ -18,12 +18,12 @@ from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, Refit, attempt, begun, fit_with_past
+from undertow.learners.fits import BackgroundFits, Claim, Refit, attempt, begun, fit_with_past
 from undertow.learners.judge import level_with_last, unfitted
 from undertow.learners.late import LateRewards
 from undertow.learners.log import LARGEST, RoundLog, require_small, same_moment
 from undertow.learners.looks import note_late_reward
-from undertow.learners.model import BLOCK, Fit, Model, Span, Task, set_units
+from undertow.learners.model import BLOCK, Fit, Model, Span, Task, score_again, set_units
 from undertow.learners.notices import Notices
 from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records
@@ -53,15 +53,15 @@ class Learner(Timeline):
         turns: Turns,
         models: Sequence[Model],
         *,
-        max_delay: int,
+        max_delay: int | None,
         refit: Refit,
     ) -> None:
         super().__init__(player)
-        self.turns, self.models, self.max_delay, self.refit = turns, tuple(models), max_delay, refit
+        self.turns, self.models, self.refit = turns, tuple(models), refit
         self.names = [model.name for model in self.models]
         self.lengths = [model.length for model in self.models]
         self.places = [sum(self.lengths[:number]) for number in range(len(self.lengths))]
-        self.log = RoundLog(len(player.context), player.features.shape[1], LONGEST + max_delay)
+        self.log = RoundLog(len(player.context), player.features.shape[1], LONGEST + (max_delay or 0))
         self.late = LateRewards(player, turns, self.models, self.places, self.log, max_delay)
         self.records: deque[FitRecord] = deque(maxlen=50)
         self.notices = Notices()
@@ -77,11 +77,8 @@ class Learner(Timeline):
         self.reasons = Reasons(self.player, self.places, self.names, self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if name not in ("blocks", "views", "lasting", "reasons")
-        }
+        bound = ("blocks", "views", "lasting", "reasons")
+        return {name: value for name, value in self.__dict__.items() if name not in bound}
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
@@ -117,6 +114,7 @@ class Learner(Timeline):
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
         """Swap in the fits that have caught up, and go on with late rewards, if it is time for either."""
+        self.late.wait(oldest)
         if self.player.begun() < self.late.wake and not still and not self.fits.taken:
             return
         t = int(self.player.begun())
@@ -199,10 +197,9 @@ class Learner(Timeline):
         if self.notices.lines or self.notices.warnings:
             self.notices.report()
 
-    def leave_effects(self) -> None:
-        """Leave what follows from an event to the process in which it happened: notices, and for a while its fits."""
-        self.notices.forget()
-        self.fits.leave()
+    def share_fits(self, claim: Claim) -> None:
+        """Ask `claim` before a thread makes a fit, as others may make it."""
+        self.fits.claim = claim
 
     def forget_notices(self) -> None:
         """Report nothing of what was applied again."""
@@ -220,7 +217,10 @@ class Learner(Timeline):
         running, fineness, rare = self.lasting[number]
         kept = running.copy(), fineness.copy(), rare.copy()
         self.views[number][:] = block
+        changed = fineness[...] != kept[1]
         running[:], fineness[:], rare[:] = kept
+        if changed:
+            score_again(self.blocks[number].model)
 
     def scratch(self) -> FloatArray:
         """Return a copy of the state as a decision would find it, which asks for no fits."""
@@ -252,8 +252,8 @@ class Learner(Timeline):
         """Refuse a reward that comes too late, or with which models would overflow."""
         if not -LARGEST <= reward <= LARGEST:
             require_small(reward)
-        if age > self.max_delay or waiting.round < self.log.begin:
-            raise too_late(age, self.max_delay)
+        if (age > self.late.max_delay and not self.late.by_time) or waiting.round < self.log.begin:
+            raise too_late(age, self.late.max_delay)
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
         """File a reward and learn it: at once if it is of the last round, otherwise at its own round."""
@@ -323,6 +323,7 @@ class Learner(Timeline):
         own, player, first = self.player.own, self.player, self.turns.context_first
         self.log, self.records, self.latest = old.log, old.records, old.latest
         self.fits = BackgroundFits(self.models, self.log)
+        self.fits.claim = old.fits.claim
         self.late.log, self.late.savings, self.late.counted = old.log, old.late.savings, old.late.counted
         if own.learner.leader >= 0:  # with one more arm, blocks are longer
             own.learner.leader = self.places[old.places.index(int(own.learner.leader))]

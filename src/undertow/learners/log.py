@@ -57,11 +57,11 @@ class RoundLog:
     def mark(self) -> Any:
         """Return what `go_back` needs: of the rows so far, only the last one and rewards may change."""
         self._paid = []
-        return self._rows, self.begin, self.end, self.rows(self.end - 1, self.end).copy()
+        return self._rows, self.begin, self.end, self.keep, self.rows(self.end - 1, self.end).copy()
 
     def go_back(self, mark: Any) -> None:
         """Be as when `mark` was called."""
-        self._rows, self.begin, self.end, last = mark
+        self._rows, self.begin, self.end, self.keep, last = mark
         end = self.end - self.begin
         self._rows[end:] = self.blank(len(self._rows) - end)
         for number in self._paid:
@@ -98,7 +98,7 @@ class RoundLog:
 
     def room_for(self, rows: int) -> int:
         """Return for how many rows room is made where so many are needed."""
-        return min(_ROOM + 5 * rows // 4, 2 * self.keep)
+        return min(_ROOM + 5 * rows // 4, 2 * max(self.keep, rows))
 
     @property
     def room(self) -> int:

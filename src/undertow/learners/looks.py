@@ -1,8 +1,8 @@
 """Looks: when a learner plays an arm again that it left, and for how long.
 
 What nobody plays is seen by no fit and no score, and a model in which arms stand still never expects one of them to
-change. Suppose that an arm whose forecast lies Δ below the best jumps at rate h, by s T, T a Student t with two degrees
-of freedom, so that no jump is out of the question. On average, the arm is then better than the best by
+change. Suppose that an arm whose forecast, less its cost, lies Δ below the best jumps at rate h, by s T, T a Student t
+with two degrees of freedom, so that no jump is out of the question. On average, the arm is then better than the best by
 
     G(Δ) = E(s T − Δ)⁺ = (√(Δ² + 2 s²) − Δ) / 2
 
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
+from undertow.compiled.common import Common, known_cost
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Index
 from undertow.compiled.views import Record
@@ -65,7 +66,7 @@ class Looks(NamedTuple):
     awaited: Annotated[FloatArray, "k", Index("2**53")]  # `last` of the play whose reward has to come; 0 if none has
     odds: Annotated[FloatArray, "k"]  # of a jump when the look began
     forecast: Annotated[FloatArray, "k"]  # of the last play
-    gap: Annotated[FloatArray, "k"]  # d, by how much the best forecast was larger
+    gap: Annotated[FloatArray, "k"]  # d, by how much the best forecast was larger, costs taken off
     away: Annotated[FloatArray, "k", Index("2")]  # whether the arm was left, and no reward has come since
     left: Annotated[FloatArray, "k"]  # the forecast when it was left
     behind: Annotated[FloatArray, "k"]  # by how much the best forecast was larger then
@@ -80,6 +81,23 @@ def best_forecast(own: "LearnerState") -> float:
     for a in range(len(closed)):
         if closed[a] == 0.0:
             top = max(top, forecast[a])
+    return top
+
+
+@inlined
+def net(common: Common, arm: int) -> float:
+    """Return an arm's forecast less its cost."""
+    result: float = common.forecast[arm] - known_cost(common, arm)
+    return result
+
+
+@inlined
+def best_net(common: Common) -> float:
+    """Return the largest forecast less cost of an arm that is open."""
+    top = -math.inf
+    for a in range(len(common.closed)):
+        if common.closed[a] == 0.0:
+            top = max(top, net(common, a))
     return top
 
 
@@ -122,7 +140,7 @@ def odds_of(own: "LearnerState", block: Block, a: int, best: int, top: float, er
             odds = looks.odds[a] * math.exp(min(evidence, _NATS))
         else:
             looks.plays[a] = 0.0
-    Δ = max(top - own.common.forecast[a], _CLOSEST * s)
+    Δ = max(top - net(own.common, a), _CLOSEST * s)
     G = 0.5 * (math.sqrt(Δ * Δ + 2.0 * s * s) - Δ)
     plays, h, L = 1.0 + _TELL * noise / (Δ + s) ** 2, 0.5 / (k * (t + _BEFORE)), t - looks.last[a]
     if odds == 0.0 and a != best and L * L * h * G >= 2.0 * plays * Δ:
@@ -138,7 +156,7 @@ def look_again(own: "LearnerState", block: Block, best: int) -> int:
     A look waits for the reward of its last play, but no longer than until the next one would begin.
     """
     error, common, chosen, most = mean_error(block), own.common, best, 0.0
-    s, top = math.sqrt(unseen(own.looks, error) * (error + np.median(own.looks.behind) ** 2)), best_forecast(own)
+    s, top = math.sqrt(unseen(own.looks, error) * (error + np.median(own.looks.behind) ** 2)), best_net(common)
     if own.learner.looks > 0.0 and 0.0 < s < math.inf:
         for r in range(len(common.order)):
             a = int(common.order[r])
@@ -173,7 +191,7 @@ def note_play(own: "LearnerState", arm: int) -> None:
     if begins or (looks.plays[arm] > 0.0 and looks.awaited[arm] == 0.0):
         looks.plays[arm] += 1.0
         looks.awaited[arm] = looks.last[arm]
-        looks.gap[arm] = top - common.forecast[arm]
+        looks.gap[arm] = best_net(common) - net(common, arm)
 
 
 @inlined

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.kernel import inlined
+from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.views import Record
 from undertow.identify.table import centre_and_scale, mostly_one_value
@@ -44,6 +44,7 @@ __all__ = [
     "no_see",
     "note_error",
     "open_block",
+    "score_again",
     "set_units",
     "watch",
 ]
@@ -147,13 +148,26 @@ def watch(alarm: Alarm, squared: float, t: int) -> None:
 
 
 @inlined
+def add_up(block: Block) -> None:
+    """Compute the score from the errors on each arm, in units of the rewards' spread, see `note_error`."""
+    fine, total = block.score.fineness**2, 0.0
+    spread = fine / _FINE**2 if fine > 0.0 else 1.0
+    for a in range(len(block.scored)):
+        if block.scored[a] > 0.0:
+            weight = _ENOUGH * block.scored[a] / (_ENOUGH + block.scored[a])
+            total -= 0.5 * weight * math.log(max((block.squares[a] + fine) / spread, _NOTHING))
+    block.score.total = total
+
+
+@inlined
 def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     """Score the prediction of an arm's reward: its error, and the standard deviation that the model predicted.
 
-    The score of a model is −½ Σ_a w(n_a) log(s_a² + f²): s_a² is its own mean squared error on arm a, n_a the number
-    of predictions, w(n) = 50 n/(n + 50), and f a tenth of the spread of the rewards. It is the log likelihood of
-    Gaussian errors with a variance for each arm, changed in two ways: no arm counts much more than the others, however
-    often it is played, and a prediction that is fine enough is not beaten by a finer one.
+    The score of a model is −½ Σ_a w(n_a) log((s_a² + f²)/s²): s_a² is its own mean squared error on arm a, n_a the
+    number of predictions, w(n) = 50 n/(n + 50), s the spread of the rewards, and f a tenth of it. It is the log
+    likelihood of Gaussian errors with a variance for each arm, changed in two ways: no arm counts much more than the
+    others, however often it is played, and a prediction that is fine enough is not beaten by a finer one. In units of
+    the spread, a model that has heard of more late rewards than another gains nothing by their number.
 
     With contexts, what matters is whether a model knows what the other arms do, and a prediction of the arm that was
     just played says little about that. It counts as a tenth of one.
@@ -168,13 +182,12 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     squared = error * error if error * error < most else most  # also where the forecast is no number
     block.squares[arm] = mean + share * max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
     block.scored[arm] = n + share
-    score.total = 0.0
-    for a in range(len(block.scored)):
-        if block.scored[a] > 0.0:
-            weight = _ENOUGH * block.scored[a] / (_ENOUGH + block.scored[a])
-            score.total -= 0.5 * weight * math.log(max(block.squares[a] + fine, _NOTHING))
+    add_up(block)
     block.innovations[int(score.count) % len(block.innovations)] = error / deviation
     score.count += 1.0
+
+
+score_again = plain(add_up)
 
 
 def set_units(blocks: Sequence[Block], rows: FloatArray) -> None:
@@ -183,6 +196,7 @@ def set_units(blocks: Sequence[Block], rows: FloatArray) -> None:
     fine, rare = _FINE * centre_and_scale(rewards, arms)[1], mostly_one_value(rewards, arms)
     for block in blocks:
         block.score.fineness, block.score.rare = fine, rare
+        score_again(block)
 
 
 def last_innovations(block: Block) -> FloatArray:

@@ -5,7 +5,8 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from undertow.compiled import ahead
 from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.learners.fits import Refit
-from undertow.learners.judge import LearnerState, start_up_chance, start_up_rounds
+from undertow.learners.judge import LearnerState, start_up_chances, start_up_rounds
 from undertow.learners.learner import Learner
 from undertow.learners.log import AFTER, BEFORE, arms_played, require_small
 from undertow.learners.model import Model
@@ -24,7 +25,10 @@ from undertow.learners.report import ModelInUse, health_of, models_in_use
 from undertow.learners.starting import Starting
 from undertow.live import ContextPolicy, Health
 from undertow.live.arms import indices_of_names
+from undertow.live.clock import is_duration
 from undertow.live.events import WarmStarted
+from undertow.live.metrics import Measure
+from undertow.live.names import Inputs, Rows
 from undertow.live.rehearsal import rehearse
 from undertow.live.rounds import Timeline
 from undertow.moments import rows_in_time, with_one_context
@@ -56,15 +60,15 @@ class LearningPolicy(ContextPolicy):
         "inline": a decision waits for every fit that is due, and a seed fixes the run. "background": a thread makes all
         fits, and a decision never waits. Within `simulate` all fits are made inline.
     max_delay
-        How many rounds a reward may be late. It counts rounds, not seconds: 10,000 are 100 s at 100 decisions a second.
-        The log keeps that many rounds more, at 8 bytes a number (`nbytes`).
+        How late a reward may be: a number of rounds (10,000 are 100 s at 100 decisions a second), or a time, such as
+        "3 days", for decisions with `at`. The log keeps that many rounds more, at 8 bytes a number (`nbytes`).
     looks
         Whether arms that were left are played again at times (`learners.looks`), because they may have changed unseen.
         Turn it off only if you know that no model can be wrong about that.
     """
 
     refit: Refit = "auto"
-    max_delay: int = 10_000
+    max_delay: int | str | timedelta = 10_000
     looks: bool = True
 
     @abc.abstractmethod
@@ -73,7 +77,8 @@ class LearningPolicy(ContextPolicy):
 
     def _sizes(self) -> dict[str, int]:
         _checks.choice("refit", self.refit, ("auto", "inline", "background"))
-        self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+        if not is_duration(self.max_delay):
+            self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
         self.looks = _checks.flag("looks", self.looks)
         require_small(0.0 if self.default_reward is None else self.default_reward)
         self._models = tuple(self._make_models())
@@ -96,8 +101,11 @@ class LearningPolicy(ContextPolicy):
 
     def _make_learner(self) -> Learner:
         parts = (self._player, self._turns, self._models)
-        self._learner = Learner(*parts, max_delay=self.max_delay, refit=self.refit)
+        self._learner = Learner(*parts, max_delay=self._delay_in_rounds(), refit=self.refit)
         return self._learner
+
+    def _delay_in_rounds(self) -> int | None:
+        return None if is_duration(self.max_delay) else cast("int", self.max_delay)
 
     # Kernels that are not there yet
 
@@ -163,14 +171,16 @@ class LearningPolicy(ContextPolicy):
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, self.arm_count))
 
-    def _chance(self, own: LearnerState, arm: int) -> float:
-        """Return 1 or 0 for a proposed arm; in start-up, arms that were played least are drawn from."""
-        return float(arm == self._player.proposed) if self._learner.reasons.leader() >= 0 else start_up_chance(own, arm)
+    def _chances(self, own: LearnerState, played: int) -> FloatArray:
+        """Return 1 for the proposed arm, 0 for others; in start-up, arms that were played least are drawn from."""
+        if self._learner.reasons.leader() >= 0:
+            return super()._chances(own, played)
+        return start_up_chances(own, played)
 
-    def _propensity(self, arm: int) -> float:
+    def _propensities(self, arm: int) -> FloatArray | None:
         if not self.explore and self._learner.reasons.leader() >= 0:
-            return 1.0  # nothing was drawn, as in most rounds
-        return super()._propensity(arm)
+            return None  # nothing was drawn, as in most rounds
+        return super()._propensities(arm)
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         return {"n": None}  # each model makes room for itself
@@ -202,7 +212,7 @@ class LearningPolicy(ContextPolicy):
         content = None if self.model is None else self.model.content
         return content if isinstance(content, LinearGaussianSystem) else None
 
-    def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
+    def plot(self, features: Inputs | None = None) -> "Sheet":
         """Draw the forecasts, the rewards of the last rounds by arm, and which model leads by how much.
 
         `features` are those of the round to come, where the policy takes them; nothing changes.
@@ -230,22 +240,33 @@ class LearningPolicy(ContextPolicy):
             health = super().health()
             return health_of(self._learner, health)
 
+    def measures(self, **labels: str) -> list[Measure]:
+        """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
+        with self._lock:
+            found, models = super().measures(**labels), self.models
+        for model in models:
+            mine = found[0].labels | {"model": model.name}
+            found.append(Measure("model_order", model.order, mine))
+            found.append(Measure("model_deciding", model is models[0], mine))
+            found.append(Measure("model_fitted_round", model.fitted, mine))
+        return found
+
     def warm_start(
         self,
         arms: npt.ArrayLike | Iterable[str | None],
         rewards: npt.ArrayLike,
         *,
-        contexts: npt.ArrayLike | None = None,
-        features: npt.ArrayLike | None = None,
+        contexts: Rows | None = None,
+        features: Rows | None = None,
         elapsed: npt.ArrayLike | None = None,
     ) -> None:
         """Take in a table of past rounds, one row each; the first decision then begins with a fit.
 
         `arms` (n,) are names, None where none was played, or indices, −1 where none was; `rewards` (n,) are NaN where
         none came; `contexts` (n, m) are NaN where an entry is missing. `features` are needed where the policy takes
-        them: (n, q), those of the arm that was played, or (n, k, q), those of every arm. `elapsed` (n,) is how many
-        moments began since the row before, 1 by default; rows of the same moment, with 0, have the same context, or
-        NaN.
+        them: (n, q), those of the arm that was played, or (n, k, q), those of every arm. Both may be given by name: as
+        a list of mappings, or a frame of pandas or polars. `elapsed` (n,) is how many moments began since the row
+        before, 1 by default; rows of the same moment, with 0, have the same context, or NaN.
         """
         with self._lock:
             if not self.unused:
@@ -255,6 +276,8 @@ class LearningPolicy(ContextPolicy):
             m, q = self._context_dim, self._feature_dim
             n = len(played := arms_played(indices_of_names(arms, self.names), self.arm_count))
             x = _checks.measured("rewards", rewards, (n,), missing=True)
+            contexts = self._columns.past_contexts(contexts, n)
+            features = self._columns.past_features(features, self.names, self._player.common.closed, played)
             given = np.full((n, m), math.nan) if contexts is None else contexts
             θ = _checks.measured("contexts", given, (n, m), missing=True)
             if features is None and q:
@@ -279,6 +302,9 @@ class LearningPolicy(ContextPolicy):
         self._learner.log.check(rows, self.arm_count)
         seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
         self._learner.warm_start(rows, len(rows), seed)
+        if self._columns.fills:
+            for row in rows[rows[:, self._learner.log.arm] >= 0]:
+                self._columns.note_row(row[self._context_dim : self._learner.log.shared])
         self._note_past()
         self._learner.costly = True
 

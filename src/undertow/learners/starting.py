@@ -12,6 +12,7 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.compiled.loop import DECIDE, LEARN, Loop, count_round, explored
+from undertow.learners.fits import Claim
 from undertow.learners.judge import start_up
 from undertow.learners.learner import Learner
 from undertow.live.decision import Why
@@ -54,7 +55,7 @@ class Starting(Timeline):
         player, own = self.player, self.player.loop.layout.open(state)
         arm = _PROPOSE(own, player.draws)
         own.learner.leader, own.learner.lead, own.common.head.proposed = -1.0, 0.0, arm
-        own.common.forecast[:], own.common.width[:] = 0.0, np.inf
+        own.common.forecast[:], own.common.width[:], own.common.value[:] = 0.0, np.inf, np.inf
         player.record[:] = own.common.forecast, own.common.width, own.common.window
         player.arm[0] = arm = _EXPLORE(own.common, arm, player.draws)
         own.plays[arm] += 1.0
@@ -79,6 +80,10 @@ class Starting(Timeline):
     def why(self, t: int) -> Why:
         """Explain the decision that was just made, of round t."""
         return self.learner.why(t)
+
+    def share_fits(self, claim: Claim) -> None:
+        """Ask `claim` before a thread makes a fit."""
+        self.learner.share_fits(claim)
 
     @property
     def nbytes(self) -> int:

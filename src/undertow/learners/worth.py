@@ -17,7 +17,7 @@ import numpy as np
 
 from undertow.compiled.kernel import inlined
 
-__all__ = ["lifetime", "worth"]
+__all__ = ["beta", "lifetime", "worth"]
 
 _FIRST, _STEP, _ENTRIES = -5.0, 0.25, 82  # of the table of β over log H
 _NEVER = 1e-300

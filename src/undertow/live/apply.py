@@ -5,43 +5,43 @@ process (`undertow.fold`).
 """
 
 import abc
-import hashlib
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 import numpy as np
 
 from undertow._checks import FloatArray
-from undertow.compiled.player import Player
+from undertow.live.clock import stamp
+from undertow.live.commits import Commits
 from undertow.live.decision import Claims, Decision
 from undertow.live.events import (
     ArmAdded,
     ArmRetired,
+    CostsSet,
     Decided,
+    Defaulted,
     Event,
     Installed,
+    Keyed,
     Observed,
+    Pinned,
     Recalled,
     Reseeded,
     Rewarded,
     Skipped,
+    Unpinned,
     WarmStarted,
 )
-from undertow.live.journal import Journal
-from undertow.live.rounds import Parts, Pending, Timeline, Turns
-from undertow.live.streams import Streams
-from undertow.live.units import Columns
 
-__all__ = ["Applies", "request_of"]
+__all__ = ["Applies"]
 
 _WHOLE = np.dtype(np.int64)  # to find it by its type takes longer than to convert a few numbers
-_OFTEN = 64  # events between two checkpoints
 _tuple = tuple.__new__  # makes a decision in half the time of its class, whose own __new__ is Python's
 
 
-class Applies(abc.ABC):
+class Applies(Commits):
     """A policy's parts, and what events do to them."""
 
     claims: ClassVar[Claims]
@@ -50,18 +50,9 @@ class Applies(abc.ABC):
     names: tuple[str, ...]
     explore: float
     default_reward: float | None
-    _lock: threading.RLock
-    _journal: Journal
     _context_dim: int
     _feature_dim: int
     _draw_count: int
-    _player: Player
-    _columns: Columns
-    _streams: Streams
-    _turns: Turns
-    _pending: Pending
-    _timeline: Timeline
-    _awaits_kernels: bool = False  # whether they may have to be compiled before the policy can go on
 
     # What a policy says
 
@@ -70,8 +61,8 @@ class Applies(abc.ABC):
         """Return the random numbers that `decide` needs, one row per round."""
 
     @abc.abstractmethod
-    def _chance(self, own: Any, arm: int) -> float:
-        """Return the probability with which the policy itself proposed an arm."""
+    def _chances(self, own: Any, played: int) -> FloatArray:
+        """Return the probability with which the policy itself proposes each arm, where one of them was played."""
 
     @abc.abstractmethod
     def _rescale(self) -> None:
@@ -89,14 +80,16 @@ class Applies(abc.ABC):
     def _start_warm(self, rows: FloatArray) -> None:
         """Begin after the rounds of a table, as rows of a learner's log."""
 
-    @abc.abstractmethod
-    def _attend_to_kernels(self, *, decides: bool) -> None:
-        """See whether kernels are there; a decision may have to wait for them."""
-
     # Events, one kind after the other
 
     def _decide(
-        self, id: str, features: FloatArray | None, closed: FloatArray | None, still: bool, request: str | None
+        self,
+        id: str,
+        features: FloatArray | None,
+        closed: FloatArray | None,
+        still: bool,
+        request: str | None,
+        at: int | None = None,
     ) -> Decision:
         """Decide a round; `closed` says which arms cannot be played in it, those that are retired by default."""
         player, columns, turns, pending, timeline = (
@@ -109,11 +102,16 @@ class Applies(abc.ABC):
         t = int(player.begun())
         if pending.wait is not None:
             self._learn_defaults(t)
+        if at is not None:
+            turns.clock.advance(at, begins=not still)
+            pending.expire(at)
         if t >= columns.pause:
             self._rescale()
         if features is not None:
             if columns.follows:
                 columns.note(features=features)
+            if columns.fills:
+                columns.note_row(features)
             columns.put_features(features, player)
         if not timeline.plain:
             timeline.prepare(pending.oldest(t), still=still)
@@ -129,19 +127,23 @@ class Applies(abc.ABC):
         arm = int(player.chosen())
         if self._context_dim:
             turns.due = "observe"
-        pending.add(id, t, arm, player.copy_memory())
+        pinned = arm == player.pinned()
+        pending.add(id, t, arm, player.copy_memory(), learns=not (pinned and player.silences(arm)), at=at)
         why = None
         if not timeline.plain:
             timeline.decided(t, arm)
             why = timeline.why(t)
-        propensity = self._propensity(arm) if self._draw_count else 1.0
+        chances = self._propensities(arm) if self._draw_count and not pinned else None
+        propensity = 1.0 if chances is None else float(chances[arm])
         if closed is not None:
             player.common.closed[:] = retired
-        forecast, width = player.copy_forecast(), player.copy_width()
+        forecast, width, value = player.copy_forecast(), player.copy_width(), player.copy_value()
         if columns.units is not None:
             forecast, width = columns.units.outward(forecast, width)
+            value = columns.units.rewards_outward(value)
         window = player.window.astype(_WHOLE) if self.has_windows else None
-        made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, int(player.moments_begun()) - 1)
+        moment = int(player.moments_begun()) - 1
+        made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, moment, value, chances, False)
         decision = _tuple(Decision, made)
         if request is not None:
             pending.keep_answer(id, request, decision)
@@ -156,13 +158,14 @@ class Applies(abc.ABC):
         """Learn the reward of an earlier decision."""
         player, columns, pending = self._player, self._columns, self._pending
         waiting = pending.entries[id]
-        then, arm, memory, _ = waiting
-        age = int(player.begun()) - 1 - then
-        inward = reward if columns.units is None else columns.reward(reward)
-        if self._timeline.plain:
-            player.learn(memory, arm, inward, age)
-        else:
-            self._timeline.learn(waiting, inward, age)
+        then, arm, memory, _, learns, _ = waiting
+        if learns:
+            age = int(player.begun()) - 1 - then
+            inward = reward if columns.units is None else columns.reward(reward)
+            if self._timeline.plain:
+                player.learn(memory, arm, inward, age)
+            else:
+                self._timeline.learn(waiting, inward, age)
         pending.over[id] = None
         pending.count -= 1
         pending.learned[id] = pending.rewarded, math.nan if by_default else reward
@@ -180,6 +183,11 @@ class Applies(abc.ABC):
         else:
             self._timeline.observe()
         self._turns.due = "decide"
+
+    def _reach(self, at: datetime | None, *, begins: bool = False) -> None:
+        """Have a time come, if it was given."""
+        if at is not None:
+            self._turns.clock.advance(stamp("at", at), begins=begins)
 
     def _skip(self, rounds: int, contexts: FloatArray | None) -> None:
         """Let rounds pass without a decision."""
@@ -210,17 +218,35 @@ class Applies(abc.ABC):
         self._timeline.catch_up()  # first: it writes into past rounds which arms are open now
         self._player.common.closed[self.names.index(name)] = closed
 
+    def _set_costs(self, costs: Mapping[str, float]) -> None:
+        """Have plays of some arms cost this much."""
+        for name, cost in costs.items():
+            self._player.common.cost[self.names.index(name)] = cost
+
+    def _pin(self, arm: int, *, learn: bool = True) -> None:
+        """Have every decision be this arm, or with −1 the policy's own choice again."""
+        head = self._player.common.head
+        head.pinned, head.unlearned = arm, not learn
+
     def _apply(self, event: Event) -> Decision | None:
         """Do what an event that was checked says, and return the decision if it is one."""
         match event:
             case Decided():
                 closed = None if event.available is None else self._closed(event.available)
-                return self._decide(event.id, event.features, closed, event.still, event.request)
+                at = None if event.at is None else stamp("at", event.at)
+                decision = self._decide(event.id, event.features, closed, event.still, event.request, at)
+                if event.subject is not None:
+                    self._pending.subjects.keep(event.subject, decision, at)
+                return decision
             case Rewarded():
+                self._reach(event.at)
                 self._learn(event.id, event.reward)
+            case Defaulted():
+                self._learn(event.id, self.default_reward, by_default=True)  # type: ignore[arg-type]
             case Recalled():
-                self._pending.recall(event.id, event.round, event.arm, event.memory)
+                self._pending.recall(event.id, event.round, event.arm, event.memory, learns=event.learns)
             case Observed():
+                self._reach(event.at, begins=self._turns.context_first)
                 self._observe(event.context)
             case Skipped():
                 self._skip(event.rounds, event.contexts)
@@ -228,6 +254,14 @@ class Applies(abc.ABC):
                 self._add_arm(event.name)
             case ArmRetired():
                 self._close(event.name, 1.0)
+            case CostsSet():
+                self._set_costs(event.costs)
+            case Pinned():
+                self._pin(self.names.index(event.name), learn=event.learn)
+            case Unpinned():
+                self._pin(-1)
+            case Keyed():
+                self._pending.subjects.take_key(event.key)
             case Installed():
                 self._timeline.install(event)
             case WarmStarted():
@@ -241,133 +275,14 @@ class Applies(abc.ABC):
         closed[list(available)] = 0.0
         return closed
 
-    # Checkpoints, and the events since
-
-    def _happen(self, event: Event, *, effects: bool = True) -> None:
-        """Have an event happen that was checked."""
-        self._journal.torn = True
-        self._apply(event)
-        self._commit(event, effects=effects)
-
-    def _commit(self, event: Event, earlier: Sequence[Event] = (), *, effects: bool = True) -> None:
-        """Have an event happen that has been applied, and the earlier ones of its call; their effects come after."""
-        journal, timeline = self._journal, self._timeline
-        events = journal.past.events  # type: ignore[union-attr]
-        if earlier:
-            events.extend((*earlier, event))  # now they have happened
-        else:
-            events.append(event)
-        journal.torn = False
-        if journal.hears is not None:
-            journal.tell()
-        if timeline.has_effects:
-            if effects:
-                timeline.report()
-            else:
-                timeline.leave_effects()
-        if len(events) >= _OFTEN or timeline.costly:
-            self._checkpoint_in_time()
-
-    def _checkpoint_in_time(self) -> None:
-        """Take a checkpoint unless it has to wait for kernels."""
-        if not self._timeline.holds:
-            self._checkpoint()
-            self._timeline.costly = False
-
-    def _checkpoint(self) -> None:
-        """Take a checkpoint of parts that are whole."""
-        entries = self.__dict__.copy()
-        del entries["_lock"], entries["_journal"]
-        player, columns, streams, turns, pending, timeline = self._parts
-        parts = (player, columns, streams, turns, pending, timeline, *timeline.parts)
-        self._journal.begin(entries, parts)
-
-    def _rebuild(self, prepare: Callable[[], None] = lambda: None) -> None:
-        """Go back to the last checkpoint, and apply the events since; repeated if it is interrupted."""
-        with self._lock:
-            journal = self._journal
-            past = journal.past
-            if past is None:
-                self._checkpoint()
-                return
-            self.__dict__.update(past.checkpoint.restore())
-            prepare()
-            for event in past.events:
-                self._timeline.forget_notices()  # only the last one may not have been reported
-                decision = self._apply(event)
-                if isinstance(event, Decided) and decision is not None and decision.arm != event.arm:
-                    raise AssertionError(f"round {event.round}: arm {event.arm} was played, and now {decision.arm}")
-            journal.torn = False
-
-    def _get_ready(self, *, decides: bool = False) -> None:
-        """Rebuild what an interrupted call has torn, and see whether kernels are there."""
-        if self._journal.torn:
-            self._rebuild()
-        if self._awaits_kernels:
-            self._attend_to_kernels(decides=decides)
-
-    # How the parts work together
-
-    @property
-    def parts(self) -> Parts:
-        """What the policy consists of, for a look inside."""
-        within = self._is_called()
-        parts = self._whole()
-        if not within:
-            self._catch_up()
-        return parts
-
-    def _is_called(self) -> bool:
-        """Whether this thread is in a call of the policy, whose hooks may look inside."""
-        lock: Any = self._lock
-        return bool(lock._is_owned())  # noqa: SLF001 (there is no other way to ask)
-
-    def _whole(self) -> Parts:
-        """Return the parts, rebuilt if an interrupted call has torn them; within a call, as they are in it."""
-        within = self._is_called()
-        with self._lock:
-            if self._journal.torn and not within:
-                self._rebuild()
-            return self._parts
-
-    def _catch_up(self) -> None:
-        """Have the state know all that has come: no event, since the next decision would do the same first."""
-        with self._lock:
-            if self._timeline.behind:
-                self._journal.torn = True
-                self._timeline.catch_up()
-                self._journal.torn = False
-
-    @property
-    def _parts(self) -> Parts:
-        return Parts(self._player, self._columns, self._streams, self._turns, self._pending, self._timeline)
-
     def _draws(self, rounds: int) -> FloatArray:
         """Return the policy's random numbers and, if it explores, two more per round."""
         own = self._draw(self._streams.own, rounds)
         return np.hstack([own, self._streams.explore.random((rounds, 2))]) if self.explore else own
 
-    def _propensity(self, arm: int) -> float:
-        """Return the probability with which the arm of the last decision was chosen."""
-        chance = self._chance(self._player.own, arm)
+    def _propensities(self, arm: int) -> FloatArray | None:
+        """Return the probability of every arm in the last decision, which played this; None if nothing was drawn."""
+        chances, opened = self._chances(self._player.own, arm), self._player.common.closed == 0
         if not self.explore:
-            return chance
-        return (1 - self.explore) * chance + self.explore / int((self._player.common.closed == 0).sum())
-
-
-def request_of(features: Any, context: Any, available: Any, elapsed: Any) -> str:
-    """Return a digest of what was given to `decide`."""
-    total = hashlib.blake2b(digest_size=8)
-    for given in (features, context, available, elapsed):
-        total.update(_bits(given) + b"|")
-    return total.hexdigest()
-
-
-def _bits(given: Any) -> bytes:
-    if given is None or given is ...:
-        return repr(given).encode()
-    try:
-        numbers = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        return repr(given).encode()
-    return repr(numbers.shape).encode() + numbers.tobytes()
+            return chances
+        return np.asarray((1 - self.explore) * chances + self.explore * opened / int(opened.sum()))

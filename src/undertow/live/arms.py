@@ -1,7 +1,7 @@
 """The names of arms, and which of them can be played."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 
-__all__ = ["arm_index", "arm_names", "indices_of_names", "open_arms"]
+__all__ = ["arm_index", "arm_names", "checked_costs", "indices_of_names", "open_arms"]
 
 _MOST = 1_000_000
 
@@ -50,6 +50,16 @@ def arm_index(argument: str, arm: Any, names: Sequence[str]) -> int:
     if index >= len(names):
         raise InvalidInputError(f"{argument}: expected an index below {len(names)} or a name, got {index}")
     return index
+
+
+def checked_costs(argument: str, costs: Any, names: Sequence[str]) -> dict[str, float]:
+    """Return what plays of arms cost, by name, where arms were given by name or index."""
+    if not isinstance(costs, Mapping):
+        raise InvalidInputError(f"{argument}: expected a cost by arm, such as {{{names[0]!r}: 0.5}}, got {costs!r:.60}")
+    return {
+        names[arm_index(argument, arm, names)]: float(_checks.measured(f"{argument}: {arm!r}", cost, ()))
+        for arm, cost in costs.items()
+    }
 
 
 def indices_of_names(arms: Any, names: Sequence[str]) -> Any:

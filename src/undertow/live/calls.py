@@ -7,7 +7,9 @@ commit(event)               now it has happened, and is in the log since the las
 
 import secrets
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from types import EllipsisType
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,37 +17,46 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UndertowError
-from undertow.live.apply import Applies, request_of
-from undertow.live.arms import arm_index, open_arms
+from undertow.live.arms import open_arms
+from undertow.live.clock import as_time
 from undertow.live.decision import Decision
-from undertow.live.events import ArmAdded, ArmRetired, Decided, Event, Observed, Reseeded, Rewarded, Skipped
+from undertow.live.events import Decided, Defaulted, Event, Keyed, Observed, Reseeded, Rewarded, Skipped
+from undertow.live.names import Inputs, as_row
 from undertow.live.pending import Waiting
+from undertow.live.requests import request_of
+from undertow.live.several import several
+from undertow.live.steering import Steering
+from undertow.live.subjects import given_again
 
 __all__ = ["Calls"]
 
 
-class Calls(Applies):
+class Calls(Steering):
     """The calls of a round, on the parts that a policy has."""
 
     def decide(
         self,
-        features: npt.ArrayLike | None = None,
+        features: Inputs | None = None,
         *,
-        context: npt.ArrayLike | EllipsisType | None = ...,
+        context: Inputs | EllipsisType | None = ...,
         available: Iterable[str | int] | None = None,
         id: str | None = None,
         elapsed: int = 1,
+        at: datetime | None = None,
+        subject: str | None = None,
+        sticky: str | timedelta | int | None = None,
     ) -> Decision:
         """Choose an arm for this round.
 
         Parameters
         ----------
         features
-            What is known before the choice and not moved by the state, for policies with a `feature_dim`: (q,) for all
-            arms or, where the policy has the capability `takes_arm_features`, (k, q), a row for each arm.
+            What is known before the choice and not moved by the state: by name, for policies with `feature_names`, or
+            (q,) numbers, for those with a `feature_dim`. Where the policy has the capability `takes_arm_features`, each
+            arm may have a row, under its name, or (k, q). Policies without features ignore those that have names.
         context
             The round's context, for policies with `context_first=True`: as `observe(context)` and then `decide()`, in
-            one atomic call. None if it is missing.
+            one atomic call. None if it is missing. Policies without contexts ignore one that has names.
         available
             Names or indices of the arms that can be played in this round, all by default.
         id
@@ -55,6 +66,14 @@ class Calls(Applies):
             How many moments have begun since the last round, 1 by default. With 0 it is another decision in the same
             moment: the hidden state stands still, and no context comes in between. With n > 1, time has passed: as
             `skip(n - 1)` and then `decide()`, in one call.
+        at
+            When it is, with a time zone; a time before the newest one counts as that. For policies with a `tick`,
+            `elapsed` follows from it, and a context is taken in if it is the first of its time step. Default rewards
+            that have fallen due after a `max_wait` that is a time are learned first.
+        subject, sticky
+            Whom the decision is for, such as a visitor. An earlier decision for the same subject is returned again
+            (`decision.again`), if its arm can be played, and nothing else happens: for `sticky`, a time ("7 days") or a
+            number of rounds, or for as long as it is remembered. Only a keyed hash of the subject is kept.
         """
         with self._lock:
             journal = self._journal
@@ -67,9 +86,21 @@ class Calls(Applies):
                 request = request_of(features, context, available, elapsed)
                 if (answer := pending.answer(id, request)) is not None:
                     return answer
+            if (subject is not None or sticky is not None) and (
+                stuck := self._given_before(subject, sticky, available, at)
+            ) is not None:
+                return stuck
             if features is not None and not self._feature_dim:
                 self._checked_features(features)  # which says how it is
-            still, passed, closed, known, row = False, 0, None, None, None
+            if context is not ... and not self._context_dim and self._ignores_context(context):
+                context = ...
+            still, passed, closed, known, row, missed = False, 0, None, None, None, False
+            now = turns.clock.newest if at is None else turns.clock.reached(at)
+            if at is not None and turns.clock.tick is not None:
+                turns.clock.require_alone(elapsed)
+                elapsed, missed = turns.by_clock(turns.clock.reached(at))  # type: ignore[arg-type]
+                if elapsed == 0:
+                    context = ...
             if type(elapsed) is not int or elapsed != 1:
                 begun, with_context = player.rounds > 0, context is not ...
                 elapsed = turns.checked_elapsed(elapsed, begun=begun, with_context=with_context)
@@ -77,12 +108,12 @@ class Calls(Applies):
             if context is not ...:
                 turns.require_context()
                 row = self._checked_context(context)
-            elif turns.due != "decide" and not still:
+            elif turns.due != "decide" and not still and not missed:
                 turns.require("decide")
             if available is not None:
-                closed = open_arms(available, player.common.closed > 0, self.names)
+                closed = self._open(available)
             if self._feature_dim:
-                known = self._checked_features(features)
+                known = self._checked_features(features, closed)
             if pending.forked:
                 self._part_from_parent()
             if id is None:
@@ -90,17 +121,28 @@ class Calls(Applies):
             elif pending.is_stale(id) and not timeline.holds:
                 self._checkpoint()
             earlier: Sequence[Event] = timeline.arrived() if timeline.has_effects else ()
+            if pending.patience is not None:
+                earlier = (*map(_defaulted, pending.fallen_due(now)), *earlier)
+            if missed:
+                earlier = (*earlier, Observed(context=None))
+            key, code = pending.subjects.key, None
+            if subject is not None:
+                if not key:
+                    earlier = (Keyed(key=(key := pending.subjects.new_key())), *earlier)
+                code = pending.subjects.code_of(subject, key)
             journal.torn = True
-            for fit in earlier:
-                self._apply(fit)
+            for event in earlier:
+                self._apply(event)
             if passed:
                 self._skip(passed, None)
                 earlier = (*earlier, Skipped(rounds=passed))
             if context is not ...:
                 self._observe(row)
                 earlier = (*earlier, Observed(context=row))
-            decision = self._decide(id, known, closed, still, request)
-            event = Decided(
+            decision = self._decide(id, known, closed, still, request, now)
+            if code is not None:
+                pending.subjects.keep(code, decision, now)
+            made = Decided(
                 id=id,
                 round=decision.round,
                 arm=decision.arm,
@@ -109,9 +151,39 @@ class Calls(Applies):
                 available=None if closed is None else tuple(np.flatnonzero(closed == 0).tolist()),
                 still=still,
                 request=request,
+                at=None if now is None else as_time(now),
+                subject=code,
             )
-            self._commit(event, earlier)
+            self._commit(made, earlier)
             return decision
+
+    def decide_several(self, count: int, features: Inputs | None = None, **how: Any) -> tuple[Decision, ...]:
+        """Choose several arms for this round, such as places of a list: the best, the best of the others, and so on.
+
+        Each is a decision in the same moment, with its own reward. Its propensity is that of the arm given those before
+        it, so their product is that of the list. `how` is as in `decide`, without a subject. With an `id` the decisions
+        are named `id`, `id/2`, `id/3`, …; an interrupted call may have made the first of them, and the same call with
+        the same id makes the others.
+        """
+        with self._lock:
+            self._get_ready(decides=True)
+            return several(self, count, features, **how)
+
+    def _given_before(
+        self, subject: str | None, sticky: str | timedelta | int | None, available: Any, at: datetime | None
+    ) -> Decision | None:
+        """Return the earlier decision of a subject, if it lasts and its arm can be played."""
+        if subject is None:
+            raise InvalidInputError("sticky: expected a subject with it, got none; give subject=…")
+        subjects, now = self._pending.subjects, self._turns.clock.reached(at)
+        decision = given_again(subjects.find(subject), sticky, now=now, rounds=self._player.rounds)
+        if decision is None or self._player.pinned() not in (-1.0, decision.arm):
+            return None
+        closed = self._player.common.closed if available is None else self._open(available)
+        return None if closed[decision.arm] else decision
+
+    def _open(self, available: Any) -> FloatArray:
+        return open_arms(available, self._player.common.closed > 0, self.names)
 
     def _part_from_parent(self) -> None:
         """Have ids and, if no seed was given, random numbers of its own in a forked process."""
@@ -122,10 +194,11 @@ class Calls(Applies):
             self._commit(event)
         self._pending.reincarnate()
 
-    def learn(self, decision: Decision | str, reward: float) -> None:
+    def learn(self, decision: Decision | str, reward: float, *, at: datetime | None = None) -> None:
         """Learn the reward of an earlier decision, given as the decision or as its id.
 
-        The same reward again changes nothing; another one for the same decision is refused.
+        The same reward again changes nothing; another one for the same decision is refused. `at` is when it came, for
+        policies whose `max_wait` or `max_delay` is a time; without it, it came at the newest time that was given.
         """
         with self._lock:
             journal = self._journal
@@ -133,21 +206,37 @@ class Calls(Applies):
                 self._get_ready()
             pending = self._pending
             try:
+                now = None if pending.timeless else self._turns.clock.reached(at)
                 value = _checks.reward(reward)
                 id, waiting = pending.find(decision, value, self.names)
                 if waiting is None:
                     return
+                if now is not None:
+                    pending.check_time(id, waiting, now)
                 if not self._timeline.plain:
                     self._timeline.check_reward(waiting, value, int(self._player.begun()) - 1 - waiting.round)
             except UndertowError as error:
                 pending.refuse(error)
                 raise
-            journal.torn = True
-            self._learn(id, value)
-            self._commit(Rewarded(id=id, reward=value))
+            if now is not None:
+                self._reward([Rewarded(id=id, reward=value, at=as_time(now))], now)
+            else:
+                journal.torn = True
+                self._learn(id, value)
+                self._commit(Rewarded(id=id, reward=value))
             pending.lately.append(False)
 
-    def learn_many(self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike) -> None:
+    def _reward(self, events: Sequence[Event], now: int | None) -> None:
+        """Have rewards happen, and before them what has fallen due."""
+        events = [*map(_defaulted, self._pending.fallen_due(now)), *events]
+        self._journal.torn = True
+        for event in events:
+            self._apply(event)
+        self._commit(events[-1], events[:-1])
+
+    def learn_many(
+        self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike, *, at: datetime | None = None
+    ) -> None:
         """Learn the rewards of several earlier decisions, in this order: all or, if one is refused, none."""
         if isinstance(decisions, Decision | str) or not isinstance(decisions, Sequence | np.ndarray):
             raise InvalidInputError(f"decisions: expected a list of decisions or ids, got {decisions!r:.60}")
@@ -156,45 +245,69 @@ class Calls(Applies):
                 self._get_ready()
             pending = self._pending
             try:
-                events = self._checked_rewards(decisions, rewards)
+                now = None if pending.timeless else self._turns.clock.reached(at)
+                events = self._checked_rewards(decisions, rewards, now)
             except UndertowError as error:
                 pending.refuse(error)
                 raise
             if not events:
                 return
-            self._journal.torn = True
-            for event in events:
-                self._learn(event.id, event.reward)
-            self._commit(events[-1], events[:-1])
+            self._reward(events, now)
             pending.lately.extend([False] * len(events))
 
-    def _checked_rewards(self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike) -> list[Rewarded]:
+    def _checked_rewards(
+        self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike, now: int | None
+    ) -> list[Rewarded]:
         """Return the rewards that are not known yet, or refuse all of them."""
         values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
         given = list(zip(decisions, values, strict=True))
         found = [(*self._pending.find(decision, value, self.names), value) for decision, value in given]
         if len({id for id, *_ in found}) < len(found):
             raise InvalidInputError("decisions: expected every decision once")
-        for _, waiting, value in found:
+        for id, waiting, value in found:
             if waiting is not None:
+                self._pending.check_time(id, waiting, now)
                 self._check_reward(waiting, value)
-        return [Rewarded(id=id, reward=value) for id, waiting, value in found if waiting is not None]
+        return [Rewarded(id=id, reward=value, at=as_time(now)) for id, waiting, value in found if waiting is not None]
 
     def _check_reward(self, waiting: Waiting, value: float) -> None:
         self._timeline.check_reward(waiting, value, int(self._player.begun()) - 1 - waiting.round)
 
-    def observe(self, context: npt.ArrayLike | None) -> None:
-        """Take in the round's context, (m,): NaN where an entry is missing, None where all are."""
+    def observe(self, context: Inputs | None, *, at: datetime | None = None) -> None:
+        """Take in the round's context, by name or (m,): NaN where an entry is missing, None where all are.
+
+        `at` is when it was seen. With a `tick` and `context_first`, a second one of a time step is left out.
+        """
         with self._lock:
             journal = self._journal
             if journal.torn or self._awaits_kernels:
                 self._get_ready()
-            if self._turns.due != "observe":
-                self._turns.require("observe")
+            if not self._context_dim and self._ignores_context(context):
+                return
+            turns = self._turns
+            if turns.due != "observe":
+                turns.require("observe")
             row = self._checked_context(context)
-            journal.torn = True
-            self._observe(row)
-            self._commit(Observed(context=row))
+            if at is None:
+                journal.torn = True
+                self._observe(row)
+                self._commit(Observed(context=row))
+            else:
+                self._observe_at(row, turns.clock.reached(at))
+
+    def _observe_at(self, row: FloatArray | None, now: int | None) -> None:
+        """Take in a context at a time: where it begins a moment, unless the time step has one."""
+        assert now is not None
+        turns, events = self._turns, list[Event](map(_defaulted, self._pending.fallen_due(now)))
+        if turns.context_first and turns.clock.tick is not None:
+            passed = turns.clock.passed(now)
+            if passed == 0:
+                return
+            events += [Skipped(rounds=passed - 1)] if passed > 1 else []
+        self._journal.torn = True
+        for event in (*events, seen := Observed(context=row, at=as_time(now))):
+            self._apply(event)
+        self._commit(seen, events)
 
     def skip(self, rounds: int = 1, contexts: npt.ArrayLike | None = None) -> None:
         """Advance by `rounds` rounds without a decision. Pass their contexts, (rounds, m), if you have them."""
@@ -220,49 +333,35 @@ class Calls(Applies):
                 f"skip: this round has begun; {turns.due} first (observe(None) where there was no context)"
             )
 
-    def retire_arm(self, name: str) -> None:
-        """Stop playing an arm. Rewards of its earlier decisions are still accepted."""
-        with self._lock:
-            self._get_ready()
-            arm = self._check_open_arm(name)
-            self._happen(ArmRetired(name=self.names[arm]))
-
-    def add_arm(self, name: str) -> None:
-        """Add an arm, or bring back one that was retired, with what was learned of it."""
-        with self._lock:
-            self._get_ready()
-            if self._check_new_arm(name):
-                self.settle()
-            self._happen(ArmAdded(name=name))
-
-    def _check_open_arm(self, name: str) -> int:
-        """Refuse to retire an arm that is none, or is the last one; return its index."""
-        arm, closed = arm_index("name", name, self.names), self._player.common.closed
-        if closed[arm]:
-            raise InvalidInputError(f"name: {name!r} was retired already")
-        if closed.sum() == len(self.names) - 1:
-            raise InvalidInputError(f"name: {name!r} is the last arm; add another one before it is retired")
-        return arm
-
-    def _check_new_arm(self, name: str) -> bool:
-        """Refuse to add an arm that can be played; return whether it is new, and not only retired."""
-        if isinstance(name, str) and name in self.names and self._player.common.closed[self.names.index(name)]:
-            return False
-        if not isinstance(name, str) or name in self.names:
-            raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
-        return True
-
     # What is given, checked
 
-    def _checked_features(self, features: npt.ArrayLike | None) -> FloatArray | None:
-        known = self._columns.checked_features(features, len(self.names), self.claims)
+    def _checked_features(self, features: Inputs | None, closed: FloatArray | None = None) -> FloatArray | None:
+        if type(features) is not np.ndarray and (row := as_row(features)) is not None:
+            return self._columns.named_features(
+                row, self.names, self._player.common.closed if closed is None else closed
+            )
+        array = cast("npt.ArrayLike | None", features)
+        known = self._columns.checked_features(array, len(self.names), self.claims)
         return np.array(known) if known is not None else None  # the caller may write into its own
 
-    def _checked_context(self, context: npt.ArrayLike | None) -> FloatArray | None:
+    def _ignores_context(self, context: Inputs | None) -> bool:
+        """Whether a policy without contexts may be given this one, since it has names, as another policy's would."""
+        row, names = as_row(context), self._columns.contexts
+        if row is not None and names is not None:
+            names.require(row)
+        return row is not None or (context is None and names is not None)
+
+    def _checked_context(self, context: Inputs | None) -> FloatArray | None:
         if context is None:
             return None
-        row = _checks.row("context", context, (self._context_dim,), missing=True)
+        if type(context) is not np.ndarray and (named := as_row(context)) is not None:
+            return self._columns.named_context(named)
+        row = _checks.row("context", cast("npt.ArrayLike", context), (self._context_dim,), missing=True)
         return row.copy() if row is context else row
+
+
+def _defaulted(id: str) -> Defaulted:
+    return Defaulted(id=id)
 
 
 def _listed(available: Iterable[str | int]) -> Iterable[str | int]:

@@ -69,6 +69,7 @@ class RidgePolicy(ContextPolicy):
     def _rescale(self) -> None:
         assert isinstance(self._columns, StandardisedColumns)
         change = self._columns.change(self.round, arms=self.arm_count, **self._window_sizes())
+        self._player.common.head.reward_unit = 1.0 / abs(float(self._columns.units.scale[-1]))
         self._change_units(self._player.own, change)
         self._pending.change_memories(change.inputs)
 

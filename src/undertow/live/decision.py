@@ -98,6 +98,13 @@ class Decision(NamedTuple):
         Probability with which the arm was chosen, given what the policy knew; 1 where nothing was drawn.
     moment
         The moment of the hidden state that the round is of, counted from 0 on; None where a policy does not count them.
+    value
+        What was compared, for every arm: forecast + width − known cost, or what was drawn in place of the first two;
+        with `minimise`, forecast − width + cost. None where a policy does not say.
+    propensities
+        Probability with which each arm was chosen, (k,), summing to 1; None where nothing was drawn.
+    again
+        Whether it is an earlier decision of the same subject, which has been made, and rewarded perhaps, before.
     """
 
     id: str
@@ -110,6 +117,9 @@ class Decision(NamedTuple):
     why: Why | None = None
     propensity: float = 1.0
     moment: int | None = None
+    value: FloatArray | None = None
+    propensities: FloatArray | None = None
+    again: bool = False
 
     def _repr_html_(self) -> str:
         errors = (
@@ -130,24 +140,27 @@ class Decision(NamedTuple):
         return html_table(f"Decision {self.id}, round {self.round}: {self.name}", rows, head, note)
 
     def to_json(self) -> str:
-        """Return the decision as a JSON object; an infinite width, error or lead is written as null."""
+        """Return the decision as a JSON object; an infinite width, error, lead or value is written as null."""
         why = None
         if self.why is not None:
             errors = {
                 name: wire.write_numbers(getattr(self.why, name), math.inf) for name in ("state_error", "arm_error")
             }
             why = self.why._asdict() | errors | {"lead": wire.write_number(self.why.lead, math.inf)}
-        return wire.write(self._asdict() | _plain(self.forecast, self.width, self.window) | {"why": why})
+        value = None if self.value is None else [_value_for_json(each) for each in self.value.tolist()]
+        chances = None if self.propensities is None else self.propensities.tolist()
+        plain = _plain(self.forecast, self.width, self.window)
+        return wire.write(self._asdict() | plain | {"why": why, "value": value, "propensities": chances})
 
     @classmethod
     def from_json(cls, text: str) -> "Decision":
         """Read what `to_json` wrote; whatever else is refused."""
         try:
-            entries = wire.read(text, cls._fields)
+            entries = wire.read(text, cls._fields, since={"value": None, "propensities": None, "again": False})
             outlook = _read_outlook(entries)
             k = len(outlook.forecast)
             arm, why, chance = wire.read_count(entries["arm"]), entries["why"], wire.read_number(entries["propensity"])
-            moment = entries["moment"]
+            moment, value, chances = entries["moment"], entries["value"], entries["propensities"]
             if arm >= k or not 0 < chance <= 1 + _ROUNDING:
                 raise ValueError(f"expected one of {k} arms and its probability, got {arm} and {chance}")
             return cls(
@@ -159,6 +172,9 @@ class Decision(NamedTuple):
                 None if why is None else _read_why(why, k),
                 chance,
                 None if moment is None else wire.read_count(moment),
+                None if value is None else np.array([_read_value(each) for each in wire.read_list(value, k)]),
+                None if chances is None else wire.read_numbers(chances, math.nan, k),
+                wire.read_flag(entries["again"]),
             )
         except wire.DAMAGE as error:
             raise InvalidInputError(
@@ -186,6 +202,15 @@ class Outlook(NamedTuple):
             raise InvalidInputError(
                 f"outlook: expected JSON from Outlook.to_json, got {text!r:.60} ({error!s:.80})"
             ) from error
+
+
+def _value_for_json(value: float) -> float | str | None:
+    """Return what was compared of an arm: null for +∞ and what is no number, "-inf" for −∞, which JSON has not."""
+    return "-inf" if value == -math.inf else value if math.isfinite(value) else None
+
+
+def _read_value(value: Any) -> float:
+    return -math.inf if value == "-inf" else wire.read_number(value, math.inf)
 
 
 def _plain(forecast: FloatArray, width: FloatArray, window: npt.NDArray[np.int64] | None) -> dict[str, Any]:

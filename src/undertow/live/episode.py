@@ -34,7 +34,9 @@ def play_episode(
     m, k, q = sizes
     player.rows = k if path.arm_features else 1
     features = path.features[..., :q].reshape(path.rounds, player.rows * q)
-    seen = (path.contexts[:, :m], path.rewards, features)
+    head = player.common.head
+    heard = np.full_like(path.rewards, np.nan) if head.pinned >= 0 and head.unlearned else path.rewards
+    seen = (path.contexts[:, :m], heard, features)
     shift = OBSERVE if parts.turns.context_first else DECIDE
     first = (LEARN - shift) % 3  # the step in which the first reward is learned
     kept = int(len(records) > 0)

@@ -4,6 +4,7 @@ An event is a fact. `Decided` says which arm was played and with which probabili
 so that a policy that follows the events of another one plays its arms on every machine. See docs/events.md.
 """
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -19,14 +20,19 @@ else:
 __all__ = [
     "ArmAdded",
     "ArmRetired",
+    "CostsSet",
     "Decided",
+    "Defaulted",
     "Event",
     "Installed",
+    "Keyed",
     "Observed",
+    "Pinned",
     "Recalled",
     "Reseeded",
     "Rewarded",
     "Skipped",
+    "Unpinned",
     "WarmStarted",
     "decode",
     "encode",
@@ -56,6 +62,10 @@ class Decided(Event, frozen=True, eq=False, kw_only=True, tag="decided"):
         Whether the round is in the same moment as the one before.
     request
         A digest of the call, if the caller gave the id: the same call is answered with the same decision.
+    at
+        When it was, if the caller said so.
+    subject
+        A keyed hash of whom it was for, if the caller said so.
     """
 
     id: str
@@ -66,6 +76,8 @@ class Decided(Event, frozen=True, eq=False, kw_only=True, tag="decided"):
     available: tuple[int, ...] | None = None
     still: bool = False
     request: str | None = None
+    at: datetime | None = None
+    subject: str | None = None
 
 
 class Rewarded(Event, frozen=True, eq=False, kw_only=True, tag="rewarded"):
@@ -73,6 +85,13 @@ class Rewarded(Event, frozen=True, eq=False, kw_only=True, tag="rewarded"):
 
     id: str
     reward: float
+    at: datetime | None = None
+
+
+class Defaulted(Event, frozen=True, eq=False, kw_only=True, tag="defaulted"):
+    """The reward of a decision did not come for `max_wait`, a time, and was taken to be the default."""
+
+    id: str
 
 
 class Recalled(Event, frozen=True, eq=False, kw_only=True, tag="recalled"):
@@ -84,18 +103,22 @@ class Recalled(Event, frozen=True, eq=False, kw_only=True, tag="recalled"):
         The decision.
     memory
         What learning its reward needs.
+    learns
+        Whether the reward is learned, or only accepted.
     """
 
     id: str
     round: int
     arm: int
     memory: Numbers
+    learns: bool = True
 
 
 class Observed(Event, frozen=True, eq=False, kw_only=True, tag="observed"):
     """A context came, (m,); NaN for a missing entry, None if all are missing."""
 
     context: Numbers | None
+    at: datetime | None = None
 
 
 class Skipped(Event, frozen=True, eq=False, kw_only=True, tag="skipped"):
@@ -115,6 +138,29 @@ class ArmRetired(Event, frozen=True, eq=False, kw_only=True, tag="arm retired"):
     """An arm is played no more."""
 
     name: str
+
+
+class CostsSet(Event, frozen=True, eq=False, kw_only=True, tag="costs set"):
+    """Plays of these arms, by name, cost this much from now on."""
+
+    costs: dict[str, float]
+
+
+class Pinned(Event, frozen=True, eq=False, kw_only=True, tag="pinned"):
+    """From now on every decision is this arm; `learn` says whether their rewards are learned."""
+
+    name: str
+    learn: bool = True
+
+
+class Unpinned(Event, frozen=True, eq=False, kw_only=True, tag="unpinned"):
+    """The policy chooses again."""
+
+
+class Keyed(Event, frozen=True, eq=False, kw_only=True, tag="keyed"):
+    """The first subject was named; this is the key of all hashes of subjects."""
+
+    key: str
 
 
 class Installed(Event, frozen=True, eq=False, kw_only=True, tag="installed"):
@@ -164,7 +210,23 @@ class Reseeded(Event, frozen=True, eq=False, kw_only=True, tag="reseeded"):
     entropy: str
 
 
-_KINDS = Decided | Rewarded | Recalled | Observed | Skipped | ArmAdded | ArmRetired | Installed | WarmStarted | Reseeded
+_KINDS = (
+    Decided
+    | Rewarded
+    | Defaulted
+    | Recalled
+    | Observed
+    | Skipped
+    | ArmAdded
+    | ArmRetired
+    | CostsSet
+    | Pinned
+    | Unpinned
+    | Keyed
+    | Installed
+    | WarmStarted
+    | Reseeded
+)
 
 
 def _listed(value: Any) -> Any:
@@ -197,7 +259,7 @@ def decode(content: bytes | str) -> Event:
     Examples
     --------
     >>> decode(encode(Rewarded(id="order 7", reward=1.5)))
-    Rewarded(version=1, id='order 7', reward=1.5)
+    Rewarded(version=1, id='order 7', reward=1.5, at=None)
     """
     try:
         event: Event = _DECODER.decode(content)

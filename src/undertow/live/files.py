@@ -6,6 +6,7 @@ import json
 import os
 import zipfile
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import IO, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow.compiled.layout import states_of_at_most
 from undertow.errors import InvalidInputError
+from undertow.live.clock import duration, spelled
 from undertow.live.events import Event
 from undertow.live.policy import LivePolicy
 from undertow.live.registry import make, registry
@@ -23,6 +25,7 @@ from undertow.system import LinearGaussianSystem
 from undertow.writing import replacing, require_file
 
 __all__ = [
+    "archived",
     "fold",
     "from_bytes",
     "load",
@@ -30,13 +33,15 @@ __all__ = [
     "read_archive",
     "restored",
     "snapshot",
+    "unarchived",
     "write_archive",
     "write_policy",
 ]
 
 _FORMAT = "undertow.policy"
-_VERSION = 9
+_VERSION = 10
 _BEFORE = (6, 7, 8)  # which are read, too, if they fit no models: their states are others now
+_NO_COSTS = 9  # the last version whose states knew of no costs, and of no arm that is pinned
 _LONGEST_HEADER = 2**22  # bytes
 
 
@@ -51,10 +56,11 @@ def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[
         "parameters": {name: _plain_value(value) for name, value in policy.parameters.items() if name != "rng"},
         "random": streams.header(),
         "due": turns.due,
+        "clock": turns.clock.header(),
         "decisions": pending.made,
         "forgotten": pending.forgotten,
     }
-    arrays = {"state": player.state} | pending.arrays(len(player.common.memory))
+    arrays = {"state": player.state} | pending.arrays(len(player.common.memory)) | pending.subjects.arrays()
     return header, arrays | columns.arrays() | timeline.arrays()
 
 
@@ -73,8 +79,13 @@ def write_archive(
 
 def packed(policy: LivePolicy) -> bytes:
     """Return the content of a save file."""
+    return archived(*snapshot(policy))
+
+
+def archived(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return a header and arrays as the content of a file."""
     file = io.BytesIO()
-    _write(file, *snapshot(policy))
+    _write(file, header, arrays)
     return file.getvalue()
 
 
@@ -116,9 +127,14 @@ def from_bytes(content: bytes) -> LivePolicy:
     >>> undertow.from_bytes(undertow.make("ucb", arms=3).to_bytes())
     UCB(arms=3)
     """
+    return restored("content", *unarchived(content))
+
+
+def unarchived(content: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return header and arrays of what `archived` returned."""
     if not isinstance(content, bytes | bytearray | memoryview):
         raise InvalidInputError(f"content: expected bytes from to_bytes(), got {content!r:.60}")
-    return restored("content", *_read("content", io.BytesIO(content)))
+    return _read("content", io.BytesIO(content))
 
 
 def fold(checkpoint: bytes, events: Iterable[Event]) -> LivePolicy:
@@ -148,7 +164,7 @@ def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDAr
     form, version = header.get("format"), header.get("version")
     parameters = header.get("parameters")
     before = version in _BEFORE and isinstance(parameters, dict) and "refit" not in parameters
-    if form != _FORMAT or not (before or version == _VERSION):
+    if form != _FORMAT or not (before or version in (_NO_COSTS, _VERSION)):
         raise InvalidInputError(
             f"{name}: expected {_FORMAT} version {_VERSION}, got {form!r:.60} version {version!r:.60}; "
             f"load it with the undertow that saved it"
@@ -160,12 +176,15 @@ def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDAr
             f"import the module that registers it first"
         )
     try:
+        if version != _VERSION:
+            arrays = {name: _with_costs(name, values) for name, values in arrays.items()}
         policy = _fresh(kind, header, arrays["state"])
         _restore(policy, header, arrays)
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: damaged ({error})") from error
     except DAMAGE as error:
         raise InvalidInputError(f"{name}: damaged ({type(error).__name__}: {error!s:.200})") from error
+    policy.begin_log()
     return policy
 
 
@@ -205,19 +224,34 @@ def _fresh(kind: str, header: Mapping[str, Any], state: npt.NDArray[Any]) -> Liv
         return make(kind, **parameters, rng=Streams.seed_of(header["random"]))
 
 
+def _with_costs(name: str, states: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return states that knew of no costs with none, and with no arm that is pinned; other arrays as they are."""
+    if name not in ("state", "round_states") or not states.size:
+        return states
+    k, begin = states.flat[0], 9  # behind the sizes, of which k is the first, and five numbers of the head
+    if not 0 <= k <= states.shape[-1]:
+        raise InvalidInputError(f"{name}: expected a number of arms, got {k}")
+    added = np.concatenate([[-1.0, 0.0, 1.0], np.zeros(2 * int(k))])
+    return np.insert(states, [begin] * len(added), added, axis=-1)
+
+
 def _restore(policy: LivePolicy, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Have a fresh policy continue from a snapshot."""
     player, columns, streams, turns, pending, timeline = policy.parts
     timeline.check(arrays["state"])
     player.state[:] = arrays["state"]
     turns.due = _checks.choice("due", header["due"], ("decide", "observe") if turns.context_dim else ("decide",))
+    if "clock" in header:
+        turns.clock.restore(header["clock"])
     pending.made = _count("decisions", header["decisions"], least=0, most=int(COUNT) - 1)
     pending.forgotten = _count("forgotten", header["forgotten"], least=-1, most=pending.made - 1)
     streams.restore(header["random"], pending.made)
     expected = {"state": Saved((len(player.state),), missing=True)}
     expected |= pending.saved(arrays.keys(), len(player.common.memory), policy.arm_count, player.rounds)
+    expected |= pending.subjects.saved(arrays.keys())
     check_arrays(arrays, expected | columns.saved() | timeline.saved(arrays.keys(), player.rounds))
     pending.restore(arrays)
+    pending.subjects.restore(arrays)
     columns.restore(arrays)
     timeline.restore(arrays)
 
@@ -231,6 +265,8 @@ def _count(name: str, value: Any, *, least: int, most: int) -> int:
 
 def _plain_value(value: Any) -> Any:
     """Return a parameter as JSON takes it."""
+    if isinstance(value, timedelta):
+        return spelled(duration("time", value))
     if isinstance(value, LinearGaussianSystem):
         return value.to_dict()
     if isinstance(value, np.generic | np.ndarray):

@@ -6,19 +6,24 @@ import msgspec
 
 from undertow import _checks
 from undertow.errors import InvalidInputError
-from undertow.live.arms import open_arms
+from undertow.live.arms import checked_costs, open_arms
 from undertow.live.calls import Calls
 from undertow.live.events import (
     ArmAdded,
     ArmRetired,
+    CostsSet,
     Decided,
+    Defaulted,
     Event,
     Installed,
+    Keyed,
     Observed,
+    Pinned,
     Recalled,
     Reseeded,
     Rewarded,
     Skipped,
+    Unpinned,
     WarmStarted,
 )
 
@@ -58,6 +63,11 @@ class Follows(Calls):
                     if waiting is None:
                         return
                     self._check_reward(waiting, event.reward)
+                case Defaulted():
+                    if self.default_reward is None or not self._pending.waits(event.id):
+                        raise InvalidInputError(
+                            f"event: expected a decision that waits for its default, got {event!r:.60}"
+                        )
                 case Recalled():
                     self._check_recalled(event)
                 case Observed():
@@ -72,6 +82,12 @@ class Follows(Calls):
                     self._check_new_arm(event.name)
                 case ArmRetired():
                     self._check_open_arm(event.name)
+                case CostsSet():
+                    checked_costs("costs", event.costs, self.names)
+                case Pinned():
+                    self._check_pinned("name", event.name)
+                case Unpinned() | Keyed():
+                    pass  # whether a key is one, it says itself
                 case Installed() | WarmStarted():
                     self.settle()  # a learner that begins without kernels fits no models yet; it checks the rest
                 case Reseeded():
@@ -104,12 +120,15 @@ class Follows(Calls):
         pending.require_new(event.id)
         if pending.is_stale(event.id) and not self._timeline.holds:
             self._checkpoint()
+        now = turns.clock.reached(event.at)
         self._journal.torn = True
-        decision = self._decide(event.id, known, closed, event.still, event.request)
+        decision = self._decide(event.id, known, closed, event.still, event.request, now)
         if decision.arm != event.arm:
             self._rebuild()
             self._journal.torn = True
             alone = (event.arm,)
             event = msgspec.structs.replace(event, available=alone)
-            self._decide(event.id, known, self._closed(alone), event.still, event.request)
+            decision = self._decide(event.id, known, self._closed(alone), event.still, event.request, now)
+        if event.subject is not None:
+            pending.subjects.keep(event.subject, decision, now)
         self._commit(event, effects=False)

@@ -81,6 +81,7 @@ class Journal:
         self.torn = True  # whether a call has begun that was not committed, or there is no checkpoint
         self.hears: Callable[[Event], object] | None = None
         self.told = 0  # how many events the listener has heard of
+        self.times: dict[type[Event], float] = {}  # when this process saw the last event of each kind
 
     @property
     def count(self) -> int:

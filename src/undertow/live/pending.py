@@ -12,35 +12,27 @@ import os
 import secrets
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, UnknownDecisionError
+from undertow.live.clock import spelled
 from undertow.live.decision import Decision
-from undertow.live.saved import MEASURED, Saved
+from undertow.live.ids import LONGEST, is_id, read_ids, written_ids
+from undertow.live.saved import COUNT, MEASURED, Saved
+from undertow.live.subjects import Subjects
+from undertow.live.waits import Waiting, Waits
 
 __all__ = ["Answer", "Pending", "Waiting"]
 
-_LONGEST = 64  # characters of an id
 _LATELY = 100  # rewards by which `health()` judges
 
 
-class Waiting(NamedTuple):
-    """A decision that waits for its reward: round, arm, what learning the reward will need, and its number."""
-
-    round: int
-    arm: int
-    memory: FloatArray
-    number: int
-
-
 _LIVING: "weakref.WeakSet[Pending]" = weakref.WeakSet()
-_tuple = tuple.__new__  # makes one that waits in half the time of its class, whose own __new__ is Python's
 
 
 class Answer(NamedTuple):
@@ -51,25 +43,23 @@ class Answer(NamedTuple):
     decision: Decision | None  # None if only the id is known, as in older save files
 
 
-class Pending:
+class Pending(Waits):
     """The decisions that wait for their reward, by id, in the order in which they were made.
 
     Decisions are also counted. At most `most` of them wait, and the oldest are forgotten first; as many of the ids that
-    callers gave, and of the rewards that were learned, are remembered with their answers. `wait` is after how many
-    rounds a decision gets the default reward, None for never.
+    callers gave, and of the rewards that were learned, are `remembered` with their answers, or none of them if a store
+    does that. `wait` is after how many rounds a decision gets the default reward, None for never.
 
     Between two checkpoints the three dictionaries only grow: entries that are over stay until the next one, in `over`
     or by their number. So a checkpoint is their lengths, and costs what has changed.
     """
 
-    def __init__(self, most: int, wait: int | None = None) -> None:
-        self.most, self.wait = most, wait
-        self.made = 0
-        self.forgotten = -1  # number of the youngest decision that was dropped
-        self.entries: OrderedDict[str, Waiting] = OrderedDict()  # a dict looks for its first entry among deleted ones
-        self.over: dict[str, None] = {}  # entries that wait no more
-        self.dropped: dict[str, Waiting] = {}  # those of them that came first, and were taken out since
-        self.count = 0  # how many wait
+    def __init__(
+        self, most: int, wait: int | None = None, *, patience: int | None = None, delay: int | None = None
+    ) -> None:
+        super().__init__(most, wait, patience=patience, delay=delay)
+        self.remembered = most
+        self.subjects = Subjects(most)
         self.answers: OrderedDict[str, Answer] = OrderedDict()
         self.learned: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number and reward, NaN by default
         self.answered = self.rewarded = 0  # how many ids were given, and rewards learned
@@ -94,8 +84,8 @@ class Pending:
         for id in self.over:
             self.entries.pop(id, None)
         self.over, self.dropped = {}, {}
-        _trim(self.answers, self.answered - self.most)
-        _trim(self.learned, self.rewarded - self.most)
+        _trim(self.answers, self.answered - self.remembered)
+        _trim(self.learned, self.rewarded - self.remembered)
         grown: tuple[Any, ...] = (self.entries, self.answers, self.learned)
         return (self.made, self.forgotten, self.count, self.answered, self.rewarded), [
             (each, len(each)) for each in grown
@@ -112,30 +102,18 @@ class Pending:
         (self.entries, _), (self.answers, _), (self.learned, _) = grown
         self.over, self.dropped = {}, {}
 
-    def _put_in_front(self) -> None:
-        """Have entries again that were taken out since the last checkpoint; they came first, in this order."""
-        for id, entry in reversed(self.dropped.items()):
-            self.entries[id] = entry
-            self.entries.move_to_end(id, last=False)
-
     # Ids
-
-    @property
-    def waiting(self) -> dict[str, Waiting]:
-        """The decisions that wait, by id."""
-        over = self.over
-        return {id: entry for id, entry in self.entries.items() if id not in over} if over else self.entries
 
     @property
     def given(self) -> dict[str, None]:
         """The last ids that callers gave."""
-        first = self.answered - self.most
+        first = self.answered - self.remembered
         return {id: None for id, answer in self.answers.items() if answer.number >= first}
 
     def answer(self, id: str, request: str) -> Decision | None:
         """Return the decision that this very call was answered with; None if the id is new."""
         known = self.answers.get(id) if isinstance(id, str) else None
-        if known is not None and known.number >= self.answered - self.most and known.request == request:
+        if known is not None and known.number >= self.answered - self.remembered and known.request == request:
             return known.decision
         self.require_new(id)
         if id.startswith(self.incarnation):
@@ -144,10 +122,10 @@ class Pending:
 
     def require_new(self, id: Any) -> None:
         """Refuse what is no id, or the id of another decision."""
-        if not _is_id(id):
-            raise InvalidInputError(f"id: expected a printable string of 1 to {_LONGEST} characters, got {id!r:.80}")
+        if not is_id(id):
+            raise InvalidInputError(f"id: expected a printable string of 1 to {LONGEST} characters, got {id!r:.80}")
         known = self.answers.get(id)
-        given = known is not None and known.number >= self.answered - self.most
+        given = known is not None and known.number >= self.answered - self.remembered
         if given or (id in self.entries and id not in self.over):
             raise InvalidInputError(
                 f"id: {id!r} was used before, for another call of decide; an id names one decision, so use a new one"
@@ -156,28 +134,6 @@ class Pending:
     def is_stale(self, id: str) -> bool:
         """Whether an id that is new is one of those that the next checkpoint drops."""
         return id in self.answers or id in self.entries or id in self.learned
-
-    def waits(self, id: str) -> bool:
-        """Whether a decision waits for its reward."""
-        return id in self.entries and id not in self.over
-
-    def recall(self, id: str, t: int, arm: int, memory: FloatArray) -> None:
-        """Have a decision wait again that was dropped, until the next checkpoint at the most."""
-        self.over.pop(id, None)
-        self.entries[id] = Waiting(t, arm, memory, self.made - 1)
-        self.count += 1
-
-    def add(self, id: str, t: int, arm: int, memory: FloatArray) -> None:
-        """Have a decision wait."""
-        number, entries = self.made, self.entries
-        self.made = number + 1
-        entries[id] = _tuple(Waiting, (t, arm, memory, number))
-        self.count += 1
-        if self.count > self.most:
-            oldest = next(self._live())
-            self.forgotten = entries[oldest].number
-            self.over[oldest] = None
-            self.count -= 1
 
     def keep_answer(self, id: str, request: str, decision: Decision) -> None:
         """Remember what was answered to a call with an id of the caller's."""
@@ -196,10 +152,10 @@ class Pending:
         waiting = self.entries.get(id)
         if waiting is None or id in self.over:
             known = self.learned.get(id)
-            if known is not None and known[0] >= self.rewarded - self.most and known[1] == reward:
+            if known is not None and known[0] >= self.rewarded - self.remembered and known[1] == reward:
                 return id, None
             raise self._unknown(id)
-        then, arm, _, _ = waiting
+        then, arm = waiting.round, waiting.arm
         if given is not None and (given.round != then or given.arm != arm or given.name != names[arm]):
             raise UnknownDecisionError(
                 f"decision: {id!r} of this policy was arm {arm} ({names[arm]}) in round {then}, not arm "
@@ -215,62 +171,25 @@ class Pending:
         if reason != "repeated":
             self.lately.append(True)
 
-    def _live(self) -> Iterator[str]:
-        self.oldest(0)
-        return (id for id in self.entries if id not in self.over)
-
-    def oldest(self, otherwise: int) -> int:
-        """Return the round of the oldest decision that waits."""
-        entries, over = self.entries, self.over
-        while entries:
-            id = next(iter(entries))
-            if id not in over:
-                return entries[id].round
-            self.dropped[id] = entries[id]  # first: nothing may be lost between the two
-            del entries[id]
-        return otherwise
-
-    def overdue(self, now: int) -> list[str]:
-        """Return the decisions that get the default reward before round `now` is decided."""
-        if self.wait is None:
-            return []
-        last = now - 1 - self.wait
-        return list(takewhile(lambda id: self.entries[id].round <= last, self._live()))
-
-    def change_memories(self, change: Callable[[FloatArray], FloatArray]) -> None:
-        """Replace what learning will need, where units or inputs have changed."""
-        changed = ((id, entry._replace(memory=change(entry.memory))) for id, entry in self.waiting.items())
-        changed_entries = OrderedDict(changed)
-        self._put_in_front()  # of what a checkpoint may go back to
-        self.entries, self.over, self.dropped = changed_entries, {}, {}
-
-    def widen_memories(self, size: int, places: npt.NDArray[np.int64] | None) -> None:
-        """Give memories another size, their entries going to the places given, by default to the front."""
-
-        def widened(memory: FloatArray) -> FloatArray:
-            wider = np.zeros(size)
-            wider[np.arange(len(memory)) if places is None else places] = memory
-            return wider
-
-        self.change_memories(widened)
-
     # Save files
 
     def arrays(self, memory: int) -> dict[str, npt.NDArray[Any]]:
         """Return what a save file keeps; a memory has so many numbers."""
-        waiting, first = self.waiting, self.rewarded - self.most
+        waiting, first = self.waiting, self.rewarded - self.remembered
         entries = waiting.values()
         learned = {id: reward for id, (number, reward) in self.learned.items() if number >= first}
         answers = [(id, *self.answers[id][1:]) for id in self.given]
         return {
-            "pending_ids": _written(waiting),
+            "pending_ids": written_ids(waiting),
             "pending_numbers": np.array([entry.number for entry in entries], dtype=np.int64),
             "pending_rounds": np.array([entry.round for entry in entries], dtype=np.int64),
             "pending_arms": np.array([entry.arm for entry in entries], dtype=np.int64),
             "pending_memories": np.array([entry.memory for entry in entries]).reshape(len(entries), memory),
-            "given_ids": _written(self.given),
+            "pending_learns": np.array([entry.learns for entry in entries], dtype=np.int64),
+            "pending_times": np.array([-1 if entry.at is None else entry.at for entry in entries], dtype=np.int64),
+            "given_ids": written_ids(self.given),
             "answers": np.frombuffer(json.dumps([_as_text(answer) for answer in answers]).encode(), dtype=np.uint8),
-            "learned_ids": _written(learned),
+            "learned_ids": written_ids(learned),
             "learned_rewards": np.array(list(learned.values()), dtype=np.float64),
         }
 
@@ -286,6 +205,8 @@ class Pending:
         } | {
             name: saved
             for name, saved in {
+                "pending_learns": Saved(("waiting",), 0, 1, whole=True),
+                "pending_times": Saved(("waiting",), -1, int(COUNT), whole=True),
                 "answers": Saved(("letters answered",), 0, 255, whole=True),
                 "learned_ids": Saved(("letters learned",), 0, 255, whole=True),
                 "learned_rewards": Saved(("learned",), *MEASURED, missing=True),
@@ -295,19 +216,21 @@ class Pending:
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take back what `arrays` returned."""
-        ids = _read("pending_ids", arrays, self.most)
+        ids = read_ids("pending_ids", arrays, self.most)
         numbers, rounds, arms, memories = (
             arrays[f"pending_{part}"] for part in ("numbers", "rounds", "arms", "memories")
         )
         if len(ids) != len(rounds):
             raise InvalidInputError(f"pending_ids: expected {len(rounds)}, one for each decision, got {len(ids)}")
-        entries = zip(rounds.tolist(), arms.tolist(), memories, numbers.tolist(), strict=True)
+        learns = arrays.get("pending_learns", np.ones(len(rounds))).tolist()
+        times = arrays.get("pending_times", -np.ones(len(rounds))).tolist()
+        entries = zip(rounds.tolist(), arms.tolist(), memories, numbers.tolist(), learns, times, strict=True)
         self.entries = OrderedDict(
-            (id, Waiting(int(t), int(arm), memory.copy(), int(number)))
-            for id, (t, arm, memory, number) in zip(ids, entries, strict=True)
+            (id, Waiting(int(t), int(arm), memory.copy(), int(number), bool(learned), None if at < 0 else int(at)))
+            for id, (t, arm, memory, number, learned, at) in zip(ids, entries, strict=True)
         )
         self.count = len(self.entries)
-        given = _read("given_ids", arrays, self.most)
+        given = read_ids("given_ids", arrays, self.most)
         self.answers = OrderedDict((id, Answer(number, "", None)) for number, id in enumerate(given))
         self.answered = len(given)
         if "answers" in arrays:
@@ -325,7 +248,7 @@ class Pending:
             if decision is not None and decision.id != id:
                 raise InvalidInputError(f"answers: expected the decision {id!r}, got {decision.id!r}")
             self.answers[id] = Answer(number, request, decision)
-        learned, rewards = _read("learned_ids", arrays, self.most), arrays["learned_rewards"].tolist()
+        learned, rewards = read_ids("learned_ids", arrays, self.most), arrays["learned_rewards"].tolist()
         if len(learned) != len(rewards):
             raise InvalidInputError(f"learned_ids: expected {len(rewards)}, one for each reward, got {len(learned)}")
         for number, (id, reward) in enumerate(zip(learned, rewards, strict=True)):
@@ -334,8 +257,10 @@ class Pending:
 
     def _unknown(self, id: str) -> UnknownDecisionError:
         incarnation, _, text = id.rpartition("-")
-        number = int(text) if incarnation == self.incarnation and text.isdecimal() and len(text) < _LONGEST else None
-        by_default = "" if self.wait is None else f", or taken to be default_reward after max_wait = {self.wait} rounds"
+        number = int(text) if incarnation == self.incarnation and text.isdecimal() and len(text) < LONGEST else None
+        waited = "" if self.wait is None else f"{self.wait} rounds"
+        waited = waited if self.patience is None else spelled(self.patience)
+        by_default = f", or taken to be default_reward after max_wait = {waited}" if waited else ""
         known = self.learned.get(id)
         if known is not None and not math.isnan(known[1]):
             return UnknownDecisionError(
@@ -344,7 +269,7 @@ class Pending:
                 "repeated",
             )
         if id in self.given or (number is not None and self.forgotten < number < self.made):
-            reason = "repeated" if self.wait is None else "defaulted"
+            reason = "defaulted" if waited else "repeated"
             return UnknownDecisionError(f"decision: the reward of {id!r} has been learned already{by_default}", reason)
         if number is not None and number <= self.forgotten:
             return UnknownDecisionError(
@@ -376,24 +301,3 @@ def _note_fork() -> None:
 
 with contextlib.suppress(AttributeError):  # there are systems without forks
     os.register_at_fork(after_in_child=_note_fork)
-
-
-def _is_id(id: object) -> bool:
-    return isinstance(id, str) and 0 < len(id) <= _LONGEST and id.isprintable()
-
-
-def _written(ids: Iterable[str]) -> npt.NDArray[np.uint8]:
-    """Return ids as bytes; what is printable has no line feeds."""
-    return np.frombuffer("\n".join(ids).encode(), dtype=np.uint8)
-
-
-def _read(name: str, arrays: Mapping[str, npt.NDArray[Any]], most: int) -> list[str]:
-    """Return the ids that `_written` wrote, at most so many."""
-    content = arrays[name].astype(np.uint8).tobytes()
-    count = content.count(b"\n") + 1 if content else 0
-    if count > most:
-        raise InvalidInputError(f"{name}: expected at most max_pending = {most}, got {count}")
-    ids = content.decode().split("\n") if content else []
-    if not all(map(_is_id, ids)) or len(set(ids)) < count:
-        raise InvalidInputError(f"{name}: expected texts of 1 to {_LONGEST} characters that differ")
-    return ids

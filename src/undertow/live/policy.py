@@ -14,9 +14,10 @@ import copy
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from datetime import timedelta
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,26 +27,26 @@ from undertow._checks import FloatArray
 from undertow.compiled.loop import Loop
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.live.arms import arm_names
-from undertow.live.decision import Claims, Outlook
+from undertow.live.arms import arm_names, checked_costs
+from undertow.live.clock import duration, is_duration
+from undertow.live.decision import Claims
 from undertow.live.episode import play_episode
-from undertow.live.follow import Follows
-from undertow.live.health import Health
 from undertow.live.journal import Journal
+from undertow.live.names import Named, Names, declared
 from undertow.live.pending import Pending
 from undertow.live.rounds import Parts, Timeline, Turns
+from undertow.live.shows import Shows
 from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
 from undertow.trajectory import Trajectory
 
-if TYPE_CHECKING:
-    from undertow.drawing import Sheet
-
 __all__ = ["LivePolicy"]
+
+_LIMITS = ("max_wait", "max_delay")  # each counts rounds, or is a time
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LivePolicy(Follows):
+class LivePolicy(Shows):
     """Base of our policies: it has parts, and a policy gives it data and steps.
 
     A policy adds its parameters as dataclass fields, declares its claims, describes its state and names its steps
@@ -58,12 +59,23 @@ class LivePolicy(Follows):
     explore
         ε in [0, 1]: with this probability the arm is drawn from all open arms instead.
     minimise
-        Whether rewards are costs: the policy prefers the smallest, and its forecasts are costs.
+        Whether rewards are to be small, such as seconds: the policy prefers the smallest.
+    cost
+        What a play of an arm is known to cost, in units of reward, by name: `{"large": 0.4}`; 0 for the others. It
+        counts in the choice and not in learning: see `set_costs`.
+    feature_names, context_names
+        Names of the features and of the context entries, if they are given by name: a list where all are numbers, or
+        what each is, `{"weight": "number", "country": ["DE", "FR"], "tag": "hash:16"}`. See docs/inputs.md.
+    missing
+        What happens if a name is missing: "refuse" it, or fill in its "mean" and mark that with one more column.
     max_pending
         How many decisions may wait for their reward; the oldest are forgotten first.
     default_reward, max_wait
-        A decision whose reward has not come after `max_wait` rounds gets `default_reward`, and a reward that comes
-        later is refused. Off by default, since it biases what is learned: see docs/live.md.
+        A decision whose reward has not come after `max_wait` gets `default_reward`, and a reward that comes later is
+        refused. Off by default, since it biases what is learned: see docs/live.md. It counts rounds, or is a time, such
+        as "3 days", for decisions with `at`.
+    tick
+        How long a time step is, such as "1 h", for decisions with `at`: how many have begun follows from their times.
     rng
         Seed or Generator for policies that randomise. Each run of `simulate` has its own stream, and run 0 that of
         the live policy; none of them is a stream that `sample` uses, whatever the seed. Without a seed, a forked
@@ -79,9 +91,14 @@ class LivePolicy(Follows):
     arms: int | Sequence[str]
     explore: float = 0.0
     minimise: bool = False
+    cost: Mapping[str, float] | None = None
+    feature_names: Names | None = None
+    context_names: Names | None = None
+    missing: Literal["refuse", "mean"] = "refuse"
     max_pending: int = 100_000
     default_reward: float | None = None
-    max_wait: int | None = None
+    max_wait: int | str | timedelta | None = None
+    tick: str | timedelta | None = None
     rng: Seed = None
 
     def __post_init__(self) -> None:
@@ -92,18 +109,42 @@ class LivePolicy(Follows):
             raise InvalidInputError(f"explore: expected a probability, at most 1, got {self.explore:g}")
         self.minimise = _checks.flag("minimise", self.minimise)
         self.max_pending = _checks.integer("max_pending", self.max_pending, least=1)
+        features, contexts = self._declare("feature"), self._declare("context")
         self._context_dim = _checks.integer("context_dim", getattr(self, "context_dim", 0), least=0)
         self._feature_dim = _checks.integer("feature_dim", getattr(self, "feature_dim", 0), least=0)
         context_first = _checks.flag("context_first", getattr(self, "context_first", False))
         self._streams = Streams(self.rng)
-        self._turns = Turns(self._context_dim, context_first=context_first)
+        tick = None if self.tick is None else duration("tick", self.tick)
+        self._turns = Turns(self._context_dim, context_first=context_first, tick=tick)
         self._check_default()
-        self._pending = Pending(self.max_pending, self.max_wait)
+        limits = {name: duration(name, value) for name in _LIMITS if is_duration(value := getattr(self, name, None))}
+        rounds = None if "max_wait" in limits else cast("int | None", self.max_wait)
+        times = {"patience": limits.get("max_wait"), "delay": limits.get("max_delay")}
+        self._pending = Pending(self.max_pending, rounds, **times)
         self._columns = self._make_columns()
+        self._columns.declare(features, contexts)
         state = self._new_state()
         self._draw_count = self._draw(np.random.default_rng(0), 1).shape[1] + (2 if self.explore else 0)
         self._player = Player(type(self), state, self._draw_count)
+        if self.cost is not None:
+            self.cost = checked_costs("cost", self.cost, self.names)
+            self._set_costs(self.cost)
         self._timeline = self._make_timeline()
+
+    def _declare(self, kind: str) -> Named | None:
+        """Check the names of features or contexts, whose number follows from them."""
+        lenient = _checks.choice("missing", self.missing, ("refuse", "mean")) == "mean"
+        found = declared(kind, getattr(self, f"{kind}_names"), lenient=lenient)
+        if found is None:
+            return None
+        named, kinds = found
+        setattr(self, f"{kind}_names", kinds)
+        given = getattr(self, f"{kind}_dim", None)
+        if given == 0 and not isinstance(getattr(type(self), f"{kind}_dim"), property):
+            setattr(self, f"{kind}_dim", named.width)
+        elif given is not None and given != named.width:
+            raise InvalidInputError(f"{kind}_dim: expected {named.width}, as {kind}_names says, got {given!r:.60}")
+        return named
 
     def _check_default(self) -> None:
         """Check the default reward, and after how long it is given."""
@@ -116,6 +157,8 @@ class LivePolicy(Follows):
                 f"whose own has not come, and after how many rounds it is given"
             )
         self.default_reward = _checks.reward(self.default_reward)
+        if is_duration(self.max_wait):
+            return
         self.max_wait = _checks.integer("max_wait", self.max_wait, least=1)
         for limit, most in (("max_pending", self.max_pending - 1), ("max_delay", getattr(self, "max_delay", math.inf))):
             if isinstance(most, int | float) and self.max_wait > most:  # a max_delay of another kind is refused later
@@ -130,7 +173,7 @@ class LivePolicy(Follows):
         state = layout.new(**(sizes | self._sizes()))
         own = layout.open(state)
         own.common.order[:] = np.arange(self.arm_count)
-        own.common.head.explore = self.explore
+        own.common.head.explore, own.common.head.pinned, own.common.head.reward_unit = self.explore, -1.0, 1.0
         self._begin(own)
         return state
 
@@ -150,6 +193,16 @@ class LivePolicy(Follows):
     def _chance(self, own: Any, arm: int) -> float:
         """Return the probability with which the policy itself proposed an arm; 1 or 0 where it does not randomise."""
         return float(arm == self._player.proposed)  # faster than through `own`, in every decision
+
+    def _chances(self, own: Any, played: int) -> FloatArray:
+        """Return the probability with which the policy itself proposes each arm, where one of them was played."""
+        chances = np.zeros(len(self.names))
+        if type(self)._chance is LivePolicy._chance:  # noqa: SLF001 (whether the policy says it arm by arm)
+            chances[self._player.proposed] = 1.0
+        else:
+            opened = np.flatnonzero(own.common.closed == 0)
+            chances[opened] = [self._chance(own, arm) for arm in opened.tolist()]
+        return chances
 
     def claims_as_built(self) -> Claims:
         """Return what the policy claims with the parameters that it has."""
@@ -187,35 +240,6 @@ class LivePolicy(Follows):
     def _start_warm(self, rows: FloatArray) -> None:
         raise InvalidInputError("event: this policy does not learn from past rounds")
 
-    # What users call
-
-    @property
-    def arm_count(self) -> int:
-        """Number of arms k."""
-        return len(self.names)
-
-    @property
-    def round(self) -> int:
-        """Number of rounds begun so far."""
-        return self._whole().player.rounds
-
-    @property
-    def moment(self) -> int:
-        """Number of moments begun so far: as many as rounds, but for decisions with `elapsed=0`."""
-        return self._whole().player.moments
-
-    @property
-    def pending(self) -> int:
-        """Number of decisions that wait for their reward."""
-        return self._whole().pending.count
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the numbers that the policy remembers: state, waiting decisions, log; not of Python's objects."""
-        player, *_, pending, timeline = self._whole()
-        with self._lock:
-            return player.state.nbytes + sum(each.memory.nbytes for each in pending.waiting.values()) + timeline.nbytes
-
     @property
     def parameters(self) -> dict[str, Any]:
         """Return what the policy was constructed with."""
@@ -227,12 +251,6 @@ class LivePolicy(Follows):
         shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != defaults[name])
         return f"{type(self).__name__}({shown})"
 
-    @property
-    def retired(self) -> tuple[str, ...]:
-        """Names of the arms that are not played any more."""
-        closed = self._whole().player.common.closed
-        return tuple(name for name, shut in zip(self.names, closed, strict=True) if shut)
-
     def _widen(self, name: str) -> None:
         self._streams.stand(self._pending.made, self._draws)
         wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
@@ -240,44 +258,6 @@ class LivePolicy(Follows):
         kept = ("_lock", "_journal", "_awaits_kernels")
         self.__dict__.update({key: value for key, value in vars(wider).items() if key not in kept})
         self._timeline.costly = True
-
-    def forecast(self, features: npt.ArrayLike | None = None) -> Outlook:
-        """Return what the policy would predict now, before its own draws, and change nothing."""
-        with self._lock:
-            self._get_ready()
-            self._catch_up()
-            given = self._checked_features(features)
-            begins = self._columns.follows and self._pending.made == 0
-            if begins or self._player.rounds >= self._columns.pause:
-                return copy.deepcopy(self).forecast_in_new_units(given)
-            return self._forecast(given)
-
-    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
-        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
-        if self._player.rounds >= self._columns.pause:
-            self._rescale()
-        self._columns.begin(**({} if features is None else {"features": features}))
-        return self._forecast(features)
-
-    def _forecast(self, features: FloatArray | None) -> Outlook:
-        self._columns.put_features(features, self._player)
-        self._player.draws[:] = 0.0
-        player, units = self._player, self._columns.units
-        player.decide(self._timeline.scratch())
-        forecast, width = player.copy_forecast(), player.copy_width()
-        if units is not None:
-            forecast, width = units.outward(forecast, width)
-        return Outlook(forecast, width, player.window.astype(np.int64) if self.has_windows else None)
-
-    def plot(self, features: npt.ArrayLike | None = None) -> "Sheet":
-        """Draw what the policy would predict now, given features where it takes them; nothing changes.
-
-        A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.
-        """
-        from undertow.drawing import draw_arms
-
-        outlook = self.forecast(features)
-        return draw_arms(self.names, outlook.forecast, outlook.width, title=f"round {self.round}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue bit for bit; `undertow.load` reads it. The format is open, not pickle."""
@@ -292,16 +272,6 @@ class LivePolicy(Follows):
 
         with self._lock:
             return packed(self)
-
-    def health(self) -> Health:
-        """Return a status summary: rounds, pending decisions and, for learners, models and fits."""
-        with self._lock:
-            self._get_ready()
-            now, pending = self._player.rounds, self._pending
-            oldest = now - 1 - pending.oldest(now - 1)
-            name = getattr(self, "registered_name", type(self).__name__)
-            refused = dict(pending.refused), sum(pending.lately)
-            return Health(name, now, pending.count, oldest, *refused, {}, {}, {}, (), ())
 
     # What `simulate`, `load` and copies call
 
@@ -337,9 +307,26 @@ class LivePolicy(Follows):
             changes["context_first"] = context_first
         twin = type(self)(**(self.parameters | changes))
         ours, theirs = self._whole().player.common, twin.parts.player.common
-        theirs.order[:], theirs.closed[:] = ours.order if order is None else order, ours.closed
+        theirs.order[:] = ours.order if order is None else order
+        twin.parts.player.obey(ours)
         twin.parts.streams.begin(number)
+        twin.begin_log()
         return twin
+
+    def begin_log(self) -> None:
+        """Have the log of events begin with the parts as they are, after they were changed by more than events."""
+        self._journal = Journal()
+
+    def draw_rounds(self, rounds: int) -> FloatArray:
+        """Return the random numbers of the next rounds, for whoever keeps more states than this policy's own."""
+        return self._draws(rounds)
+
+    def chance_of(self, state: FloatArray, arm: int) -> float:
+        """Return the probability of the arm that was played, in another state of this policy, after its decision."""
+        with self._lock:
+            self._player.state[:] = state
+            chances = self._propensities(arm)
+            return 1.0 if chances is None else float(chances[arm])
 
     def play(
         self,
@@ -350,7 +337,7 @@ class LivePolicy(Follows):
     ) -> None:
         """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
         self.settle()
-        self._journal = Journal()  # these rounds are no events
+        self.begin_log()  # these rounds are no events
         play_episode(self._parts, self._draws, self._rescale, path, arms, records, played)
         self._streams.note(self._pending.made)
         if len(records) and not self.has_windows:
@@ -364,7 +351,7 @@ class LivePolicy(Follows):
         own.common.order[before:] = np.arange(before, self.arm_count)
         self._pending, self._columns, self._streams = old.pending, old.columns, old.streams
         self._streams.note(self._pending.made)  # from here on, a decision draws more
-        self._turns.due = old.turns.due
+        self._turns.due, self._turns.clock = old.turns.due, old.turns.clock
         self._pending.widen_memories(len(own.common.memory), places.get("p"))
         self._welcome(own)
         self._timeline.take_over(old.timeline)

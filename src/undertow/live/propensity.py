@@ -1,4 +1,4 @@
-"""The probability that one of several independent normal numbers is the largest."""
+"""The probability of each of several independent normal numbers that it is the largest."""
 
 import math
 
@@ -6,33 +6,47 @@ import numpy as np
 
 from undertow._checks import FloatArray
 
-__all__ = ["chance_of_largest"]
+__all__ = ["chances_of_largest", "largest_of_laws"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
-_OWN = np.linspace(-8.5, 8.5, 6)  # where the density of the number itself is cut into panels
-_OTHERS = np.array([-6.0, -2.0, 2.0, 6.0])  # and where the distribution of another one bends
+_FARTHEST = 8.5  # standard deviations, beyond which nothing lies
+_BENDS = np.array([-8.5, -6.0, -4.0, -2.2, -0.8, 0.8, 2.2, 4.0, 6.0, 8.5])  # of a density and its distribution
 
 
-def chance_of_largest(means: FloatArray, deviations: FloatArray, which: int) -> float:
-    """Return P(X_a ≥ X_b for all b) = ∫ φ(x) Π_b Φ((f_a + w_a x − f_b) / w_b) dx for X_b ~ N(f_b, w_b²), b ≠ a.
+def chances_of_largest(means: FloatArray, deviations: FloatArray) -> FloatArray:
+    """Return P(X_a ≥ X_b for all b) = ∫ φ_a(x) Π_b Φ((x − f_b) / w_b) dx for all a, X_b ~ N(f_b, w_b²), b ≠ a.
 
     The integral is cut into panels where one of the factors bends, each with Gauss–Legendre quadrature of 10 nodes: a
-    Φ that is steep at the scale of φ would slip through the nodes of a single rule.
+    Φ that is steep at the scale of another φ would slip through the nodes of a single rule. Arms that cannot be the
+    largest are left out.
 
     Examples
     --------
-    >>> round(chance_of_largest(np.array([1.0, 0.0]), np.array([0.6, 0.8]), 0), 6)  # Φ(1)
-    0.841345
+    >>> chances_of_largest(np.array([1.0, 0.0]), np.array([0.6, 0.8])).round(6)  # Φ(1), and the rest
+    array([0.841345, 0.158655])
     """
     from scipy.special import ndtr  # which only policies that draw their arms need
 
-    others = np.delete(np.arange(len(means)), which)
-    gap, scale = means[which] - means[others], np.maximum(deviations[others], np.finfo(float).tiny)
-    own = max(float(deviations[which]), 1e-9 * float(scale.max(initial=1e-300)))
-    bends = (scale[:, None] * _OTHERS - gap[:, None]) / own
-    cuts = np.unique(np.clip(np.concatenate([_OWN, bends.ravel()]), _OWN[0], _OWN[-1]))
+    scale = np.maximum(deviations, max(1e-9 * float(deviations.max()), np.finfo(float).tiny))
+    able = means + _FARTHEST * scale >= (means - _FARTHEST * scale).max()
+    f, w = means[able][:, None], scale[able][:, None]
+    cuts = np.unique(np.maximum(f + w * _BENDS, (f - _FARTHEST * w).max()))  # below that, nothing is the largest
     half = np.diff(cuts)[:, None] / 2
-    x = cuts[:-1, None] + half * (1 + _NODES)
-    density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-    below = ndtr((gap[:, None, None] + own * x) / scale[:, None, None]).prod(axis=0)
-    return float((half * _WEIGHTS * density * below).sum())
+    z = ((cuts[:-1, None] + half * (1 + _NODES)).ravel() - f) / w
+    density = np.exp(-(z**2) / 2) / (math.sqrt(2 * math.pi) * w)
+    result = np.zeros(len(means))
+    result[able] = largest_of_laws(density, ndtr(z), (half * _WEIGHTS).ravel())
+    return result
+
+
+def largest_of_laws(density: FloatArray, below: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the chance of each number to be the largest, from densities and distributions at the nodes, (k, n)."""
+    before, behind = weights.copy(), np.ones_like(weights)  # products over all b < a, and all b > a
+    rest = density.copy()
+    for a in range(len(rest)):
+        rest[a] *= before
+        before *= below[a]
+    for a in range(len(rest) - 1, -1, -1):
+        rest[a] *= behind
+        behind *= below[a]
+    return np.asarray(rest.sum(axis=1))

@@ -19,7 +19,7 @@ from undertow.live.saved import MEASURED, Saved
 __all__ = ["Rewinding", "too_late"]
 
 
-def too_late(age: int, most: int) -> UnknownDecisionError:
+def too_late(age: int, most: float) -> UnknownDecisionError:
     """Return the error for a reward that comes too late."""
     return UnknownDecisionError(
         f"decision: its reward comes {age} rounds late, and only max_delay = {most} are remembered; build the policy "
@@ -47,7 +47,7 @@ class Rewinding(Timeline):
     plain: ClassVar[bool] = False
     remembers: ClassVar[tuple[str, ...]] = ("rounds", "oldest", "coming", "limit", "late")
 
-    def __init__(self, player: Player, turns: Turns, max_delay: int) -> None:
+    def __init__(self, player: Player, turns: Turns, max_delay: float) -> None:
         super().__init__(player)
         self.turns, self.max_delay = turns, max_delay
         self.rounds: dict[int, _Round] = {}
@@ -71,7 +71,7 @@ class Rewinding(Timeline):
             self._open_round(t, begun)
 
     def _open_round(self, t: int, entry: _Round) -> None:
-        self.limit = max(min(self.oldest, t), t - self.max_delay - 1)  # context first: t − 1 is still the last
+        self.limit = int(max(min(self.oldest, t), t - self.max_delay - 1))  # context first: t − 1 is still the last
         self._forget()
         self.rounds[t] = entry
 
@@ -125,9 +125,9 @@ class Rewinding(Timeline):
             return
         then, self.late = int(self.late), math.inf
         player, begun, first = self.player, self.player.rounds, self.turns.context_first
-        closed, context, no_memory = player.common.closed.copy(), player.context.copy(), np.empty(0)
+        today, context, no_memory = player.loop.layout.open(player.state.copy()), player.context.copy(), np.empty(0)
         player.state[:] = self.rounds[then].before
-        player.common.closed[:] = closed  # those of today: arms may have been retired since
+        player.obey(today.common)  # what has been said since
         for number, seen in self.rounds.items():
             if number < then:
                 continue

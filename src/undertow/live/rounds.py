@@ -1,12 +1,13 @@
 """What rounds are made of: which call is due, and how data reach the state."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.live.clock import Clock
 from undertow.live.decision import Why
 from undertow.live.events import Installed
 from undertow.live.pending import Pending, Waiting
@@ -22,8 +23,9 @@ class Turns:
 
     remembers: ClassVar[tuple[str, ...]] = ("due",)
 
-    def __init__(self, context_dim: int, *, context_first: bool) -> None:
+    def __init__(self, context_dim: int, *, context_first: bool, tick: int | None = None) -> None:
         self.context_dim, self.context_first = context_dim, context_first and context_dim > 0
+        self.clock = Clock(tick)
         self.due = self.first
 
     @property
@@ -84,6 +86,17 @@ class Turns:
                 f"decide: elapsed=0 is another decision in the moment of the last round, and {why}; call decide()"
             )
 
+    def by_clock(self, now: int) -> tuple[int, bool]:
+        """Return how many moments pass before a decision by the clock, and whether the last one had no context.
+
+        In a time step whose moment has its context before a decision is made, that decision is of the moment; where the
+        context comes after the decisions, it ends the moment.
+        """
+        passed = self.clock.passed(now)
+        if self.due == "decide" and self.context_dim:
+            return 1 if self.context_first else max(passed, 1), False
+        return passed, passed > 0 and self.context_dim > 0 and not self.context_first
+
     def contexts_seen(self, rounds: int) -> int:
         """Return how many rounds' contexts have been taken in, where so many rounds have begun."""
         if not self.context_dim:
@@ -126,6 +139,9 @@ class Timeline:
         """Return the fits that a thread has made, and nobody knows of."""
         return ()
 
+    def share_fits(self, claim: Callable[[str, int, float], bool]) -> None:
+        """Ask `claim` before a thread makes a fit: of which model, requested in which round, of about how long."""
+
     def install(self, event: Installed) -> None:
         """Take up a fit that a thread has made."""
         raise InvalidInputError("event: this policy fits no models")
@@ -145,10 +161,6 @@ class Timeline:
 
     def catch_up(self) -> None:
         """Have the state know all that has come."""
-
-    def leave_effects(self) -> None:
-        """Leave what follows from an event to the process in which it happened."""
-        self.forget_notices()
 
     def forget_notices(self) -> None:
         """Report nothing of what was applied again: it was reported when it happened."""
@@ -217,3 +229,8 @@ class Parts(NamedTuple):
     turns: Turns
     pending: Pending
     timeline: Timeline
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether what happens depends on the times of calls: there is a tick, or a wait that is a time."""
+        return self.turns.clock.tick is not None or not self.pending.timeless

@@ -110,7 +110,7 @@ class StandardisedColumns(Columns):
     """Columns that are brought to mean 0 and deviation 1, by what was seen until then."""
 
     remembers: ClassVar[tuple[str, ...]] = ("units", "pause")
-    writes: ClassVar[tuple[str, ...]] = ("sums",)
+    writes: ClassVar[tuple[str, ...]] = (*Columns.writes, "sums")
     follows = True
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
@@ -152,12 +152,13 @@ class StandardisedColumns(Columns):
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return moments, units and when they change next."""
-        return {"moments": self.moments.rows, "units": np.array(self.units), "pause": np.array([float(self.pause)])}
+        own = {"moments": self.moments.rows, "units": np.array(self.units), "pause": np.array([float(self.pause)])}
+        return super().arrays() | own
 
     def saved(self) -> dict[str, Saved]:
         """Return what `arrays` may be."""
         columns, largest = len(self.moments.rows[0]), float(np.finfo(np.float64).max)
-        return {
+        return super().saved() | {
             "moments": Saved((4, columns), -largest, largest),
             "units": Saved((2, columns), *MEASURED),
             "pause": Saved((1,), 1, 2 * COUNT, whole=True),
@@ -165,6 +166,7 @@ class StandardisedColumns(Columns):
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
+        super().restore(arrays)
         self.moments.rows[:] = arrays["moments"]
         self.units, self.pause = Units(*arrays["units"]), int(arrays["pause"].item())
         if not self.units.scale.all():

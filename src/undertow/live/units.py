@@ -3,9 +3,10 @@
 All data pass through the units on their way in, and forecasts on their way out; kernels know nothing of them.
 """
 
+import copy
 import math
-from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,13 @@ from undertow._checks import FloatArray
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
+from undertow.live.names import Named, Rows, as_rows, in_row
 from undertow.live.saved import Saved
 
 __all__ = ["Columns", "Units"]
+
+
+_PLAIN = (float, int, str, bool)  # what a row of features holds mostly
 
 
 class Units(NamedTuple):
@@ -50,26 +55,121 @@ class Units(NamedTuple):
         """Return rewards, of whatever shape, in these units."""
         return np.asarray((values - self.centre[-1]) / self.scale[-1])
 
+    def rewards_outward(self, values: FloatArray) -> FloatArray:
+        """Return rewards that are in these units in those that they were given in."""
+        return np.asarray(values * self.scale[-1] + self.centre[-1])
+
     def outward(self, forecast: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return forecasts and widths in the units of the rewards."""
-        return forecast * self.scale[-1] + self.centre[-1], width * abs(self.scale[-1])
+        return self.rewards_outward(forecast), width * abs(self.scale[-1])
 
 
 class Columns:
     """The columns that reach a policy, checked and brought into units that never change."""
 
     remembers: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ("seen",)
     follows = False  # whether the units follow what is seen
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
         self.context_dim, self.feature_dim, self.minimise = context_dim, feature_dim, minimise
         self.units = Units.as_given(context_dim, feature_dim, minimise=True) if minimise else None  # None: as given
         self.pause = math.inf  # the round before whose decision the units change
+        self.features: Named | None = None  # names of the features, if they have some
+        self.contexts: Named | None = None
+        self.seen = np.zeros((2, 0))  # how many values of each column of the features were given, and their sum
 
     @property
     def awaits_reward(self) -> bool:
         """Whether the units will change with the first reward."""
         return False
+
+    def declare(self, features: Named | None, contexts: Named | None) -> None:
+        """Have names for the columns of features and contexts."""
+        self.features, self.contexts = features, contexts
+        if features is not None and features.filled and self.feature_dim:
+            self.seen = np.zeros((2, features.width))
+
+    @property
+    def fills(self) -> bool:
+        """Whether the means of the features are remembered."""
+        return self.seen.size > 0
+
+    def note_row(self, features: FloatArray) -> None:
+        """Take note of the features that were given, in one row or in a row for each arm."""
+        assert self.features is not None
+        for row in np.atleast_2d(features):
+            given = self.features.measured & (row[self.features.gap_of] == 0.0)
+            self.seen[0] += given
+            self.seen[1] += np.where(given, row, 0.0)
+
+    def named_features(self, row: Mapping[Any, Any], arms: Sequence[str], closed: FloatArray) -> FloatArray | None:
+        """Return features that were given by name, (q,), or (k, q) where each arm has a row under its own name."""
+        names = self.features
+        if names is None:
+            if not self.feature_dim:
+                return None  # of a policy that takes no features; another one would have names for them
+            raise InvalidInputError(
+                f"features: expected shape ({self.feature_dim},), got names; give feature_names at construction"
+            )
+        if not row or type(next(iter(row.values()))) in _PLAIN or not all(isinstance(o, Mapping) for o in row.values()):
+            return self._encoded(names, row)
+        if unknown := [arm for arm in row if arm not in arms]:
+            raise InvalidInputError(f"features: expected rows for {', '.join(arms)}, got one for {unknown[0]!r:.60}")
+        if absent := [arm for arm, shut in zip(arms, closed, strict=True) if arm not in row and not shut]:
+            raise InvalidInputError(f"features: expected a row for every arm, got none for {', '.join(absent)}")
+        rows = [self._encoded(names, row[arm]) if arm in row else np.zeros(names.width) for arm in arms]
+        return np.array(rows) if self.feature_dim else None
+
+    def _encoded(self, names: Named, row: Mapping[Any, Any]) -> FloatArray | None:
+        if not self.feature_dim:
+            names.require(row)
+            return None
+        means = self.seen[1] / np.maximum(self.seen[0], 1.0) if self.fills else None
+        return _checks.row("features", names.encode(row, means), (names.width,))
+
+    def named_context(self, row: Mapping[Any, Any]) -> FloatArray:
+        """Return a context that was given by name, (m,); NaN for what is missing."""
+        if self.contexts is None:
+            raise InvalidInputError(
+                f"context: expected shape ({self.context_dim},), got names; give context_names at construction"
+            )
+        return _checks.row("context", self.contexts.encode(row), (self.context_dim,), missing=True)
+
+    def past_features(
+        self, given: Rows | None, arms: Sequence[str], closed: FloatArray, played: npt.NDArray[np.int64]
+    ) -> npt.ArrayLike | None:
+        """Return features of past rounds, (n, q), where they have names; others as they are, None where none are taken.
+
+        What is missing is the mean over the rounds before.
+        """
+        if (rows := _rows("features", given, self.features, len(played))) is None:
+            return cast("npt.ArrayLike | None", given)
+        past, found = copy.copy(self), np.zeros((len(played), self.feature_dim))
+        past.seen = self.seen.copy()
+        for place, (row, arm) in enumerate(zip(rows, played, strict=True)):
+            with in_row(place):
+                if row is None:
+                    raise InvalidInputError("features: expected a row with names, got none")
+                known = past.named_features(row, arms, closed)
+            if known is not None:
+                found[place] = known if known.ndim == 1 else known[arm]
+                if arm >= 0 and past.fills:
+                    past.note_row(found[place])
+        return found if self.feature_dim else None
+
+    def past_contexts(self, given: Rows | None, rounds: int) -> npt.ArrayLike | None:
+        """Return contexts of past rounds, as `past_features` does; what is missing is NaN."""
+        if (rows := _rows("contexts", given, self.contexts, rounds)) is None:
+            return cast("npt.ArrayLike | None", given)
+        found = np.full((rounds, self.context_dim), math.nan)
+        for place, row in enumerate(rows):
+            with in_row(place):
+                if row is not None and self.context_dim:
+                    found[place] = self.named_context(row)
+                elif row is not None and self.contexts is not None:
+                    self.contexts.require(row)
+        return found if self.context_dim else None
 
     def checked_features(self, features: npt.ArrayLike | None, arms: int, claims: Claims) -> FloatArray | None:
         """Return the round's features, checked: (q,) for all arms, or a row for each where the policy takes it."""
@@ -120,14 +220,25 @@ class Columns:
 
     def arrays(self) -> dict[str, FloatArray]:
         """Return what a save file keeps."""
-        return {}
+        return {"features_seen": self.seen} if self.fills else {}
 
     def saved(self) -> dict[str, Saved]:
         """Return what `arrays` may be."""
-        return {}
+        largest = float(np.finfo(np.float64).max)
+        return {"features_seen": Saved(self.seen.shape, -largest, largest)} if self.fills else {}
 
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned."""
+        if self.fills:
+            self.seen[:] = arrays["features_seen"]
+
+
+def _rows(argument: str, given: Rows | None, names: Named | None, rounds: int) -> list[Any] | None:
+    """Return rows that were given by name; without declared names, a frame is an array."""
+    rows = as_rows(given) if names is not None or isinstance(given, list | tuple) else None
+    if rows is not None and len(rows) != rounds:
+        raise InvalidInputError(f"{argument}: expected {rounds} rows, one for each round, got {len(rows)}")
+    return rows
 
 
 def _expected(shape: tuple[int, ...], arms: int, q: int, claims: Claims) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "DAMAGE",
     "read",
     "read_count",
+    "read_flag",
     "read_list",
     "read_number",
     "read_numbers",
@@ -49,11 +50,12 @@ def write_numbers(values: FloatArray, null: float) -> list[float | None]:
     return [write_number(value, null) for value in values.tolist()]
 
 
-def read(text: str, keys: Collection[str]) -> dict[str, Any]:
-    """Return a JSON object that has these keys and no others, none twice."""
+def read(text: str, keys: Collection[str], since: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a JSON object that has these keys and no others, none twice; `since` are those that old ones lack."""
     if not isinstance(text, str):
         raise TypeError(f"expected text, got {type(text).__name__}")
-    return read_object(_checks.strict_json(text), keys)
+    entries = _checks.strict_json(text)
+    return read_object({**(since or {}), **entries} if isinstance(entries, dict) else entries, keys)
 
 
 def read_object(entries: Any, keys: Collection[str]) -> dict[str, Any]:
@@ -88,6 +90,13 @@ def read_count(value: Any, *, least: int = 0) -> int:
     """Return a whole number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"expected a whole number of at least {least}, got {value!r:.60}")
+    return value
+
+
+def read_flag(value: Any) -> bool:
+    """Return true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, got {value!r:.60}")
     return value
 
 

@@ -23,6 +23,7 @@ from undertow.policies.autopilot import Autopilot
 from undertow.policies.forgetting import DiscountedLinUCB, SlidingWindowLinUCB
 from undertow.policies.larl import LARL
 from undertow.policies.learned import LearnedKalman
+from undertow.policies.levels import LevelsKalman
 from undertow.policies.linear import PIES, LinTS, LinUCB
 from undertow.policies.oracles import IDEA, ContextOracle, FullInformationOracle, KalmanGreedy, KalmanUCB
 from undertow.policies.randomised import Random, Rexp3
@@ -54,6 +55,7 @@ __all__ = [
     "KalmanGreedy",
     "KalmanUCB",
     "LearnedKalman",
+    "LevelsKalman",
     "LinTS",
     "LinUCB",
     "LivePolicy",

@@ -8,7 +8,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, inlined
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, push_context
 from undertow.live import Claims, RidgePolicy, register
@@ -71,7 +71,6 @@ def decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
             untried = a
     y = own.scratch[0]
     p_s = m * largest + 1
-    arm = -1
     for r in range(k):
         a = int(common.order[r])
         ridge_project(own.W[a], Θ, y, p_s)
@@ -87,8 +86,7 @@ def decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
         else:
             e = total_width(own.settings, own.learned[a], own.log_det[a, largest], own.trace[a, largest], p_s)
             width[a] = e * math.sqrt(uncertainty)
-        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
-            arm = a
+    arm = best_arm(common)
     return untried if untried >= 0 else arm
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Layout, Record, compile_loop, inlined, kernel
+from undertow.compiled import Layout, Record, best_arm, compile_loop, inlined, kernel
 from undertow.errors import InvalidInputError
 from undertow.live import register
 from undertow.policies.ares import ARES, AresState, decide, learn, observe, played, total_width
@@ -84,15 +84,11 @@ def printed_decide(own: Any, features: FloatArray, draws: FloatArray) -> int:
     arm = decide(own, features, draws)
     if own.rows.A2 == 0.0:
         return arm
-    common, best = own.common, -1
-    for r in range(len(common.order)):
-        a = int(common.order[r])
+    common = own.common
+    for a in range(len(common.forecast)):
         printed_forecasts(own.G[a], common.memory, int(common.sizes.m), own.printed)
         common.forecast[a] = own.printed[int(common.window[a])]
-        if common.closed[a] == 0.0 and (
-            best < 0 or common.forecast[a] + common.width[a] > common.forecast[best] + common.width[best]
-        ):
-            best = a
+    best = best_arm(common)
     return arm if own.learned[arm] == 0.0 else best
 
 

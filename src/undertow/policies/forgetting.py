@@ -18,6 +18,7 @@ from undertow.compiled import (
     Index,
     Layout,
     Record,
+    best_arm,
     compile_loop,
     features_of_arm,
     inlined,
@@ -174,12 +175,11 @@ def played(own: ForgettingState, arm: int) -> None:
 def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width."""
     common, factor, λ = own.common, own.settings.factor, own.settings.ridge
-    forecast, width, closed, Θ = common.forecast, common.width, common.closed, common.memory
+    forecast, width, Θ = common.forecast, common.width, common.memory
     k, p, t = len(forecast), len(Θ), present_moment(common.head)
     q = int(common.sizes.q)
     build_inputs(own.inputs, k, t, features_of_arm(features, 0, q), Θ)
     G, x = own.scratch[0], own.scratch[1]
-    arm = -1
     for r in range(k):
         a = int(common.order[r])
         if len(features) > q:
@@ -197,9 +197,7 @@ def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int
             uncertainty += x[i] * total
         forecast[a] = mean
         width[a] = factor * math.sqrt(max(uncertainty, 0.0))
-        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
-            arm = a
-    return arm
+    return best_arm(common)
 
 
 @inlined

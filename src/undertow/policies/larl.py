@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, present_moment
+from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined, present_moment
 from undertow.inputs import Inputs, begin_inputs, build_inputs, input_places, inputs_sizes, note_reward, note_round
 from undertow.live import Claims, LivePolicy, register
 from undertow.ridge import ridge_project, ridge_update
@@ -92,7 +92,7 @@ def decide(own: LarlState, features: FloatArray, draws: FloatArray) -> int:
         order.next = np.inf if settings.once > 0.0 else 2.0 * t
     p = 2 * k * int(order.s) + 1
     y = own.scratch[0]
-    arm, turn = -1, -1
+    turn = -1
     for r in range(k):
         a = int(common.order[r])
         ridge_project(own.W[a], Φ, y, p)
@@ -102,11 +102,9 @@ def decide(own: LarlState, features: FloatArray, draws: FloatArray) -> int:
             forecast[a] += own.u[a, i] * y[i]
             uncertainty += y[i] * y[i]
         width[a] = settings.α * math.sqrt(uncertainty)
-        if closed[a] == 0.0:
-            if arm < 0 or forecast[a] + width[a] > forecast[arm] + width[arm]:
-                arm = a
-            if turn < 0 or own.chosen[a] < own.chosen[turn]:
-                turn = a
+        if closed[a] == 0.0 and (turn < 0 or own.chosen[a] < own.chosen[turn]):
+            turn = a
+    arm = best_arm(common)
     return turn if t < settings.turns else arm
 
 

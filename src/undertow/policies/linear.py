@@ -8,7 +8,17 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Fixed, Layout, Record, compile_loop, features_of_arm, inlined, present_moment
+from undertow.compiled import (
+    Common,
+    Fixed,
+    Layout,
+    Record,
+    compile_loop,
+    features_of_arm,
+    inlined,
+    known_cost,
+    present_moment,
+)
 from undertow.errors import InvalidInputError
 from undertow.inputs import (
     Inputs,
@@ -21,7 +31,7 @@ from undertow.inputs import (
     put_features,
 )
 from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
-from undertow.live.propensity import chance_of_largest
+from undertow.live.propensity import chances_of_largest
 from undertow.live.standardise import Change, change_inputs, change_regression
 from undertow.ridge import ridge_project, ridge_update
 
@@ -54,7 +64,7 @@ class LinearState(NamedTuple):
 def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width, or the largest drawn forecast."""
     common, settings = own.common, own.settings
-    forecast, width, closed, Θ = common.forecast, common.width, common.closed, common.memory
+    forecast, width, value, closed, Θ = common.forecast, common.width, common.value, common.closed, common.memory
     k, p, t = len(forecast), len(Θ), present_moment(common.head)
     factor, drawn, start_up = settings.factor, settings.drawn, settings.start_up
     q = int(common.sizes.q)
@@ -62,7 +72,6 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
     y = own.scratch[0]
     arm = -1
     untried = -1
-    largest = 0.0
     for r in range(k):
         a = int(common.order[r])
         if len(features) > q:
@@ -79,11 +88,10 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
                 deviation += y[i] * draws[a * p + i]
         forecast[a] = mean
         width[a] = factor * math.sqrt(uncertainty)
-        index = mean + (factor * deviation if drawn > 0.0 else width[a])
+        value[a] = mean + (factor * deviation if drawn > 0.0 else width[a]) - known_cost(common, a)
         if closed[a] == 0.0:
-            if arm < 0 or index > largest:
+            if arm < 0 or value[a] > value[arm]:
                 arm = a
-                largest = index
             if untried < 0 and own.chosen[a] < start_up:
                 untried = a
     return untried if untried >= 0 else arm
@@ -198,15 +206,15 @@ class LinTS(LaggedPolicy):
     def _change_units(self, own: LinearState, change: Change) -> None:
         _change_units(own, self.ridge, change)
 
-    def _chance(self, own: LinearState, arm: int) -> float:
-        """Return the probability that an arm's drawn forecast is the largest of the open arms'."""
+    def _chances(self, own: LinearState, played: int) -> FloatArray:
+        """Return for every open arm the probability that its drawn forecast less its cost is the largest."""
         if self.exploration == 0:  # nothing is drawn
-            return float(arm == own.common.head.proposed)
-        forecast, width = own.common.forecast, own.common.width
-        open_arms = np.flatnonzero(own.common.closed == 0)
-        if arm not in open_arms:
-            return 0.0
-        return chance_of_largest(forecast[open_arms], width[open_arms], int(np.searchsorted(open_arms, arm)))
+            return super()._chances(own, played)
+        common = own.common
+        worth, width = common.forecast - common.cost * common.head.reward_unit, common.width
+        opened, chances = common.closed == 0, np.zeros(len(worth))
+        chances[opened] = chances_of_largest(worth[opened], width[opened])
+        return chances
 
 
 @register("pies", citation="Gornet, Hosseinzadeh and Sinopoli, CDC 2022 (doi 10.1109/CDC51059.2022.9993316)")

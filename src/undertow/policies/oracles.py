@@ -6,17 +6,18 @@ The filter steps to the next round when that round begins, so that the reward of
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from undertow import _checks, riccati
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, inlined
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.kalman_steps import condition_scalar, condition_step, predict_step
 from undertow.live import Claims, Decision, LivePolicy, register
+from undertow.live.clock import is_duration
 from undertow.live.rewind import Rewinding
 from undertow.live.rounds import Timeline
 from undertow.symbols import Symbols
@@ -85,13 +86,11 @@ def played(own: KnownState, arm: int) -> None:
 def decide(own: KnownState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width."""
     begin_round(own)
-    order, forecast, width, closed = own.common.order, own.common.forecast, own.common.width, own.common.closed
+    forecast, width = own.common.forecast, own.common.width
     Γ, c, x0, σ2 = own.symbols.Γ, own.symbols.c, own.symbols.x0, own.symbols.σ2
     z, P, Pc = own.z, own.P, own.scratch
     d, factor, kind = len(z), own.settings.factor, int(own.settings.bonus)
-    arm = -1
-    for r in range(len(order)):
-        a = int(order[r])
+    for a in range(len(forecast)):
         mean = x0[a]
         for i in range(d):
             mean += c[a, i] * z[i]
@@ -113,9 +112,7 @@ def decide(own: KnownState, features: FloatArray, draws: FloatArray) -> int:
                     norm += total * total
                 variance = norm / (variance + σ2[a])
             width[a] = factor * math.sqrt(max(variance, 0.0))
-        if closed[a] == 0.0 and (arm < 0 or mean + width[a] > forecast[arm] + width[arm]):
-            arm = a
-    return arm
+    return best_arm(own.common)
 
 
 @inlined
@@ -168,7 +165,8 @@ class KnownPolicy(LivePolicy):
     context_first
         Whether the context of a round comes before its decision (the usual order) or after (the paper's).
     max_delay
-        How many rounds a reward may be late: it is applied at its own round, and what came since is filtered again.
+        How late a reward may be, in rounds, or as a time, such as "3 days", for decisions with `at`: it is applied at
+        its own round, and what came since is filtered again.
     """
 
     loop = _LOOP
@@ -178,14 +176,15 @@ class KnownPolicy(LivePolicy):
     system: LinearGaussianSystem = field(kw_only=False)
     arms: int | Sequence[str] | None = None  # type: ignore[assignment]
     context_first: bool = False
-    max_delay: int = 1000
+    max_delay: int | str | timedelta = 1000
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, LinearGaussianSystem):
             raise InvalidInputError(f"system: expected a LinearGaussianSystem, got {self.system!r:.80}")
         if self.arms is None:
             self.arms = self.system.arm_count
-        self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+        if not is_duration(self.max_delay):
+            self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
         super().__post_init__()
 
     @property
@@ -220,7 +219,8 @@ class KnownPolicy(LivePolicy):
 
     def _make_timeline(self) -> Timeline:
         if self.uses_rewards:
-            return Rewinding(self._player, self._turns, self.max_delay)
+            rounds = math.inf if is_duration(self.max_delay) else cast("int", self.max_delay)
+            return Rewinding(self._player, self._turns, rounds)
         return Timeline(self._player)
 
 
@@ -327,6 +327,6 @@ class FullInformationOracle(KnownPolicy):
     claims: ClassVar[Claims] = _OWN_REWARDS._replace(simulates_only=True)
     loop = _FULL_INFORMATION
 
-    def decide(self, features: npt.ArrayLike | None = None, **how: Any) -> Decision:
+    def decide(self, features: Any = None, **how: Any) -> Decision:
         """Refuse: the policy needs rewards that are not seen."""
         raise OutOfTurnError("decide: the full-information oracle sees every arm's reward, so only simulate can run it")

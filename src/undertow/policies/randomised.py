@@ -9,7 +9,8 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, count_open, inlined
+from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, known_cost
+from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
 from undertow.live import Claims, LivePolicy, register
 
@@ -74,7 +75,26 @@ def decide(own: DrawnState, features: FloatArray, draws: FloatArray) -> int:
             probability = chance(own, a, scale)
             found = left < probability
             left -= probability
+    best_arm(own.common)  # nothing is compared; the values are for whoever looks at them
     return arm
+
+
+@inlined
+def log_weight(own: DrawnState, arm: int) -> float:
+    """Return the log weight of an arm, of its rewards less what it is known to cost.
+
+    A known cost needs no estimate: it counts as if it had been paid for every reward of the batch, of which there are
+    as many to a round as there have been so far.
+    """
+    settings, rounds, rewards = own.settings, own.common.head.rounds, 0.0
+    result: float = own.log_weights[arm]
+    span = settings.high - settings.low
+    if settings.rate < 1.0 and 0.0 < span < np.inf:
+        for a in range(len(own.counts)):
+            rewards += own.counts[a]
+        n = (rounds - own.progress.batch * settings.batch_length) * rewards / max(rounds, 1.0)
+        result -= settings.rate * known_cost(own.common, arm) / span * n / len(own.counts)
+    return result
 
 
 @inlined
@@ -83,10 +103,10 @@ def weight_scale(own: DrawnState) -> float:
     closed, largest, total = own.common.closed, -np.inf, 0.0
     for a in range(len(closed)):
         if closed[a] == 0.0:
-            largest = max(largest, own.log_weights[a])
+            largest = max(largest, log_weight(own, a))
     for a in range(len(closed)):
         if closed[a] == 0.0:
-            total += math.exp(own.log_weights[a] - largest)
+            total += math.exp(log_weight(own, a) - largest)
     result: float = largest + math.log(total)
     return result
 
@@ -95,7 +115,7 @@ def weight_scale(own: DrawnState) -> float:
 def chance(own: DrawnState, arm: int, scale: float) -> float:
     """Return the probability with which the policy itself draws an arm."""
     γ = own.settings.rate
-    result: float = (1.0 - γ) * math.exp(own.log_weights[arm] - scale) + γ / count_open(own.common.closed)
+    result: float = (1.0 - γ) * math.exp(log_weight(own, arm) - scale) + γ / count_open(own.common.closed)
     return result
 
 
@@ -104,8 +124,8 @@ def played(own: DrawnState, arm: int) -> None:
     """Take note of the probability of the arm, which learning will need: that of being drawn, or explored."""
     ε = own.common.head.explore
     if arm >= 0:
-        drawn = (1.0 - ε) * chance(own, arm, weight_scale(own))
-        Drawn(own.common.memory, 0).chance = drawn + ε / count_open(own.common.closed)
+        drawn = (1.0 - ε) * chance(own, arm, weight_scale(own)) + ε / count_open(own.common.closed)
+        Drawn(own.common.memory, 0).chance = 1.0 if arm == own.common.head.pinned else drawn
 
 
 @inlined
@@ -121,6 +141,9 @@ def learn(own: DrawnState, memory: FloatArray, arm: int, rewards: FloatArray, ag
         span = settings.high - settings.low
         x = min(max((reward - settings.low) / span, 0.0), 1.0) if span > 0.0 else 0.5
         own.log_weights[arm] += settings.rate * x / (drawn.chance * len(own.counts))
+
+
+_LOG_WEIGHT = plain(log_weight)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -143,8 +166,22 @@ class _Drawn(LivePolicy):
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, 1))
 
-    def _propensity(self, arm: int) -> float:
-        return Drawn(self._player.common.memory, 0).chance
+    def _chances(self, own: DrawnState, played: int) -> FloatArray:
+        """Return (1 − γ) w_a / Σw + γ / k for the arms that are open."""
+        opened, chances = own.common.closed == 0, np.zeros(self.arm_count)
+        if own.common.cost.any():
+            logs = np.array([_LOG_WEIGHT(own, arm) for arm in np.flatnonzero(opened).tolist()])
+        else:
+            logs = own.log_weights[opened]
+        weights, γ = np.exp(logs - logs.max()), own.settings.rate
+        chances[opened] = (1.0 - γ) * weights / weights.sum() + γ / len(weights)
+        return chances
+
+    def _propensities(self, arm: int) -> FloatArray | None:
+        found = super()._propensities(arm)
+        assert found is not None
+        found[arm] = Drawn(self._player.common.memory, 0).chance  # as learning will have it, to the bit
+        return found
 
     def _welcome(self, own: DrawnState) -> None:
         own.settings.batch_length, own.settings.rate, *_ = self._settings(self.arm_count)

@@ -9,16 +9,16 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, Layout, Record, compile_loop, inlined, known_cost
 from undertow.errors import InvalidInputError
 from undertow.live import Claims, LivePolicy, register
+from undertow.live.propensity import largest_of_laws
 
 __all__ = ["BetaThompson"]
 
 _TRIES = 4  # to draw a gamma number: each fails once in twenty times or more seldom
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-_PANELS = np.linspace(0.0, 1.0, 9)  # of the integral over the distribution of an arm's value
-_BENDS = np.array([1e-9, 1e-4, 0.02, 0.16, 0.5, 0.84, 0.98, 1.0 - 1e-4, 1.0 - 1e-9])  # where another's bends
+_BENDS = np.array([1e-9, 1e-4, 0.005, 0.05, 0.2, 0.5, 0.8, 0.95, 0.995, 1.0 - 1e-4, 1.0 - 1e-9])  # quantiles
 
 
 class Settings(Record):
@@ -58,16 +58,17 @@ def gamma(shape: float, draws: FloatArray, first: int) -> float:
 def decide(own: ThompsonState, features: FloatArray, draws: FloatArray) -> int:
     """Draw each arm's chance of success from Beta(1 + successes, 1 + failures); play the largest less its price."""
     common, k = own.common, len(own.price)
-    arm, top = -1, 0.0
+    arm = -1
     for r in range(k):
         a = int(common.order[r])
         α, β = 1.0 + own.successes[a], 1.0 + own.failures[a]
         common.forecast[a] = α / (α + β) - own.price[a]
         common.width[a] = math.sqrt(α * β / (α + β + 1.0)) / (α + β)
         one = gamma(α, draws, 2 * _TRIES * a)
-        value = one / (one + gamma(β, draws, 2 * _TRIES * a + _TRIES)) - own.price[a]
-        if common.closed[a] == 0.0 and (arm < 0 or value > top):
-            arm, top = a, value
+        drawn = one / (one + gamma(β, draws, 2 * _TRIES * a + _TRIES)) - own.price[a]
+        common.value[a] = drawn - known_cost(common, a)
+        if common.closed[a] == 0.0 and (arm < 0 or common.value[a] > common.value[arm]):
+            arm = a
     return arm
 
 
@@ -129,23 +130,23 @@ class BetaThompson(LivePolicy):
         rows = [(rng.standard_normal(count), 1.0 - rng.random(count)) for _ in range(rounds)]  # one round after another
         return np.array(rows).reshape(rounds, 2 * count)
 
-    def _chance(self, own: ThompsonState, arm: int) -> float:
-        """Return the probability that the drawn value of an arm is the largest of the open arms', ∫ Π_b F_b(x) dF(x).
+    def _chances(self, own: ThompsonState, played: int) -> FloatArray:
+        """Return the probability of every arm that its drawn value is the largest of the open arms'.
 
-        Panels end where one of the F_b bends, each with Gauss–Legendre quadrature over F.
+        ∫ f_a(x) Π_b F_b(x) dx, b ≠ a, in panels that end where one of the factors bends, each with Gauss–Legendre
+        quadrature.
         """
-        from scipy.stats import beta  # which only this needs
+        from scipy.special import betainc, betaincinv, betaln, xlog1py, xlogy  # which only this needs
 
-        if own.common.closed[arm]:
-            return 0.0
-        mean, law = own.common.forecast + own.price, []
-        for m, deviation in zip(mean, own.common.width, strict=True):
-            both = m * (1.0 - m) / deviation**2 - 1.0
-            law.append(beta(m * both, (1.0 - m) * both))
-        others = [b for b in np.flatnonzero(own.common.closed == 0) if b != arm]
-        bends = [law[arm].cdf(law[b].ppf(_BENDS) - own.price[b] + own.price[arm]) for b in others]
-        cuts = np.unique(np.clip(np.concatenate([_PANELS, *bends]), 0.0, 1.0))
+        common = own.common
+        opened, chances = common.closed == 0, np.zeros(self.arm_count)
+        mean, price = (common.forecast + own.price)[opened, None], own.price + common.cost * common.head.reward_unit
+        both = mean * (1.0 - mean) / common.width[opened, None] ** 2 - 1.0
+        α, β, price = mean * both, (1.0 - mean) * both, price[opened, None]
+        cuts = np.unique(np.hstack([betaincinv(α, β, _BENDS), np.zeros_like(α), np.ones_like(α)]) - price)
         half = np.diff(cuts)[:, None] / 2
-        x = law[arm].ppf(cuts[:-1, None] + half * (1.0 + _NODES)) - own.price[arm]
-        below = np.prod([law[b].cdf(x + own.price[b]) for b in others], axis=0)
-        return float((half * _WEIGHTS * below).sum())
+        x = np.clip((cuts[:-1, None] + half * (1.0 + _NODES)).ravel() + price, 0.0, 1.0)
+        inside = (x > 0.0) & (x < 1.0)
+        density = np.where(inside, np.exp(xlogy(α - 1.0, x) + xlog1py(β - 1.0, -x) - betaln(α, β)), 0.0)
+        chances[opened] = largest_of_laws(density, betainc(α, β, x), (half * _WEIGHTS).ravel())
+        return chances

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Layout, Record, compile_loop, count_open, inlined, present_moment
+from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, present_moment
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs, begin_inputs, inputs_sizes, note_reward, note_round
 from undertow.live import Claims, LivePolicy, register
@@ -89,7 +89,7 @@ def decide(own: UbssState, features: FloatArray, draws: FloatArray) -> int:
     first = sequence_of(memory, k) * k
     left = int(draws[0] * count_open(closed))  # open arms before the one that is drawn
     y = own.scratch[0]
-    arm = -1
+    drawn = -1
     for r in range(k):
         a = int(common.order[r])
         forecast[a], width[a] = 0.0, 0.0
@@ -101,10 +101,11 @@ def decide(own: UbssState, features: FloatArray, draws: FloatArray) -> int:
                 uncertainty += y[i] * y[i]
             width[a] = settings.factor * total_width(own, first + a) * math.sqrt(uncertainty)
         if closed[a] == 0.0:
-            if arm < 0 or (forecast[a] + width[a] > forecast[arm] + width[arm] if first >= 0 else left >= 0):
-                arm = a
+            if left >= 0:
+                drawn = a
             left -= 1
-    return arm
+    arm = best_arm(common)
+    return arm if first >= 0 else drawn
 
 
 @inlined

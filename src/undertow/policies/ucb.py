@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow import _checks
 from undertow._checks import FloatArray
-from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined
 from undertow.live import Claims, LivePolicy, register
 
 __all__ = ["UCB", "DiscountedUCB", "SlidingWindowUCB"]
@@ -63,19 +63,16 @@ def decide(own: UcbState, features: FloatArray, draws: FloatArray) -> int:
     if scale == 0.0:
         scale = math.sqrt(own.seen.squares / own.seen.count) if own.seen.count > 0.0 else 1.0
     factor = own.settings.factor * scale * math.sqrt(max(math.log(max(total, 1.0)), 0.0))
-    arm = -1
+    untried = -1  # of the arms without a reward, the one that was chosen least
     for r in range(k):
         a = int(order[r])
         known = own.counts[a] > 1e-12
         forecast[a] = own.sums[a] / own.counts[a] if known else 0.0
         width[a] = factor / math.sqrt(own.counts[a]) if known else np.inf
-        if closed[a] == 0.0 and (
-            arm < 0
-            or forecast[a] + width[a] > forecast[arm] + width[arm]
-            or (not known and np.isinf(width[arm]) and own.chosen[a] < own.chosen[arm])
-        ):
-            arm = a
-    return arm
+        if not known and closed[a] == 0.0 and (untried < 0 or own.chosen[a] < own.chosen[untried]):
+            untried = a
+    arm = best_arm(own.common)
+    return untried if untried >= 0 else arm
 
 
 @inlined

@@ -1,0 +1,143 @@
+"""How events come to have happened: one flag, one log, and a checkpoint to begin again from."""
+
+import abc
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from undertow.compiled.player import Player
+from undertow.live.decision import Decision
+from undertow.live.events import Decided, Event
+from undertow.live.journal import Journal
+from undertow.live.rounds import Parts, Pending, Timeline, Turns
+from undertow.live.streams import Streams
+from undertow.live.units import Columns
+
+__all__ = ["Commits"]
+
+_OFTEN = 64  # events between two checkpoints
+
+
+class Commits(abc.ABC):
+    """The parts of a policy, whole or rebuilt from a checkpoint and the events since."""
+
+    _lock: threading.RLock
+    _journal: Journal
+    _player: Player
+    _columns: Columns
+    _streams: Streams
+    _turns: Turns
+    _pending: Pending
+    _timeline: Timeline
+    _awaits_kernels: bool = False  # whether they may have to be compiled before the policy can go on
+
+    @abc.abstractmethod
+    def _apply(self, event: Event) -> Decision | None:
+        """Do what an event that was checked says, and return the decision if it is one."""
+
+    @abc.abstractmethod
+    def _attend_to_kernels(self, *, decides: bool) -> None:
+        """See whether kernels are there; a decision may have to wait for them."""
+
+    # Checkpoints, and the events since
+
+    def _happen(self, event: Event, *, effects: bool = True) -> None:
+        """Have an event happen that was checked."""
+        self._journal.torn = True
+        self._apply(event)
+        self._commit(event, effects=effects)
+
+    def _commit(self, event: Event, earlier: Sequence[Event] = (), *, effects: bool = True) -> None:
+        """Have an event happen that has been applied, and the earlier ones of its call; their effects come after."""
+        journal, timeline = self._journal, self._timeline
+        events = journal.past.events  # type: ignore[union-attr]
+        if earlier:
+            events.extend((*earlier, event))  # now they have happened
+        else:
+            events.append(event)
+        journal.torn = False
+        journal.times[type(event)] = time.time()
+        if journal.hears is not None:
+            journal.tell()
+        if timeline.has_effects:
+            if effects:
+                timeline.report()
+            else:
+                timeline.forget_notices()  # they are those of another process
+        if len(events) >= _OFTEN or timeline.costly:
+            self._checkpoint_in_time()
+
+    def _checkpoint_in_time(self) -> None:
+        """Take a checkpoint unless it has to wait for kernels."""
+        if not self._timeline.holds:
+            self._checkpoint()
+            self._timeline.costly = False
+
+    def _checkpoint(self) -> None:
+        """Take a checkpoint of parts that are whole."""
+        entries = self.__dict__.copy()
+        del entries["_lock"], entries["_journal"]
+        player, columns, streams, turns, pending, timeline = self._parts
+        parts = (player, columns, streams, turns, turns.clock, pending, pending.subjects, timeline, *timeline.parts)
+        self._journal.begin(entries, parts)
+
+    def _rebuild(self, prepare: Callable[[], None] = lambda: None) -> None:
+        """Go back to the last checkpoint, and apply the events since; repeated if it is interrupted."""
+        with self._lock:
+            journal = self._journal
+            past = journal.past
+            if past is None:
+                self._checkpoint()
+                return
+            self.__dict__.update(past.checkpoint.restore())
+            prepare()
+            for event in past.events:
+                self._timeline.forget_notices()  # only the last one may not have been reported
+                decision = self._apply(event)
+                if isinstance(event, Decided) and decision is not None and decision.arm != event.arm:
+                    raise AssertionError(f"round {event.round}: arm {event.arm} was played, and now {decision.arm}")
+            journal.torn = False
+
+    def _get_ready(self, *, decides: bool = False) -> None:
+        """Rebuild what an interrupted call has torn, and see whether kernels are there."""
+        if self._journal.torn:
+            self._rebuild()
+        if self._awaits_kernels:
+            self._attend_to_kernels(decides=decides)
+
+    # How the parts work together
+
+    @property
+    def parts(self) -> Parts:
+        """What the policy consists of, for a look inside."""
+        within = self._is_called()
+        parts = self._whole()
+        if not within:
+            self._catch_up()
+        return parts
+
+    def _is_called(self) -> bool:
+        """Whether this thread is in a call of the policy, whose hooks may look inside."""
+        lock: Any = self._lock
+        return bool(lock._is_owned())  # noqa: SLF001 (there is no other way to ask)
+
+    def _whole(self) -> Parts:
+        """Return the parts, rebuilt if an interrupted call has torn them; within a call, as they are in it."""
+        within = self._is_called()
+        with self._lock:
+            if self._journal.torn and not within:
+                self._rebuild()
+            return self._parts
+
+    def _catch_up(self) -> None:
+        """Have the state know all that has come: no event, since the next decision would do the same first."""
+        with self._lock:
+            if self._timeline.behind:
+                self._journal.torn = True
+                self._timeline.catch_up()
+                self._journal.torn = False
+
+    @property
+    def _parts(self) -> Parts:
+        return Parts(self._player, self._columns, self._streams, self._turns, self._pending, self._timeline)

@@ -1,0 +1,128 @@
+"""What a policy shows of itself: nothing here changes it."""
+
+import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.live.decision import Outlook
+from undertow.live.events import Decided, Rewarded
+from undertow.live.follow import Follows
+from undertow.live.health import Health
+from undertow.live.metrics import Measure, exposition, measures_of
+from undertow.live.names import Inputs
+
+if TYPE_CHECKING:
+    from undertow.drawing import Sheet
+
+__all__ = ["Shows"]
+
+
+class Shows(Follows):
+    """A policy that can be looked at and asked."""
+
+    @property
+    def arm_count(self) -> int:
+        """Number of arms k."""
+        return len(self.names)
+
+    @property
+    def round(self) -> int:
+        """Number of rounds begun so far."""
+        return self._whole().player.rounds
+
+    @property
+    def moment(self) -> int:
+        """Number of moments begun so far: as many as rounds, but for decisions with `elapsed=0`."""
+        return self._whole().player.moments
+
+    @property
+    def contexts_seen(self) -> int:
+        """Number of rounds whose contexts have been observed, or were missing."""
+        player, _, _, turns, *_ = self._whole()
+        return turns.contexts_seen(player.rounds)
+
+    @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """What the columns of features mean, where the policy has `feature_names`: those that events hold."""
+        named = self._whole().columns.features
+        return () if named is None or not self._feature_dim else tuple(named.columns)
+
+    @property
+    def context_columns(self) -> tuple[str, ...]:
+        """What the entries of a context mean, where the policy has `context_names`."""
+        named = self._whole().columns.contexts
+        return () if named is None or not self._context_dim else tuple(named.columns)
+
+    @property
+    def pending(self) -> int:
+        """Number of decisions that wait for their reward."""
+        return self._whole().pending.count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers that the policy remembers: state, waiting decisions, log; not of Python's objects."""
+        player, *_, pending, timeline = self._whole()
+        with self._lock:
+            return player.state.nbytes + sum(each.memory.nbytes for each in pending.waiting.values()) + timeline.nbytes
+
+    def forecast(self, features: Inputs | None = None) -> Outlook:
+        """Return what the policy would predict now, before its own draws, and change nothing."""
+        with self._lock:
+            self._get_ready()
+            self._catch_up()
+            given = self._checked_features(features)
+            begins = self._columns.follows and self._pending.made == 0
+            if begins or self._player.rounds >= self._columns.pause:
+                return copy.deepcopy(self).forecast_in_new_units(given)
+            return self._forecast(given)
+
+    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
+        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
+        if self._player.rounds >= self._columns.pause:
+            self._rescale()
+        self._columns.begin(**({} if features is None else {"features": features}))
+        return self._forecast(features)
+
+    def _forecast(self, features: FloatArray | None) -> Outlook:
+        self._columns.put_features(features, self._player)
+        self._player.draws[:] = 0.0
+        player, units = self._player, self._columns.units
+        player.decide(self._timeline.scratch())
+        forecast, width = player.copy_forecast(), player.copy_width()
+        if units is not None:
+            forecast, width = units.outward(forecast, width)
+        return Outlook(forecast, width, player.window.astype(np.int64) if self.has_windows else None)
+
+    def plot(self, features: Inputs | None = None) -> "Sheet":
+        """Draw what the policy would predict now, given features where it takes them; nothing changes.
+
+        A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.
+        """
+        from undertow.drawing import draw_arms
+
+        outlook = self.forecast(features)
+        return draw_arms(self.names, outlook.forecast, outlook.width, title=f"round {self.round}")
+
+    def health(self) -> Health:
+        """Return a status summary: rounds, pending decisions and, for learners, models and fits."""
+        with self._lock:
+            self._get_ready()
+            now, pending = self._player.rounds, self._pending
+            oldest = now - 1 - pending.oldest(now - 1)
+            name = getattr(self, "registered_name", type(self).__name__)
+            refused = dict(pending.refused), sum(pending.lately)
+            return Health(name, now, pending.count, oldest, *refused, {}, {}, {}, (), ())
+
+    def measures(self, **labels: str) -> list[Measure]:
+        """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
+        with self._lock:
+            found = measures_of(self.health(), **labels)
+            times, all_labels = self._journal.times, found[0].labels
+        named = (("last_decision_timestamp_seconds", Decided), ("last_reward_timestamp_seconds", Rewarded))
+        return found + [Measure(name, times[kind], all_labels) for name, kind in named if kind in times]
+
+    def metrics(self) -> str:
+        """Return rounds, waiting decisions, refused rewards, models and fits as text for Prometheus."""
+        return exposition(self.measures())
