@@ -1,6 +1,6 @@
-"""Real servers for tests, started when the first test asks for one: PostgreSQL and a browser.
+"""Real servers for tests, started when the first test asks for one: PostgreSQL, a pooler before it, and a browser.
 
-Both come from Debian's packages (`make services`). If one is missing, its tests are skipped; with
+All come from Debian's packages (`make services`). If one is missing, its tests are skipped; with
 UNDERTOW_SERVICES=required, as in `.ci/run`, they fail.
 """
 
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -115,7 +116,43 @@ def postgres() -> Iterator[Postgres]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
+def pgbouncer(postgres: Postgres, tmp_path: Path) -> Iterator[str]:
+    """The address of a PgBouncer, which gives each transaction any of three connections to the server."""
+    program = Path("/usr/sbin/pgbouncer")
+    if not program.exists():
+        missing("PgBouncer")
+    port, server = _free_port(), urlsplit(postgres.url)
+    settings = tmp_path / "pgbouncer.ini"
+    settings.write_text(
+        f"[databases]\n* = host={server.hostname} port={server.port} user=undertow password={server.password}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+        f"pool_mode = transaction\ndefault_pool_size = 3\nserver_reset_query_always = 1\n"
+        f"server_reset_query = DISCARD ALL\n"
+    )
+    shown = tmp_path.parents[0]
+    for folder in (tmp_path, shown, shown.parent):
+        folder.chmod(0o755)  # it refuses to run as root
+    as_user = ["-u", "postgres"] if os.geteuid() == 0 else []
+    process = subprocess.Popen(
+        [program, "-q", *as_user, settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until = time.monotonic() + 30
+        while True:
+            with socket.socket() as attempt:
+                if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, "PgBouncer did not start"
+            assert time.monotonic() < until, "PgBouncer does not listen"
+            time.sleep(0.05)
+        yield f"postgresql://undertow:{server.password}@127.0.0.1:{port}/postgres"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")  # playwright keeps an event loop, in which other tests could not run one of their own
 def browser() -> Iterator[Any]:
     """Debian's Chromium through playwright: `browser.new_page()`."""
     chromium = shutil.which("chromium")

@@ -10,9 +10,10 @@ import pytest
 import undertow
 from tables import Terminal
 from undertow.live.events import Rewarded, encode
-from undertow.store import Checkpoint, DurablePolicy, operations
+from undertow.store import Checkpoint, DurablePolicy
 from undertow.store.address import store_at
 from undertow.store.base import Row
+from undertow.store.past import history
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_a_copy_goes_on(command: Terminal, url: str, tmp_path: Path) -> None:
 
 def _reward(policy: DurablePolicy) -> float:
     """The reward that order 1 had."""
-    events = operations.history(policy._store, "courier")  # noqa: SLF001
+    events = history(policy._store, "courier")  # noqa: SLF001
     return next(event.reward for _, event in events if isinstance(event, Rewarded) and event.id == "order 1")
 
 

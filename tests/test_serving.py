@@ -249,7 +249,7 @@ def test_a_call_that_is_interrupted_between_context_and_decision(
         assert policy.pending == 3
     with monkeypatch.context() as patch:
         patch.setattr(type(policy), "_checkpoint_in_time", stopping)
-        patch.setattr("undertow.live.apply._OFTEN", 1)
+        patch.setattr("undertow.live.commits._OFTEN", 1)
         with pytest.raises(Stop):
             policy.decide(context=PATH.contexts[4])
     twin.decide(context=PATH.contexts[4])

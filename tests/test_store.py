@@ -3,13 +3,9 @@
 import logging
 import multiprocessing
 import os
-import random
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +16,9 @@ import services
 import undertow
 from undertow import InvalidInputError, LinUCB, StoreBusyError, StoreError, StoreUnavailableError, UnknownDecisionError
 from undertow.contracts import BrokenContractError, check_store
-from undertow.live.events import Decided, Event, Rewarded
-from undertow.store import DurablePolicy, Store
+from undertow.learners.crew import Crew
+from undertow.live.events import Decided, Event, Installed, Rewarded, decode
+from undertow.store import DurablePolicy, Overview, Store
 from undertow.store.address import store_at
 from undertow.store.base import Checkpoint, Row
 from undertow.store.sqlite import SqliteStore
@@ -49,7 +46,57 @@ def courier(**more: Any) -> LinUCB:
 
 def test_stores_keep_the_rules(url: str) -> None:
     tried = check_store(lambda: store_at(url))
-    assert len(tried) == len(set(tried)) == 9
+    assert len(tried) == len(set(tried)) == 12
+
+
+def test_an_overview_needs_no_policy(url: str, name: str) -> None:
+    policy, store = undertow.open(url, name, courier()), store_at(url)
+    assert store.overview(name) == [Overview(name, 0, None, None)]
+    before = time.time()
+    decision = policy.decide(X)
+    ((_, n, decided, rewarded),) = store.overview(name)
+    assert (n, rewarded) == (1, None)
+    assert decided is not None
+    assert before <= decided <= time.time()
+    policy.learn(decision, 1.0)
+    policy.learn(decision, 1.0)
+    ((_, n, same, rewarded),) = store.overview(name)
+    assert (n, same) == (2, decided)
+    assert rewarded is not None
+    assert decided <= rewarded <= time.time()
+    policy.retire_arm("van")
+    assert store.overview(name) == [Overview(name, 3, decided, rewarded)]
+
+
+def test_kernels_are_compiled_by_the_process_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process would wait for the lock that this one holds meanwhile."""
+    rehearsed: list[Any] = []
+    compiled: list[Any] = []
+    monkeypatch.setattr("undertow.store.opening.is_incomplete", lambda module: True)
+    monkeypatch.setattr("undertow.store.opening.rehearse", rehearsed.append)
+    monkeypatch.setattr(undertow.StructuralKalman, "compile_here", lambda policy: compiled.append(policy))
+    undertow.open(f"sqlite:///{tmp_path}/a.db", "a", undertow.StructuralKalman(arms=2))
+    assert rehearsed == compiled != []
+
+
+def test_several_calls_are_one_transaction(url: str, name: str) -> None:
+    policy, other = undertow.open(url, name, courier()), undertow.open(url, name)
+    with policy.transaction() as now:
+        assert now.round == 0
+        policy.decide([1.0, 2.0], id="a")
+        policy.learn("a", 1.0)
+        assert store_at(url).overview(name)[0].n == 0
+    assert other.pending == 0
+
+    def cut_short() -> None:
+        with policy.transaction():
+            policy.decide([1.0, 2.0], id="b")
+            policy.learn("b", 1.0)
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        cut_short()
+    assert policy.round == other.round == 1
 
 
 class Forgetful(SqliteStore):
@@ -118,6 +165,24 @@ def test_a_reward_counts_once_however_late(url: str, name: str) -> None:
     assert other.pending == 3
 
 
+def test_a_reward_counts_once_within_a_transaction(url: str, name: str) -> None:
+    """As if two threads bring it, whose calls share a commit."""
+    policy, plain = undertow.open(url, name, courier()), courier()
+    for each in (policy, plain):
+        each.decide(X, id="before")
+    with policy.transaction():
+        policy.decide(X, id="within")
+        for id in ("before", "within") * 2:
+            policy.learn(id, 2.0)
+            with pytest.raises(UnknownDecisionError, match=f"'{id}' has been learned already, and was 2"):
+                policy.learn(id, 1.0)
+        assert policy.recorded("within")[1] == 2.0
+    plain.decide(X, id="within")
+    plain.learn_many(["before", "within"], [2.0, 2.0])
+    np.testing.assert_array_equal(policy.forecast(X).forecast, plain.forecast(X).forecast)
+    assert [type(decode(row.body)) for row in store_at(url).events(name, 0, 9)] == [Decided] * 2 + [Rewarded] * 2
+
+
 def test_late_rewards_meet_the_default_reward(url: str, name: str) -> None:
     one, other = (undertow.open(url, name, courier(default_reward=0.0, max_wait=5)), undertow.open(url, name))
     for t in range(8):
@@ -174,11 +239,11 @@ def test_a_listener_hears_of_an_event_once(url: str, name: str, monkeypatch: pyt
     policy.events(heard.append)
     policy.decide(X, id="one")
 
-    def cut_short(self: Any, *given: Any) -> None:
+    def cut_short(self: Any, *given: Any, **how: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(LinUCB, "learn_many", cut_short)
+        patch.setattr(LinUCB, "learn", cut_short)
         with pytest.raises(KeyboardInterrupt):
             policy.learn("one", 1.0)
     policy.decide(X, id="two")
@@ -305,17 +370,17 @@ def test_a_commit_of_unknown_outcome_is_looked_up(tmp_path: Path, after: bool) -
 def test_a_call_that_is_cut_short_did_not_happen(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it is interrupted before the policy has changed, or after."""
     policy, plain = undertow.open(url, name, courier()), courier()
-    learn = LinUCB.learn_many
+    learn = LinUCB.learn
     for t in range(6):
         for each in (policy, plain):
             each.decide(X, id=f"order {t}")
 
-        def cut_short(self: Any, *given: Any, after: bool = bool(t % 2)) -> None:
+        def cut_short(self: Any, *given: Any, after: bool = bool(t % 2), **how: Any) -> None:
             if after:
                 learn(self, *given)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(LinUCB, "learn_many", cut_short)
+        monkeypatch.setattr(LinUCB, "learn", cut_short)
         with pytest.raises(KeyboardInterrupt):
             policy.learn(f"order {t}", 1.0)
         monkeypatch.undo()
@@ -363,7 +428,7 @@ def test_a_forked_process_goes_on(url: str, name: str) -> None:
 
 
 def test_a_checkpoint_saves_going_through_the_events(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undertow.store.durable._LEAST", 2000)
+    monkeypatch.setattr("undertow.store.replica._LEAST", 2000)
     policy = undertow.open(url, name, courier())
     for _ in range(150):
         policy.learn(policy.decide(X), 1.0)
@@ -375,78 +440,7 @@ def test_a_checkpoint_saves_going_through_the_events(url: str, name: str, monkey
     np.testing.assert_array_equal(policy.forecast(X).forecast, other.forecast(X).forecast)
 
 
-# Processes that are killed
-
-
-WORKER = """
-import sys, undertow
-url, name, number = sys.argv[1:]
-policy = undertow.open(url, name, timeout=60)
-print("ready", flush=True)
-t = 0
-while True:
-    policy.decide([1.0, 0.1 * t], id=f"{number} {t}")
-    print("decided", number, t, flush=True)
-    policy.learn(f"{number} {t}", 0.5 * t)
-    print("learned", number, t, flush=True)
-    t += 1
-"""
-
-
-def workers(url: str, name: str, numbers: range) -> list[subprocess.Popen[str]]:
-    start: Callable[..., subprocess.Popen[str]] = subprocess.Popen
-    return [
-        start([sys.executable, "-c", WORKER, url, name, str(n)], stdout=subprocess.PIPE, text=True) for n in numbers
-    ]
-
-
-def killed(url: str, name: str, kills: int, seed: int, at_once: int = 4) -> Iterator[tuple[str, str, str]]:
-    """Kill workers at random moments; yield what they had been told."""
-    draw = random.Random(seed)
-    for batch in range(0, kills, at_once):
-        running = workers(url, name, range(batch, batch + at_once))
-        for process in running:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in running:
-            time.sleep(draw.uniform(0, 0.3))
-            process.send_signal(signal.SIGKILL)
-        for process in running:
-            said = process.communicate()[0]
-            for line in said[: said.rfind("\n") + 1].splitlines():
-                verb, number, t = line.split()
-                yield verb, number, t
-
-
-def check_after_kills(url: str, name: str, kills: int, seed: int) -> int:
-    """Nothing that a worker was told is lost, nothing happened twice, and the state is that of its events."""
-    undertow.open(url, name, courier())
-    told = set(killed(url, name, kills, seed))
-    with store_at(url).lock(name, 60.0) as locked:
-        rows, checkpoint = locked.read(1), locked.checkpoint()
-    from undertow.live.events import decode
-
-    events = [decode(row.body) for row in rows]
-    decided = [event.id for event in events if isinstance(event, Decided)]
-    rewarded = [event.id for event in events if isinstance(event, Rewarded)]
-    assert len(set(decided)) == len(decided)
-    assert len(set(rewarded)) == len(rewarded)
-    assert {f"{number} {t}" for verb, number, t in told if verb == "decided"} <= set(decided)
-    assert {f"{number} {t}" for verb, number, t in told if verb == "learned"} <= set(rewarded)
-    policy = undertow.open(url, name, timeout=60)
-    folded = undertow.fold(undertow.from_bytes(checkpoint.content).to_bytes(), events[checkpoint.n :])
-    np.testing.assert_array_equal(policy.forecast(X).forecast, folded.forecast(X).forecast)
-    assert policy.round == folded.round == len(decided)
-    return len(told)
-
-
-def test_killed_workers_lose_nothing(url: str, name: str) -> None:
-    assert check_after_kills(url, name, kills=8, seed=1) > 8
-
-
-@pytest.mark.slow
-def test_many_killed_workers_lose_nothing(url: str, name: str) -> None:
-    assert check_after_kills(url, name, kills=400, seed=2) > 400
+# Fits
 
 
 def test_a_learner_fits_beside_its_calls(url: str, name: str) -> None:
@@ -465,6 +459,35 @@ def test_a_learner_fits_beside_its_calls(url: str, name: str) -> None:
         one.decide()
         one.observe(None)
     assert one.health().fits
+    np.testing.assert_array_equal(one.forecast().forecast, other.forecast().forecast)
+
+
+def test_a_fit_is_claimed_until_that_expires(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process makes it; another one does if nothing has come, and then the first result counts."""
+    undertow.warm_up("learned-kalman")
+    begun: list[Callable[[], None]] = []
+    monkeypatch.setattr(Crew, "do", lambda self, task: begun.append(task))
+    learner = undertow.LearnedKalman(arms=2, refit="background", rng=0)
+    one, other = undertow.open(url, name, learner), undertow.open(url, name)
+    while not begun:
+        one.learn(one.decide(), 1.0)
+    for policy in (other, one):
+        for _ in range(3):
+            policy.learn(policy.decide(), 1.0)
+    assert len(begun) == 1
+    assert one.health().under_way
+    later = time.time() + 300
+    monkeypatch.setattr(time, "time", lambda: later)
+    other.decide()
+    one.decide()
+    assert len(begun) == 2
+    for make in reversed(begun):
+        make()
+    for policy in (other, one, other):
+        policy.decide()
+    events = [decode(row.body) for row in store_at(url).events(name, 0, 10_000)]
+    assert [type(event) for event in events].count(Installed) == 1
+    assert len(one.health().fits) == len(other.health().fits) == 1
     np.testing.assert_array_equal(one.forecast().forecast, other.forecast().forecast)
 
 

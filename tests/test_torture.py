@@ -21,7 +21,7 @@ from undertow.compiled.player import Player
 from undertow.learners.late import LateRewards
 from undertow.learners.learner import Learner
 from undertow.live.apply import Applies
-from undertow.policies import LivePolicy
+from undertow.policies import LivePolicy, registry
 
 Spoil = Callable[[dict[str, Any], dict[str, Any]], None]
 
@@ -229,12 +229,21 @@ def text(name: str, content: bytes) -> Spoil:
     return lambda header, arrays: arrays.update({name: np.frombuffer(content, dtype=np.uint8)})
 
 
+def common(name: str, part: str, place: int | slice, value: float) -> Spoil:
+    """Put a number into an array of the part that every policy's state begins with."""
+
+    def spoil(header: Any, arrays: Any) -> None:
+        getattr(registry()[name].policy.loop.layout.open(arrays["state"]).common, part)[place] = value
+
+    return spoil
+
+
 HOSTILE: dict[str, tuple[str, Spoil]] = {
     "a seed of lists": ("ucb", lambda header, arrays: header["random"].update(entropy=[[1, 2]])),
-    "an order far outside": ("ucb", number("state", 9, 1e12)),
-    "an order before the beginning": ("linucb", number("state", 9, -141.0)),
-    "an order in which an arm is missing": ("ucb", number("state", 11, 0.0)),
-    "no arm that is open": ("ucb", lambda header, arrays: arrays["state"].__setitem__(slice(21, 24), 1.0)),
+    "an order far outside": ("ucb", common("ucb", "order", 0, 1e12)),
+    "an order before the beginning": ("linucb", common("linucb", "order", 0, -141.0)),
+    "an order in which an arm is missing": ("ucb", common("ucb", "order", 2, 0.0)),
+    "no arm that is open": ("ucb", common("ucb", "closed", slice(None), 1.0)),
     "rounds beyond counting": ("sliding-window-ucb", number("state", 4, 1e300)),
     "a moment that is being shared": ("ucb", number("state", 6, 1.0)),
     "exploring without draws": ("ucb", number("state", 7, 0.5)),

@@ -1,6 +1,6 @@
 """The long versions of the tests of reliability: every part in a process of its own, and one table of counts.
 
-    python tools/torture.py                             # all parts, a minute each, the first two five and twelve
+    python tools/torture.py                             # all parts, a minute each, some of them longer
     python tools/torture.py --seconds 600 --seed 7      # longer, and other trials
     python tools/torture.py chunks plans                # some parts
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TOOLS = Path(__file__).resolve().parent
-GRACE = 300  # seconds that a part may take beyond its time, to compile and to end its last trial
+GRACE = 1800  # seconds that a part may take beyond its time, to compile and to make the least of its trials
 
 
 class Part(NamedTuple):
@@ -36,9 +36,20 @@ def hardship(name: str, promise: str) -> Part:
     return Part(name, promise, (str(TOOLS / "hardships.py"), name))
 
 
+def of_stores(name: str, promise: str, least: int, times: float = 1.0) -> Part:
+    """Return a part of tests/torture/stores.py, with at least so many trials."""
+    return Part(name, promise, ("-m", "torture.stores", name, "--least", str(least)), times)
+
+
 PARTS = [
     Part("interrupts", "a call that is interrupted happened or did not", ("-m", "torture", "interrupts"), 5.0),
     Part("hostile", "a save file that was tampered with is refused or plays", ("-m", "torture", "hostile"), 12.0),
+    Part("serving", "calls to workers that are killed happen once", ("-m", "torture", "serving"), 12.0),
+    of_stores("kills", "eight processes that are killed lose nothing in a SQLite file", 125),
+    of_stores("postgres-kills", "eight processes that are killed lose nothing in PostgreSQL", 125),
+    of_stores("outages", "a server that is killed and comes back loses nothing", 10),
+    of_stores("power-cuts", "a SQLite file survives that the power is cut", 200),
+    of_stores("disk-faults", "a SQLite file survives a full or broken disk, at every write", 3),
     hardship("chunks", "a damaged chunk of a study is noticed and computed again"),
     hardship("studies", "a study that is killed and damaged ends with the same tables"),
     hardship("workers", "workers that die cost no result"),
@@ -53,7 +64,7 @@ PARTS = [
 
 def _environment() -> dict[str, str]:
     """Return the environment of a part, which finds the tests' modules."""
-    paths = [str(TOOLS.parent / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(TOOLS.parent / "tests"), str(TOOLS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
@@ -86,7 +97,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "--seconds",
         type=float,
         default=60.0,
-        help="for each part; for interrupts 5 times, for hostile 12 times as long",
+        help="for each part; for interrupts 5 times, for hostile and serving 12 times as long",
     )
     chosen = parser.parse_args(given)
     known = {part.name: part for part in PARTS}

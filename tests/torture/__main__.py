@@ -9,14 +9,16 @@ import sys
 from collections.abc import Sequence
 
 import undertow
-from torture import hostile, interrupts
+from torture import hostile, interrupts, serving
 
-TRIALS = {"interrupts": interrupts, "hostile": hostile}
+TRIALS = {"interrupts": interrupts, "hostile": hostile, "serving": serving}
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run trials of one kind and print what they counted; 1 where anything went wrong."""
-    parser = argparse.ArgumentParser(prog="python -m torture", description="Signals within calls, and hostile files.")
+    parser = argparse.ArgumentParser(
+        prog="python -m torture", description="Signals within calls, hostile files, and workers that are killed."
+    )
     parser.add_argument("kind", choices=sorted(TRIALS))
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)

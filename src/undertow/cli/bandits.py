@@ -62,14 +62,14 @@ def _export(store: "Store", names: list[str], name: str | None, file: Path, *, a
     """Write the log of one bandit."""
     import polars as pl
 
-    from undertow.store import operations
+    from undertow.store.past import log_of
     from undertow.writing import replacing
 
     if name is None and len(names) != 1:
         raise InvalidInputError(f"name: expected one bandit to export, there are {len(names)}: {', '.join(names)}")
     if file.suffix not in _FORMATS:
         raise InvalidInputError(f"export: expected a .parquet or .csv file, got {str(file)!r}")
-    table = pl.DataFrame(operations.log_of(store, names[0]))
+    table = pl.DataFrame(log_of(store, names[0]))
     with replacing(file) as part:
         getattr(table, _FORMATS[file.suffix])(part)
     done = {"bandit": names[0], "exported": table.height, "file": str(file)}

@@ -1,7 +1,7 @@
 """Bandits that live in a database: `undertow.open`."""
 
-from undertow.store.base import Answer, Checkpoint, Locked, Row, Store
+from undertow.store.base import Answer, Checkpoint, Claim, Locked, Overview, Row, Store
 from undertow.store.durable import DurablePolicy
 from undertow.store.opening import open
 
-__all__ = ["Answer", "Checkpoint", "DurablePolicy", "Locked", "Row", "Store", "open"]
+__all__ = ["Answer", "Checkpoint", "Claim", "DurablePolicy", "Locked", "Overview", "Row", "Store", "open"]

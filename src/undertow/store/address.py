@@ -27,5 +27,5 @@ def store_at(url: str) -> Store:
         from undertow.store.postgres import PostgresStore
 
         return PostgresStore(url)
-    shown = scheme + separator if separator else repr(url)[:40]  # what follows may hold a password
+    shown = scheme + separator if separator else "something else" if "@" in scheme else repr(url)[:40]  # no password
     raise InvalidInputError(f"url: expected sqlite:///file.db or postgresql://user@host/database, got {shown}")

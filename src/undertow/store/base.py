@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-__all__ = ["SCHEMA", "Answer", "Checkpoint", "Locked", "Row", "Store"]
+__all__ = ["SCHEMA", "Answer", "Checkpoint", "Claim", "Locked", "Overview", "Row", "Store"]
 
 SCHEMA = 1  # version of the tables
 
@@ -65,6 +65,37 @@ class Checkpoint(NamedTuple):
     content: bytes
 
 
+class Claim(NamedTuple):
+    """The right to make a fit beside one's calls.
+
+    Attributes
+    ----------
+    model, requested
+        Name of the model, and the round in which the fit was requested.
+    holder
+        Random bytes of the process.
+    until
+        When it expires, in seconds since 1970.
+    """
+
+    model: str
+    requested: int
+    holder: bytes
+    until: float
+
+
+class Overview(NamedTuple):
+    """A bandit without its policy: name, number of its newest event, times of its last decision and last reward.
+
+    The times are as in `Row`; None if there was none.
+    """
+
+    name: str
+    n: int
+    decided: float | None
+    rewarded: float | None
+
+
 class Locked(abc.ABC):
     """A bandit that is locked, within one transaction: all that is written here is kept, or nothing."""
 
@@ -89,8 +120,16 @@ class Locked(abc.ABC):
         """Note the rewards of earlier decisions."""
 
     @abc.abstractmethod
+    def keep_times(self, decided: float | None, rewarded: float | None) -> None:
+        """Note when the last decision and the last reward were; None for no new one."""
+
+    @abc.abstractmethod
     def answers(self, after: str, most: int) -> Sequence[Answer]:
         """Return answers in the order of their ids, those after one of them, at most so many."""
+
+    @abc.abstractmethod
+    def claim(self, claim: Claim, now: float) -> bool:
+        """Claim a fit; False, and nothing is changed, if another holder's claim of the same fit has not expired."""
 
     @abc.abstractmethod
     def checkpoints(self) -> Sequence[int]:
@@ -117,12 +156,28 @@ class Store(abc.ABC):
         """Return the names of all bandits, sorted."""
 
     @abc.abstractmethod
+    def overview(self, name: str | None = None) -> list[Overview]:
+        """Return an overview of each bandit, sorted by name, or of one; without a lock, at the cost of a few reads."""
+
+    @abc.abstractmethod
     def spec(self, name: str) -> bytes | None:
         """Return what `create` was given for a bandit; None if there is none of this name."""
 
     @abc.abstractmethod
-    def create(self, name: str, spec: bytes, content: bytes) -> bool:
-        """Create a bandit with its first checkpoint; return False, and change nothing, if the name is taken."""
+    def page(self, after: str, most: int) -> Sequence[tuple[str, bytes]]:
+        """Return bandits in the order of their names, each with its spec: those after a name, at most so many."""
+
+    @abc.abstractmethod
+    def events(self, name: str, after: int, most: int) -> Sequence[Row]:
+        """Return committed events of a bandit after number `after`, at most so many. Nobody waits for this."""
+
+    @abc.abstractmethod
+    def answers(self, name: str, ids: Sequence[str]) -> Sequence[Answer]:
+        """Return what these decisions were answered with, in any order. Nobody waits for this."""
+
+    @abc.abstractmethod
+    def create(self, name: str, spec: bytes, content: bytes, rows: Sequence[Row] = ()) -> bool:
+        """Create a bandit with its first checkpoint and events; False, and nothing is changed, if the name is taken."""
 
     @abc.abstractmethod
     def lock(self, name: str, timeout: float) -> AbstractContextManager[Locked]:

@@ -7,40 +7,31 @@ always as of its last call, and nothing that a process holds can be lost with it
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
 from undertow.errors import InvalidInputError, StoreError, UnknownDecisionError
 from undertow.live import Decision, LivePolicy
-from undertow.live.apply import request_of
-from undertow.live.events import Event, Recalled, Rewarded, decode, encode
-from undertow.policies import from_bytes
-from undertow.store.base import Answer, Checkpoint, Locked, Row, Store
+from undertow.live.events import Event, Recalled, Rewarded, encode
+from undertow.live.metrics import Measure, exposition
+from undertow.live.names import Inputs
+from undertow.live.requests import request_of
+from undertow.live.several import several
+from undertow.store.answers import read_answer, write_answer
+from undertow.store.base import Answer, Claim, Locked, Row, Store
 from undertow.store.door import Door
+from undertow.store.replica import Replica
 
 __all__ = ["DurablePolicy"]
 
 _LOG = logging.getLogger("undertow.store")
-_LEAST = 2**16  # bytes of events between two checkpoints
-
-
-class _Answered(msgspec.Struct, frozen=True):
-    """The content of an answer: the call, the decision, and what learning its reward will need."""
-
-    request: str
-    decision: str
-    arm: int
-    round: int
-    memory: bytes
-
-
-_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Answered)
+_PATIENCE = 60.0  # seconds that a claim of a fit lasts, beside ten times as long as the fit should take
+_TRIES = 3
 
 
 class DurablePolicy:
@@ -54,19 +45,15 @@ class DurablePolicy:
     def __init__(self, store: Store, name: str, timeout: float) -> None:
         self._store, self._name, self._timeout = store, name, timeout
         self._door = Door(self._begin, self._end, self._undo, timeout)
-        self._policy: LivePolicy | None = None  # none at first, and after trouble: then it is read from the store
-        self._row = Row(0, b"", 0.0, b"")  # the event that the policy is as of
+        self._replica = Replica(store, name, self._claim)
         self._transaction: AbstractContextManager[Locked] | None = None
-        self._listener: Callable[[Event], object] | None = None
-        self._told = 0  # number of the last event that it was told of
-        self._pid = os.getpid()
+        self._holder, self._pid = os.urandom(8), os.getpid()  # of claims
         self._reset()
 
     def _reset(self) -> None:
         self._locked: Locked | None = None
-        self._events: list[Event] = []
         self._answers: dict[str, Answer] = {}
-        self._rewards: list[tuple[str, float]] = []
+        self._rewards: dict[str, float] = {}
         self._before = (0, 0, 0)
 
     def __repr__(self) -> str:
@@ -77,121 +64,98 @@ class DurablePolicy:
     def _begin(self) -> None:
         """Lock the bandit, and follow what others have done."""
         if self._pid != os.getpid():
-            self._pid, self._policy = os.getpid(), None
+            self._holder, self._pid = os.urandom(8), os.getpid()
+            self._replica.drop()
         self._reset()
-        self._transaction = self._store.lock(self._name, self._timeout)
-        self._locked = self._transaction.__enter__()
-        try:
-            self._catch_up(self._locked)
-        except BaseException as error:
-            self._policy = None
-            self._transaction.__exit__(type(error), error, error.__traceback__)
-            raise
-
-    def _catch_up(self, locked: Locked) -> None:
-        n = self._row.n
-        if self._policy is None:
-            self._load(locked)
-            return
-        rows = locked.read(max(n, 1))
-        if n and (not rows or rows[0].n != n or rows[0].mark != self._row.mark):
-            _LOG.warning("%r: its events are others than before, as after a backup; it is read anew", self)
-            listener, self._listener = self._listener, None  # what it heard of cannot be matched with what is there
-            self._load(locked)
-            self._listener, self._told = listener, self._row.n
-            return
-        self._follow(rows[1:] if n else rows)
-
-    def _load(self, locked: Locked) -> None:
-        """Read the policy from its newest checkpoint and the events since."""
-        checkpoint = locked.checkpoint()
-        self._policy = from_bytes(checkpoint.content)
-        self._policy.events(self._events_append)
-        self._size, self._since, self._kept = len(checkpoint.content), 0, checkpoint.n
-        rows = locked.read(max(checkpoint.n, 1))
-        self._row = rows[0] if checkpoint.n else Row(0, b"", 0.0, b"")
-        self._follow(rows[1:] if checkpoint.n else rows)
-
-    def _events_append(self, event: Event) -> None:
-        self._events.append(event)
-
-    def _follow(self, rows: Iterable[Row]) -> None:
-        assert self._policy is not None
-        for row in rows:
+        for _ in range(_TRIES):
+            self._replica.load(self._timeout)
+            self._transaction = self._store.lock(self._name, self._timeout)
+            self._locked = self._transaction.__enter__()
             try:
-                event = decode(row.body)
-            except InvalidInputError as error:
-                raise StoreError(
-                    f"store: event {row.n} of {self._name!r} is of a kind that this undertow does not know; nothing "
-                    f"was done. Update undertow in this process ({error!s:.100})"
-                ) from error
-            self._policy.follow(event)
-            self._row = row
-            self._since += len(row.body)
-            self._tell(row.n, event)
-        self._events.clear()
+                if self._replica.catch_up(self._locked):
+                    return
+            except BaseException as error:
+                self._replica.drop()
+                self._transaction.__exit__(type(error), error, error.__traceback__)
+                raise
+            self._transaction.__exit__(None, None, None)
+        raise StoreError(f"store: the events of {self._name!r} were replaced {_TRIES} times; the call did not happen")
+
+    def _claim(self, model: str, requested: int, seconds: float) -> bool:
+        """Claim a fit, within a call; the claim is committed with it."""
+        assert self._locked is not None
+        now = time.time()
+        return self._locked.claim(Claim(model, requested, self._holder, now + _PATIENCE + 10 * seconds), now)
 
     def _end(self) -> None:
         """Append what the calls of the group have done, and commit it."""
         assert self._locked is not None
         assert self._transaction is not None
-        locked, transaction, events, done = self._locked, self._transaction, self._events, False
+        locked, transaction, replica, done = self._locked, self._transaction, self._replica, False
         try:
             now = time.time()
-            rows = [Row(n, os.urandom(8), now, encode(event)) for n, event in enumerate(events, self._row.n + 1)]
+            numbered = enumerate(replica.events, replica.row.n + 1)
+            rows = [Row(n, os.urandom(8), now, encode(event)) for n, event in numbered]
             if rows:
                 locked.append(rows)
                 locked.keep_answers(list(self._answers.values()))
-                locked.keep_rewards(self._rewards)
-                self._since += sum(len(row.body) for row in rows)
-                if self._policy is not None and self._since > max(self._size, _LEAST):
-                    self._keep_checkpoint(locked, rows[-1].n)
+                locked.keep_rewards(list(self._rewards.items()))
+                if self._answers or self._rewards:
+                    locked.keep_times(now if self._answers else None, now if self._rewards else None)
+                replica.keep_checkpoint(locked, rows)
             transaction.__exit__(None, None, None)
-            self._row = rows[-1] if rows else self._row
             done = True
         except BaseException as error:
             transaction.__exit__(type(error), error, error.__traceback__)
             raise
         finally:
             if not done:
-                self._policy = None
+                replica.drop()
             self._reset()
-        for row, event in zip(rows, events, strict=True):
-            self._tell(row.n, event)
-
-    def _keep_checkpoint(self, locked: Locked, n: int) -> None:
-        """Keep a checkpoint, unless another process has kept one meanwhile."""
-        assert self._policy is not None
-        newest = locked.checkpoint()
-        if newest.n == self._kept:
-            newest = Checkpoint(n, self._policy.to_bytes())
-            locked.keep_checkpoint(newest)
-        self._kept, self._size, self._since = newest.n, len(newest.content), 0
+        replica.committed(rows)
 
     def _undo(self) -> None:
         """Forget a call that was cut short; the policy that it has torn is read from the store again."""
         events, answers, rewards = self._before
-        del self._events[events:], self._rewards[rewards:]
-        for id in list(self._answers)[answers:]:
-            del self._answers[id]
-        self._policy = None
+        del self._replica.events[events:]
+        for kept, count in ((self._answers, answers), (self._rewards, rewards)):
+            for id in list(kept)[count:]:
+                del kept[id]
+        self._replica.drop()
 
     def _inside(self) -> LivePolicy:
         """Return the policy, as of now, to a call that is inside the door."""
-        assert self._policy is not None
-        self._before = (len(self._events), len(self._answers), len(self._rewards))
-        return self._policy
+        self._before = (len(self._replica.events), len(self._answers), len(self._rewards))
+        return self._replica.policy
 
     # Calls
 
+    @contextmanager
+    def transaction(self) -> Iterator[LivePolicy]:
+        """Have the calls within happen in one transaction, after what others have done; yield the policy to look at.
+
+        Call the methods of the bandit, not those of the policy that is yielded. An exception undoes all of them, unless
+        it is a refusal: then those before it have happened.
+        """
+        with self._door:
+            policy = self._inside()
+            before = self._before
+            try:
+                yield policy
+            finally:
+                self._before = before
+
     def decide(
         self,
-        features: npt.ArrayLike | None = None,
+        features: Inputs | None = None,
         *,
         context: Any = ...,
         available: Iterable[str | int] | None = None,
         id: str | None = None,
         elapsed: int = 1,
+        at: datetime | None = None,
+        subject: str | None = None,
+        sticky: str | timedelta | int | None = None,
     ) -> Decision:
         """Choose an arm for this round, as the policy does.
 
@@ -199,83 +163,147 @@ class DurablePolicy:
         """
         if available is not None and not isinstance(available, str):
             available = list(available)
+        how: dict[str, Any] = {"id": id, "elapsed": elapsed, "at": at, "subject": subject, "sticky": sticky}
         request = request_of(features, context, available, elapsed) if isinstance(id, str) else ""
         with self._door:
             policy = self._inside()
             known = self._known(id) if isinstance(id, str) else None
             if known is not None:
                 return self._same(known, request)
-            decision = policy.decide(features, context=context, available=available, id=id, elapsed=elapsed)
-            memory = policy.parts.pending.entries[decision.id].memory.tobytes()
-            answer = _Answered(request, decision.to_json(), decision.arm, decision.round, memory)
-            n = self._row.n + len(self._events)
-            self._answers[decision.id] = Answer(decision.id, n, _ENCODER.encode(answer), None)
+            decision = policy.decide(features, context=context, available=available, **how)
+            if decision.again:
+                return decision
+            waiting = self._replica.pending.entries[decision.id]
+            content = write_answer(request, decision, waiting.memory, learns=waiting.learns)
+            n = self._replica.row.n + len(self._replica.events)
+            self._answers[decision.id] = Answer(decision.id, n, content, None)
             return decision
 
+    def decide_several(self, count: int, features: Inputs | None = None, **how: Any) -> tuple[Decision, ...]:
+        """Choose several arms for this round, as the policy does, in one transaction."""
+        with self.transaction():
+            return several(self, count, features, **how)
+
     def _known(self, id: str) -> Answer | None:
+        """Return the answer to an id, of this transaction or an earlier one, with its reward."""
         assert self._locked is not None
-        return self._answers.get(id) or self._locked.answer(id)
+        known = self._answers.get(id) or self._locked.answer(id)
+        return known and known._replace(reward=self._rewards.get(id, known.reward))
 
     def _same(self, known: Answer, request: str) -> Decision:
-        answer = _DECODER.decode(known.content)
-        if answer.request != request:
+        answered = read_answer(known)
+        if answered.request != request:
             raise InvalidInputError(
                 f"id: {known.id!r} was used before, for another call of decide; an id names one decision, so use a "
                 f"new one"
             )
-        return Decision.from_json(answer.decision)
+        return answered.decision
 
-    def learn(self, decision: Decision | str, reward: float) -> None:
+    def recorded(self, id: str) -> tuple[Decision, float | None]:
+        """Return an earlier decision, made by any process, and its reward; None if that has not come."""
+        with self._door:
+            self._inside()
+            known = self._known(id)
+            if known is None:
+                raise UnknownDecisionError(f"decision: there is no decision {id!r:.80} of this bandit")
+            return read_answer(known).decision, known.reward
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest event of the bandit."""
+        with self._door:
+            return self._replica.row.n + len(self._replica.events)
+
+    def learn(self, decision: Decision | str, reward: float, *, at: datetime | None = None) -> None:
         """Learn the reward of an earlier decision, made by any process, given as the decision or as its id.
 
         The same reward again changes nothing; another one for the same decision is refused.
         """
-        self.learn_many([decision], [reward])
+        with self._door:
+            policy, before = self._inside(), len(self._replica.events)
+            with self._counting():
+                new = self._is_new(policy, decision, _checks.reward(reward))
+            if new:
+                policy.learn(decision, reward, at=at)
+                self._keep_rewards(before)
 
-    def learn_many(self, decisions: Iterable[Decision | str], rewards: npt.ArrayLike) -> None:
+    def learn_many(
+        self, decisions: Iterable[Decision | str], rewards: npt.ArrayLike, *, at: datetime | None = None
+    ) -> None:
         """Learn the rewards of several earlier decisions, in this order: all or, if one is refused, none."""
         decisions = list(decisions)
-        values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
         with self._door:
-            policy = self._inside()
-            new = [
-                (each, value)
-                for each, value in zip(decisions, values, strict=True)
-                if not self._is_learned(policy, each, value)
-            ]
-            for each, _ in new:
-                self._recall(policy, each)
-            before = len(self._events)
-            policy.learn_many([each for each, _ in new], [value for _, value in new])
-            learned = self._events[before:]
-            self._rewards.extend((event.id, event.reward) for event in learned if isinstance(event, Rewarded))
+            policy, before = self._inside(), len(self._replica.events)
+            with self._counting():
+                values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
+                given = zip(decisions, values, strict=True)
+                new = [(each, value) for each, value in given if self._is_new(policy, each, value)]
+            policy.learn_many([each for each, _ in new], [value for _, value in new], at=at)
+            self._keep_rewards(before)
 
-    def _is_learned(self, policy: LivePolicy, decision: Decision | str, reward: float) -> bool:
-        """Return whether this very reward was learned already; refuse another one."""
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count a reward that is refused before the policy sees it."""
+        try:
+            yield
+        except (InvalidInputError, UnknownDecisionError) as error:
+            self._replica.pending.refuse(error)
+            raise
+
+    def _is_new(self, policy: LivePolicy, decision: Decision | str, reward: float) -> bool:
+        """Return whether a reward has to be learned; refuse another one than that which was learned.
+
+        A decision that the policy has dropped, because too many waited, waits for its reward again.
+        """
         id = decision.id if isinstance(decision, Decision) else decision
-        if not isinstance(id, str) or policy.parts.pending.waits(id):
-            return False
+        if not isinstance(id, str) or self._replica.pending.waits(id):
+            return True
         known = self._known(id)
-        if known is None or known.reward is None:
-            return False
+        if known is None:
+            return True
+        if known.reward is None:
+            if policy.default_reward is not None:
+                raise UnknownDecisionError(
+                    f"decision: the reward of {id!r} was taken to be default_reward = {policy.default_reward:g} after "
+                    f"max_wait = {policy.max_wait}; a reward cannot be changed",
+                    "defaulted",
+                )
+            if known.n <= self._replica.row.n:
+                answered = read_answer(known)
+                made = answered.decision
+                memory, learns = answered.memory, answered.learns
+                policy.follow(Recalled(id=id, round=made.round, arm=made.arm, memory=memory, learns=learns))
+            return True
         if known.reward != reward:
             raise UnknownDecisionError(
                 f"decision: the reward of {id!r} has been learned already, and was {known.reward:g}; a reward cannot "
                 f"be changed",
-                "different",
+                "repeated",
             )
-        return True
+        return False
 
-    def _recall(self, policy: LivePolicy, decision: Decision | str) -> None:
-        """Have a decision wait again that the policy has dropped, because too many waited."""
-        id = decision.id if isinstance(decision, Decision) else decision
-        if not isinstance(id, str) or policy.parts.pending.waits(id) or policy.default_reward is not None:
-            return
-        known = self._known(id)
-        if known is not None and known.n <= self._row.n:
-            answer = _DECODER.decode(known.content)
-            memory = np.frombuffer(answer.memory)
-            policy.follow(Recalled(id=id, round=answer.round, arm=answer.arm, memory=memory))
+    def _keep_rewards(self, before: int) -> None:
+        """Note the rewards of the events since for the table of ids."""
+        for event in self._replica.events[before:]:
+            if isinstance(event, Rewarded):
+                self._rewards[event.id] = event.reward
+
+    def measures(self, **labels: str) -> list[Measure]:
+        """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
+        with self._door:
+            found = self._inside().measures(bandit=self._name, **labels)
+            ((_, n, decided, rewarded),) = self._store.overview(self._name)
+            delay = self._replica.delays.quantile(0.95)
+        mine = found[0].labels
+        times = {"last_decision_timestamp_seconds": decided, "last_reward_timestamp_seconds": rewarded}
+        found = [each for each in found if each.name not in times]  # of the store, not of what this process saw
+        found += [Measure(name, at, mine) for name, at in times.items() if at is not None]
+        found += [Measure("reward_delay_seconds", delay, mine | {"quantile": "0.95"})] if delay is not None else []
+        return [*found, Measure("events_total", n, mine)]
+
+    def metrics(self) -> str:
+        """Return rounds, waiting decisions, refused rewards, models, fits and delays as text for Prometheus."""
+        return exposition(self.measures())
 
     def events(self, listener: Callable[[Event], object] | None) -> None:
         """Call `listener` with every event from now on, of any process, in order, after its commit. None removes it.
@@ -285,17 +313,7 @@ class DurablePolicy:
         if listener is not None and not callable(listener):
             raise InvalidInputError(f"listener: expected a function, or None, got {listener!r:.60}")
         with self._door:
-            self._listener, self._told = listener, self._row.n
-
-    def _tell(self, n: int, event: Event) -> None:
-        """Call the listener, once for each event, however often the policy is read from the store."""
-        if self._listener is None or n <= self._told:
-            return
-        self._told = n
-        try:
-            self._listener(event)
-        except Exception:
-            _LOG.exception("a listener of events failed with %s", type(event).__name__)
+            self._replica.listener = listener
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the policy, as of now; its methods are calls of the bandit."""

@@ -1,19 +1,23 @@
 """Opening a bandit: it is created by the first process, and every other one finds it."""
 
+import copy
 import json
 import logging
+import os
+import time
 from typing import Any
 
 from undertow import _checks
 from undertow.compiled.cache import alone, is_incomplete
 from undertow.errors import InvalidInputError
-from undertow.live import LivePolicy
-from undertow.live.files import snapshot
+from undertow.live import LivePolicy, registry
+from undertow.live.events import encode
 from undertow.live.rehearsal import rehearse
-from undertow.policies import from_bytes
 from undertow.store.address import store_at
-from undertow.store.base import Store
+from undertow.store.base import Row, Store
+from undertow.store.checkpoints import newest_policy, spec_of
 from undertow.store.durable import DurablePolicy
+from undertow.store.past import events_of_past
 
 __all__ = ["open"]
 
@@ -21,7 +25,14 @@ _LOG = logging.getLogger("undertow.store")
 _LONGEST = 100  # characters of a name
 
 
-def open(url: str | Store, name: str, policy: LivePolicy | None = None, *, timeout: float = 5.0) -> DurablePolicy:
+def open(
+    url: str | Store,
+    name: str,
+    policy: LivePolicy | None = None,
+    *,
+    warm_start: str | None = None,
+    timeout: float = 5.0,
+) -> DurablePolicy:
     """Open a bandit in a store, and create it if there is none of this name.
 
     Parameters
@@ -32,7 +43,10 @@ def open(url: str | Store, name: str, policy: LivePolicy | None = None, *, timeo
         Which bandit of the store.
     policy
         What it begins with; may be left out for a bandit that exists. If it exists, the policy has to be the same but
-        for arms: those that are new are added, and arms that it does not name stay until `retire_arm`.
+        for arms and their costs: arms that are new are added with their cost, arms that it does not name stay until
+        `retire_arm`, and costs stay until `set_costs`.
+    warm_start
+        Another bandit of the store, from whose log the policy learns if this call creates the bandit.
     timeout
         Seconds that a call waits for others before it raises `StoreBusyError`.
 
@@ -58,38 +72,53 @@ def open(url: str | Store, name: str, policy: LivePolicy | None = None, *, timeo
         if policy is None:
             there = ", ".join(map(repr, store.names()[:10])) or "none"
             raise InvalidInputError(f"name: there is no bandit {name!r}; there is {there}. Give a policy to create it")
-        store.create(name, _spec(policy), policy.to_bytes())
+        _create(store, name, policy, warm_start, wait)
         known = store.spec(name) or b""  # another process may have been faster
-    _load_kernels(store, name, policy, wait)
-    opened = DurablePolicy(store, name, wait)
+    stored = json.loads(known)
     if policy is not None:
-        _require_same(name, json.loads(known), json.loads(_spec(policy)))
-        _add_arms(opened, name, policy.names)
+        _require_same(name, stored, json.loads(spec_of(policy)))
+    if stored["policy"] not in registry():
+        raise InvalidInputError(
+            f"name: bandit {name!r} is a policy called {stored['policy']!r:.60}, which is not registered here; import "
+            f"the module that registers it first"
+        )
+    if is_incomplete(registry()[stored["policy"]].policy.__module__):
+        _load_kernels(store, name, policy, wait)
+    opened = DurablePolicy(store, name, wait)
+    with opened.transaction():  # now it is read, and not in the first call
+        if policy is not None:
+            _add_arms(opened, name, policy)
     return opened
+
+
+def _create(store: Store, name: str, policy: LivePolicy, warm_start: str | None, timeout: float) -> None:
+    """Create a bandit, with the events by which it learns from the log of another one."""
+    spec, content, rows = spec_of(policy), policy.to_bytes(), []
+    if warm_start is not None:
+        now, events = time.time(), events_of_past(store, warm_start, copy.deepcopy(policy), timeout=timeout)
+        rows = [Row(n, os.urandom(8), now, encode(event)) for n, event in enumerate(events, 1)]
+        _LOG.info("%s: begins with what the log of %s teaches", name, warm_start)
+    store.create(name, spec, content, rows)
 
 
 def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: float) -> None:
     """Compile what is missing before any call, which would hold the bandit's lock meanwhile; one process at a time."""
     if policy is None:
         with store.lock(name, timeout) as locked:
-            content = locked.checkpoint(0 if 0 in locked.checkpoints() else None).content
-        policy = from_bytes(content)
-    module = type(policy).__module__
-    if is_incomplete(module) and not policy.claims.simulates_only:
-        with alone(module):
-            rehearse(policy.for_run(0))
-
-
-def _spec(policy: LivePolicy) -> bytes:
-    """Return what has to be the same in every process: the policy and its parameters, without arms and seed."""
-    header, _ = snapshot(policy)
-    parameters = {key: value for key, value in header["parameters"].items() if key != "arms"}
-    return json.dumps({"policy": header["policy"], "parameters": parameters}, sort_keys=True).encode()
+            _, policy = newest_policy(store, name, locked)
+    if not policy.claims.simulates_only:
+        with alone(type(policy).__module__):
+            rehearsed = policy.for_run(0)
+            rehearsed.compile_here()  # a process of its own would wait for this one
+            rehearse(rehearsed)
 
 
 def _require_same(name: str, stored: dict[str, Any], given: dict[str, Any]) -> None:
     """Refuse a policy that is not the one that a bandit was created with."""
-    remedy = "open it under another name for a new bandit, or without a policy to go on as it is"
+    remedy = (
+        f"open it under another name, with warm_start={name!r} to learn from this one's log first, or without a policy "
+        f"to go on as it is"
+    )
     if stored["policy"] != given["policy"]:
         raise InvalidInputError(f"policy: bandit {name!r} is {stored['policy']}, not {given['policy']}; {remedy}")
     before, now = stored["parameters"], given["parameters"]
@@ -100,12 +129,13 @@ def _require_same(name: str, stored: dict[str, Any], given: dict[str, Any]) -> N
             )
 
 
-def _add_arms(opened: DurablePolicy, name: str, wanted: tuple[str, ...]) -> None:
-    """Add the arms that only the code has; say which arms only the store has."""
-    there, retired = opened.names, set(opened.retired)
+def _add_arms(opened: DurablePolicy, name: str, policy: LivePolicy) -> None:
+    """Add the arms that only the code has, with their costs; say which arms only the store has."""
+    there, retired, wanted = opened.names, set(opened.retired), policy.names
     for arm in wanted:
         if arm not in there:
             opened.add_arm(arm)
+            opened.set_costs({arm: policy.costs[arm]})
             _LOG.info("%s: arm %r is new, and was added", name, arm)
     if left := [arm for arm in there if arm not in wanted and arm not in retired]:
         _LOG.info("%s: the code names %s no more; retire_arm stops playing an arm", name, ", ".join(map(repr, left)))

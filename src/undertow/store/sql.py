@@ -6,16 +6,19 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from types import TracebackType
 from typing import Any, ClassVar
 
 from undertow.errors import InvalidInputError, StoreError, StoreUnavailableError
-from undertow.store.base import SCHEMA, Answer, Checkpoint, Locked, Row, Store
+from undertow.store.base import SCHEMA, Answer, Locked, Overview, Row, Store
+from undertow.store.sql_locked import SqlLocked, answer_of, row_of
 
 __all__ = ["SqlStore", "first_line"]
 
+_PARAMETERS = 500  # of one statement; SQLite takes 999
 PATIENCE = 30.0  # seconds in which tables and bandits have to be made
 
-# One statement each; {blob}, {real}, {serial} and {key} are the words of a database
+# One statement each; {blob}, {real}, {serial} and {key} are the words of a database, {bytes} its order of UTF-8
 _TABLES = (
     "CREATE TABLE undertow (version INTEGER NOT NULL)",
     "CREATE TABLE bandits (number {serial}, name TEXT NOT NULL UNIQUE, spec {blob} NOT NULL)",
@@ -25,6 +28,13 @@ _TABLES = (
     " PRIMARY KEY (bandit, n))",
     "CREATE TABLE ids (bandit INTEGER NOT NULL, id TEXT NOT NULL, n BIGINT NOT NULL, content {blob} NOT NULL,"
     " reward {real}, PRIMARY KEY (bandit, id)){key}",
+    "CREATE TABLE claims (bandit INTEGER NOT NULL, model TEXT NOT NULL, requested BIGINT NOT NULL,"
+    " holder {blob} NOT NULL, until {real} NOT NULL, PRIMARY KEY (bandit, model))",
+    "CREATE TABLE times (bandit INTEGER PRIMARY KEY, decided {real}, rewarded {real})",
+)
+_OVERVIEW = (
+    "SELECT name, COALESCE((SELECT MAX(n) FROM events WHERE bandit = number), 0), decided, rewarded"
+    " FROM bandits JOIN times ON bandit = number "
 )
 _MIGRATIONS: dict[int, Sequence[str]] = {}  # from a version to the next one
 
@@ -46,8 +56,8 @@ class SqlStore(Store):
         """Return a new connection, in which every statement is its own transaction unless one is begun."""
 
     @abc.abstractmethod
-    def failing(self) -> AbstractContextManager[None]:
-        """Raise the errors of the database under our own names."""
+    def named(self, error: BaseException) -> Exception | None:
+        """Return an error of the database under a name of ours; None if it is another one."""
 
     @abc.abstractmethod
     def _is_lost(self, error: Exception) -> bool:
@@ -72,6 +82,10 @@ class SqlStore(Store):
     @abc.abstractmethod
     def _has_tables(self, connection: Any) -> bool:
         """Return whether the tables are there."""
+
+    def failing(self) -> "_Failing":
+        """Raise the errors of the database under our own names."""
+        return _Failing(self)
 
     # Connections
 
@@ -181,23 +195,63 @@ class SqlStore(Store):
 
     def names(self) -> list[str]:
         """Return the names of all bandits, sorted."""
+        return sorted(name for (name,) in self._read("SELECT name FROM bandits"))
+
+    def overview(self, name: str | None = None) -> list[Overview]:
+        """Return an overview of each bandit, sorted by name, or of one."""
         with self.failing(), self._connection() as connection:
-            return sorted(row[0] for row in connection.execute("SELECT name FROM bandits").fetchall())
+            rows = connection.execute(
+                self.sql(_OVERVIEW + "WHERE name = ?" * (name is not None)), (name,) * (name is not None)
+            )
+            return sorted(Overview(*row) for row in rows.fetchall())
 
     def spec(self, name: str) -> bytes | None:
         """Return what `create` was given for a bandit; None if there is none of this name."""
-        with self.failing(), self._connection() as connection:
-            found = connection.execute(self.sql("SELECT spec FROM bandits WHERE name = ?"), (name,)).fetchone()
-        return None if found is None else bytes(found[0])
+        found = self._read("SELECT spec FROM bandits WHERE name = ?", name)
+        return bytes(found[0][0]) if found else None
 
-    def create(self, name: str, spec: bytes, content: bytes) -> bool:
-        """Create a bandit with its first checkpoint; return False, and change nothing, if the name is taken."""
+    def page(self, after: str, most: int) -> Sequence[tuple[str, bytes]]:
+        """Return bandits in the order of their names, each with its spec: those after a name, at most so many."""
+        name = "name COLLATE {bytes}".format(**self.words)
+        statement = f"SELECT name, spec FROM bandits WHERE {name} > ? ORDER BY {name} LIMIT ?"
+        return [(each, bytes(spec)) for each, spec in self._read(statement, after, most)]
+
+    def events(self, name: str, after: int, most: int) -> Sequence[Row]:
+        """Return committed events of a bandit after number `after`, at most so many. Nobody waits for this."""
+        statement = (
+            "SELECT n, mark, at, body FROM events WHERE bandit = (SELECT number FROM bandits WHERE name = ?) AND n > ? "
+            "ORDER BY n LIMIT ?"
+        )
+        return [row_of(row) for row in self._read(statement, name, after, most)]
+
+    def answers(self, name: str, ids: Sequence[str]) -> Sequence[Answer]:
+        """Return what these decisions were answered with, in any order. Nobody waits for this."""
+        found: list[Answer] = []
+        for start in range(0, len(ids), _PARAMETERS):
+            some = ids[start : start + _PARAMETERS]
+            statement = (
+                "SELECT id, n, content, reward FROM ids WHERE bandit = (SELECT number FROM bandits WHERE name = ?) "
+                f"AND id IN ({', '.join('?' * len(some))})"
+            )
+            found += map(answer_of, self._read(statement, name, *some))
+        return found
+
+    def _read(self, statement: str, *parameters: Any) -> list[Any]:
+        """Return the rows of a statement that changes and locks nothing."""
+        with self.failing(), self._connection() as connection:
+            found: list[Any] = connection.execute(self.sql(statement), parameters).fetchall()
+            return found
+
+    def create(self, name: str, spec: bytes, content: bytes, rows: Sequence[Row] = ()) -> bool:
+        """Create a bandit with its first checkpoint and events; False, and nothing is changed, if the name is taken."""
         with self._transaction(PATIENCE) as connection:
             if connection.execute(self.sql("SELECT 1 FROM bandits WHERE name = ?"), (name,)).fetchone():
                 return False
             statement = "INSERT INTO bandits (name, spec) VALUES (?, ?) RETURNING number"
             number = connection.execute(self.sql(statement), (name, spec)).fetchone()[0]
             connection.execute(self.sql("INSERT INTO checkpoints VALUES (?, 0, ?)"), (number, content))
+            connection.execute(self.sql("INSERT INTO times (bandit) VALUES (?)"), (number,))
+            SqlLocked(connection, number, self).append(rows)
         return True
 
     @contextmanager
@@ -209,7 +263,7 @@ class SqlStore(Store):
                 found = self._number(connection, name)
                 if found is None:
                     raise InvalidInputError(f"name: there is no bandit {name!r:.80} in this store")
-                locked = _SqlLocked(connection, found[0], self)
+                locked = SqlLocked(connection, found[0], self)
                 yield locked
             except BaseException:
                 _discard(connection)
@@ -248,6 +302,23 @@ class SqlStore(Store):
         return found is not None and bytes(found[0]) == last.mark
 
 
+class _Failing:
+    """Raises the errors of a database under our own names; a generator would take longer than a statement."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        named = None if error is None else self._store.named(error)
+        if named is not None:
+            raise named from error
+
+
 _LEFT: list[Any] = []  # connections of a parent process: to close them here would end its transactions
 
 
@@ -265,81 +336,3 @@ def _discard_all(connections: list[Any], pid: int) -> None:
 def first_line(error: BaseException) -> str:
     """Return what an error says, shortly."""
     return str(error).strip().partition("\n")[0][:200]
-
-
-class _SqlLocked(Locked):
-    """A locked bandit in a transaction."""
-
-    def __init__(self, connection: Any, number: int, store: SqlStore) -> None:
-        self._connection, self._number, self._store = connection, number, store
-        self.last: Row | None = None  # of what was appended
-
-    def _all(self, statement: str, *parameters: Any) -> list[Any]:
-        with self._store.failing():
-            cursor = self._connection.execute(self._store.sql(statement), (self._number, *parameters))
-            found: list[Any] = cursor.fetchall()
-            return found
-
-    def _many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        with self._store.failing():
-            if len(rows) == 1:
-                self._connection.execute(self._store.sql(statement), rows[0])
-            elif rows:
-                self._connection.cursor().executemany(self._store.sql(statement), rows)
-
-    def read(self, first: int) -> Sequence[Row]:
-        """Return the events from number `first` on."""
-        found = self._all("SELECT n, mark, at, body FROM events WHERE bandit = ? AND n >= ? ORDER BY n", first)
-        return [Row(n, bytes(mark), at, bytes(body)) for n, mark, at, body in found]
-
-    def append(self, rows: Sequence[Row]) -> None:
-        """Append events."""
-        self._many("INSERT INTO events VALUES (?, ?, ?, ?, ?)", [(self._number, *row) for row in rows])
-        self.last = rows[-1] if rows else self.last
-
-    def answer(self, id: str) -> Answer | None:
-        """Return what a decision was answered with."""
-        found = self._all("SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id = ?", id)
-        return _answer(found[0]) if found else None
-
-    def answers(self, after: str, most: int) -> Sequence[Answer]:
-        """Return answers in the order of their ids, those after one of them, at most so many."""
-        statement = "SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id > ? ORDER BY id LIMIT ?"
-        return [_answer(row) for row in self._all(statement, after, most)]
-
-    def keep_answers(self, answers: Sequence[Answer]) -> None:
-        """Keep the answers of new decisions."""
-        self._many("INSERT INTO ids VALUES (?, ?, ?, ?, ?)", [(self._number, *answer) for answer in answers])
-
-    def keep_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
-        """Note the rewards of earlier decisions."""
-        rows = [(reward, self._number, id) for id, reward in rewards]
-        self._many("UPDATE ids SET reward = ? WHERE bandit = ? AND id = ?", rows)
-
-    def checkpoints(self) -> Sequence[int]:
-        """Return the numbers of the events that checkpoints are as of, in order."""
-        return [n for (n,) in self._all("SELECT n FROM checkpoints WHERE bandit = ? ORDER BY n")]
-
-    def checkpoint(self, n: int | None = None) -> Checkpoint:
-        """Return the newest checkpoint, or the one as of event n."""
-        n = self.checkpoints()[-1] if n is None else n
-        ((content,),) = self._all("SELECT content FROM checkpoints WHERE bandit = ? AND n = ?", n)
-        return Checkpoint(n, bytes(content))
-
-    def keep_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint, and of the older ones the first and the newest."""
-        kept = self.checkpoints()
-        if checkpoint.n in kept:
-            return
-        self._many("DELETE FROM checkpoints WHERE bandit = ? AND n = ?", [(self._number, n) for n in kept[1:-1]])
-        self._many("INSERT INTO checkpoints VALUES (?, ?, ?)", [(self._number, *checkpoint)])
-
-    def trim(self, n: int) -> None:
-        """Drop the checkpoints before the one as of event n, and the events before n; answers stay."""
-        self._many("DELETE FROM checkpoints WHERE bandit = ? AND n < ?", [(self._number, n)])
-        self._many("DELETE FROM events WHERE bandit = ? AND n < ?", [(self._number, n)])
-
-
-def _answer(row: Sequence[Any]) -> Answer:
-    id, n, content, reward = row
-    return Answer(id, n, bytes(content), reward)

@@ -7,6 +7,7 @@ kernel gives out in order.
 
 import contextlib
 import os
+import re
 import sqlite3
 import threading
 import weakref
@@ -27,7 +28,10 @@ __all__ = ["SqliteStore"]
 
 _WAITS_IN_LINE = fcntl is not None
 
-_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ncpfs", "fuse.sshfs", "fuse.s3fs", "glusterfs", "ceph"}
+_REMOTE = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ncpfs", "davfs", "lustre", "beegfs", "gpfs", "ceph"),
+    *(f"fuse.{kind}" for kind in ("sshfs", "s3fs", "rclone", "gcsfuse", "glusterfs", "juicefs", "ceph", "ceph-fuse")),
+}
 
 
 class SqliteStore(SqlStore):
@@ -38,6 +42,7 @@ class SqliteStore(SqlStore):
         "real": "REAL",
         "serial": "INTEGER PRIMARY KEY",
         "key": " WITHOUT ROWID",
+        "bytes": "BINARY",
     }
     mark: ClassVar[str] = "?"
 
@@ -62,23 +67,21 @@ class SqliteStore(SqlStore):
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
-    @contextmanager
-    def failing(self) -> Iterator[None]:
-        """Raise the errors of the database under our own names."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            what = f"{self.path}: {first_line(error)}"
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise StoreBusyError(f"store: {what}; the call did not happen") from error
-            if code == sqlite3.SQLITE_NOTADB:
-                raise InvalidInputError(f"url: {self.path} is no SQLite database") from error
-            if code == sqlite3.SQLITE_CORRUPT:
-                raise StoreError(f"store: {what}; restore it from a backup") from error
-            if code == sqlite3.SQLITE_CONSTRAINT:
-                raise StoreError(f"store: {what}; somebody else has written this event") from error
-            raise StoreUnavailableError(f"store: {what}; the call did not happen") from error
+    def named(self, error: BaseException) -> Exception | None:
+        """Return an error of the database under a name of ours; None if it is another one."""
+        if not isinstance(error, sqlite3.Error):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        what = f"{self.path}: {first_line(error)}"
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreBusyError(f"store: {what}; the call did not happen")
+        if code == sqlite3.SQLITE_NOTADB:
+            return InvalidInputError(f"url: {self.path} is no SQLite database")
+        if code == sqlite3.SQLITE_CORRUPT:
+            return StoreError(f"store: {what}; restore it from a backup")
+        if code == sqlite3.SQLITE_CONSTRAINT:
+            return StoreError(f"store: {what}; somebody else has written this event")
+        return StoreUnavailableError(f"store: {what}; the call did not happen")
 
     def _is_lost(self, error: Exception) -> bool:
         return False
@@ -166,12 +169,13 @@ def _wait_in_line(file: IO[bytes], timeout: float) -> bool:
     return True
 
 
-def _file_system(path: Path) -> str:
+def _file_system(path: Path, mounts: str | os.PathLike[str] = "/proc/mounts") -> str:
     """Return the kind of file system that a path is on; "" where nothing says so."""
-    kind, length = "", -1
-    with contextlib.suppress(OSError, IndexError):
-        for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
-            _, mount, form = line.split()[:3]
-            if path.is_relative_to(mount) and len(mount) > length:
-                kind, length = form, len(mount)
+    kind, length, place = "", -1, path.resolve()
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(mounts).read_text(encoding="utf-8").splitlines():
+            _, mount, form, *_ = line.split(" ")
+            folder = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount)
+            if place.is_relative_to(folder) and len(folder) >= length:
+                kind, length = form, len(folder)
     return kind

@@ -1,0 +1,72 @@
+"""What is stored of a decision beside its event: the answer as it was, and what learning its reward will need.
+
+Another processor may compute other last bits, so that the same id could not have the same answer from the events alone.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from undertow._checks import FloatArray
+from undertow.live import Decision, Why
+from undertow.store.base import Answer
+
+__all__ = ["Answered", "read_answer", "write_answer"]
+
+_KINDS = {1: np.dtype("<f8"), 2: np.dtype("<i8")}  # of arrays, which are stored as their bytes
+_CODES = {kind: code for code, kind in _KINDS.items()}
+_WHY = Decision._fields.index("why")
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """The content of an answer; later versions may only add fields behind, here and to decisions."""
+
+    request: str
+    fields: list[Any]  # of the decision, behind its id
+    memory: Any
+    learns: bool
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A stored answer: a digest of the call, the decision, and what learning its reward will need."""
+
+    request: str
+    decision: Decision
+    memory: FloatArray
+    learns: bool
+
+
+def _as_bytes(array: Any) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(_CODES[array.dtype], array.tobytes())
+
+
+def _as_array(code: int, content: memoryview) -> Any:
+    return np.frombuffer(content, dtype=_KINDS[code]).copy()
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_bytes)
+_DECODER = msgspec.msgpack.Decoder(_Stored, ext_hook=_as_array)
+
+
+def write_answer(request: str, decision: Decision, memory: FloatArray, *, learns: bool = True) -> bytes:
+    """Return the content of an answer.
+
+    Examples
+    --------
+    >>> import undertow
+    >>> decision = undertow.UCB(arms=2).decide(id="order 7")
+    >>> answer = Answer("order 7", 1, write_answer("", decision, np.zeros(2)), None)
+    >>> read_answer(answer).decision.to_json() == decision.to_json()
+    True
+    """
+    return _ENCODER.encode(_Stored(request, list(decision[1:]), memory, learns))
+
+
+def read_answer(answer: Answer) -> Answered:
+    """Read what `write_answer` wrote."""
+    stored = _DECODER.decode(answer.content)
+    fields = [answer.id, *stored.fields]
+    if fields[_WHY] is not None:
+        fields[_WHY] = Why(*fields[_WHY])
+    return Answered(stored.request, Decision(*fields), stored.memory, stored.learns)

@@ -1,0 +1,99 @@
+"""Policies from what is stored of them: a checkpoint, and the events since.
+
+A later version opens the stores of an earlier one. If it cannot read a checkpoint, it folds the events since an earlier
+one again, since the beginning if need be. If it cannot read a fitted model, that fit is made again. Both are logged.
+"""
+
+import json
+import logging
+from typing import Any
+
+from undertow.errors import InvalidInputError, StoreError
+from undertow.live import LivePolicy, make
+from undertow.live.events import Event, Installed, decode
+from undertow.live.files import snapshot
+from undertow.live.streams import Streams
+from undertow.policies import from_bytes
+from undertow.store.base import Checkpoint, Locked, Row, Store
+from undertow.system import LinearGaussianSystem
+
+__all__ = ["apply_row", "newest_policy", "policy_of", "spec_of"]
+
+_LOG = logging.getLogger("undertow.store")
+
+
+def spec_of(policy: LivePolicy) -> bytes:
+    """Return what is stored of a policy for all versions.
+
+    That is its name and the parameters that have to be the same in every process, and, if it is unused, how it begins.
+    """
+    header, _ = snapshot(policy)
+    own = ("arms", "cost")  # which may differ
+    parameters = {key: value for key, value in header["parameters"].items() if key not in own}
+    spec: dict[str, Any] = {"policy": header["policy"], "parameters": parameters}
+    if policy.unused:
+        begin = {key: value for key, value in header["parameters"].items() if key in own}
+        spec["begin"] = {"parameters": begin, "random": header["random"]}
+    return json.dumps(spec, sort_keys=True).encode()
+
+
+def policy_of(checkpoint: Checkpoint) -> LivePolicy:
+    """Return the policy of a checkpoint; answers and rewards are remembered by the store, and not by it."""
+    return _of_a_store(from_bytes(checkpoint.content))
+
+
+def _of_a_store(policy: LivePolicy) -> LivePolicy:
+    policy.parts.pending.remembered = 0
+    return policy
+
+
+def newest_policy(store: Store, name: str, locked: Locked) -> tuple[Checkpoint, LivePolicy]:
+    """Return the newest checkpoint that this version can read, and its policy."""
+    numbers = locked.checkpoints()
+    for n in reversed(numbers):
+        checkpoint = locked.checkpoint(n)
+        try:
+            return checkpoint, policy_of(checkpoint)
+        except InvalidInputError as error:
+            why = error
+        _LOG.warning(
+            "%s: the checkpoint at event %d cannot be read (%s); earlier events are folded again", name, n, why
+        )
+    begin = json.loads(store.spec(name) or b"{}").get("begin")
+    if numbers[0] or begin is None:
+        raise StoreError(
+            f"store: bandit {name!r} has no checkpoint that this undertow can read ({why!s:.200}), and its first "
+            f"events were trimmed; open it with the undertow that wrote it"
+        ) from why
+    return checkpoint, _of_a_store(_begun(json.loads(store.spec(name) or b"{}"), begin))
+
+
+def _begun(spec: dict[str, Any], begin: dict[str, Any]) -> LivePolicy:
+    """Return the policy of a spec as it began."""
+    parameters = spec["parameters"] | begin["parameters"]
+    if "system" in parameters:
+        parameters["system"] = LinearGaussianSystem.from_dict(parameters["system"])
+    return make(spec["policy"], **parameters, rng=Streams.seed_of(begin["random"]))
+
+
+def apply_row(policy: LivePolicy, row: Row, name: str) -> Event:
+    """Have a stored event happen to the policy of a bandit, and return it."""
+    try:
+        event = decode(row.body)
+    except InvalidInputError as error:
+        raise StoreError(
+            f"store: event {row.n} of {name!r} is of a kind that this undertow does not know; nothing was done. Update "
+            f"undertow in this process ({error!s:.100})"
+        ) from error
+    try:
+        policy.follow(event)
+    except InvalidInputError as error:
+        if not isinstance(event, Installed):
+            raise StoreError(
+                f"store: event {row.n} of {name!r} does not follow from those before it ({error!s:.200}); restore a "
+                f"backup"
+            ) from error
+        _LOG.warning(
+            "%s: the fit of the %s in event %d cannot be used (%s); it is made again", name, event.model, row.n, error
+        )
+    return event

@@ -1,0 +1,136 @@
+"""A bandit's policy as one process has it: as of an event, and brought up to date by those since."""
+
+import logging
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+
+from undertow.errors import StoreError
+from undertow.live import LivePolicy
+from undertow.live.events import Event
+from undertow.live.pending import Pending
+from undertow.store.base import Checkpoint, Locked, Row, Store
+from undertow.store.checkpoints import apply_row, newest_policy
+from undertow.store.delays import Delays
+
+__all__ = ["Replica"]
+
+_LOG = logging.getLogger("undertow.store")
+_LEAST = 2**16  # bytes of events between two checkpoints; half as many as the last one has, if that is more
+_PAGE = 2000  # events that are read at a time while nothing is locked
+
+Claim = Callable[[str, int, float], bool]
+
+
+class Replica:
+    """The policy of a bandit in this process.
+
+    Parameters
+    ----------
+    store, name
+        The bandit.
+    claim
+        Asked before a thread makes a fit.
+    """
+
+    def __init__(self, store: Store, name: str, claim: Claim) -> None:
+        self._store, self._name, self._claim = store, name, claim
+        self._policy: LivePolicy | None = None  # none at first, and after trouble: then it is read from the store
+        self._kept = self._size = self._since = 0  # the newest checkpoint, its bytes, and those of the events since
+        self._told = 0  # number of the last event that the listener was told of, or would have been
+        self._refused: tuple[Counter[str], deque[bool]] | None = None  # which outlive the policy
+        self.row = Row(0, b"", 0.0, b"")  # the event that the policy is as of
+        self.events: list[Event] = []  # its own since then
+        self.delays = Delays()
+        self.listener: Callable[[Event], object] | None = None
+
+    @property
+    def policy(self) -> LivePolicy:
+        """The policy; only within a transaction that has caught up."""
+        assert self._policy is not None
+        return self._policy
+
+    @property
+    def pending(self) -> Pending:
+        """The decisions of the policy that wait."""
+        return self._pending
+
+    def drop(self) -> None:
+        """Have the policy read from the store again before the next transaction."""
+        self._policy = None
+
+    def load(self, timeout: float) -> None:
+        """Read the policy from its newest checkpoint and the events since; nobody waits for that."""
+        if self._policy is not None:
+            return
+        with self._store.lock(self._name, timeout) as locked:
+            checkpoint, policy = newest_policy(self._store, self._name, locked)
+        policy.events(self._hear)
+        policy.parts.timeline.share_fits(self._claim)
+        self._pending = pending = policy.parts.pending
+        pending.refused, pending.lately = self._refused = self._refused or (pending.refused, pending.lately)
+        self._kept, self._size, self._since = checkpoint.n, len(checkpoint.content), 0
+        self.row, n = Row(checkpoint.n, b"", 0.0, b""), checkpoint.n
+        if n:
+            self.row = next(iter(self._store.events(self._name, n - 1, 1)), self.row)
+        self.events.clear()
+        while rows := self._store.events(self._name, self.row.n, _PAGE):
+            self._follow(policy, rows)
+        self._told = min(self._told, self.row.n)
+        self._policy = policy
+
+    def catch_up(self, locked: Locked) -> bool:
+        """Follow what others have done since; False, and the policy is dropped, if its events were replaced."""
+        n = self.row.n
+        rows = locked.read(max(n, 1))
+        if n and (not rows or rows[0].n != n or rows[0].mark != self.row.mark):
+            _LOG.warning("%s: its events are others than before, as after a backup; it is read anew", self._name)
+            self._told = sys.maxsize  # what the listener heard of cannot be matched with what is there
+            self.drop()
+            return False
+        self._follow(self.policy, rows[1:] if n else rows)
+        return True
+
+    def _hear(self, event: Event) -> None:
+        self.events.append(event)
+
+    def _follow(self, policy: LivePolicy, rows: Iterable[Row]) -> None:
+        for row in rows:
+            if row.n != self.row.n + 1:
+                raise StoreError(f"store: bandit {self._name!r} lacks events between {self.row.n} and {row.n}")
+            event = apply_row(policy, row, self._name)
+            self.row = row
+            self._since += len(row.body)
+            self._tell(row, event)
+        self.events.clear()
+
+    def committed(self, rows: list[Row]) -> None:
+        """Note that the policy's own events are in the store."""
+        events, self.events = self.events, []
+        self.row = rows[-1] if rows else self.row
+        for row, event in zip(rows, events, strict=True):
+            self._tell(row, event)
+
+    def keep_checkpoint(self, locked: Locked, rows: list[Row]) -> None:
+        """Keep a checkpoint with these new events if it is time, unless another process has kept one meanwhile."""
+        self._since += sum(len(row.body) for row in rows)
+        if self._policy is None or self._since <= max(self._size // 2, _LEAST):
+            return
+        newest = locked.checkpoint()
+        if newest.n == self._kept:
+            newest = Checkpoint(rows[-1].n, self._policy.to_bytes())
+            locked.keep_checkpoint(newest)
+        self._kept, self._size, self._since = newest.n, len(newest.content), 0
+
+    def _tell(self, row: Row, event: Event) -> None:
+        """Note delays and call the listener, once for each event, however often the policy is read from the store."""
+        if row.n <= self._told:
+            return
+        self._told = row.n
+        self.delays.note(row.at, event)
+        if self.listener is None:
+            return
+        try:
+            self.listener(event)
+        except Exception:
+            _LOG.exception("a listener of events failed with %s", type(event).__name__)

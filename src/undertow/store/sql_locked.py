@@ -1,0 +1,111 @@
+"""A bandit that is locked, in the tables of a database."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from undertow.store.base import Answer, Checkpoint, Claim, Locked, Row
+
+if TYPE_CHECKING:
+    from undertow.store.sql import SqlStore
+
+__all__ = ["SqlLocked", "answer_of", "row_of"]
+
+_CLAIM = (
+    "INSERT INTO claims VALUES (?, ?, ?, ?, ?) ON CONFLICT (bandit, model)"
+    " DO UPDATE SET requested = excluded.requested, holder = excluded.holder, until = excluded.until"
+    " WHERE claims.until <= ? OR claims.requested <> excluded.requested OR claims.holder = excluded.holder RETURNING 1"
+)
+
+
+class SqlLocked(Locked):
+    """A locked bandit in a transaction."""
+
+    def __init__(self, connection: Any, number: int, store: "SqlStore") -> None:
+        self._connection, self._number, self._store = connection, number, store
+        self.last: Row | None = None  # of what was appended
+
+    def _all(self, statement: str, *parameters: Any) -> list[Any]:
+        with self._store.failing():
+            cursor = self._connection.execute(self._store.sql(statement), (self._number, *parameters))
+            found: list[Any] = cursor.fetchall()
+            return found
+
+    def _many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        with self._store.failing():
+            if len(rows) == 1:
+                self._connection.execute(self._store.sql(statement), rows[0])
+            elif rows:
+                self._connection.cursor().executemany(self._store.sql(statement), rows)
+
+    def read(self, first: int) -> Sequence[Row]:
+        """Return the events from number `first` on."""
+        found = self._all("SELECT n, mark, at, body FROM events WHERE bandit = ? AND n >= ? ORDER BY n", first)
+        return [row_of(row) for row in found]
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Append events."""
+        self._many("INSERT INTO events VALUES (?, ?, ?, ?, ?)", [(self._number, *row) for row in rows])
+        self.last = rows[-1] if rows else self.last
+
+    def answer(self, id: str) -> Answer | None:
+        """Return what a decision was answered with."""
+        found = self._all("SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id = ?", id)
+        return answer_of(found[0]) if found else None
+
+    def answers(self, after: str, most: int) -> Sequence[Answer]:
+        """Return answers in the order of their ids, those after one of them, at most so many."""
+        statement = "SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id > ? ORDER BY id LIMIT ?"
+        return [answer_of(row) for row in self._all(statement, after, most)]
+
+    def keep_answers(self, answers: Sequence[Answer]) -> None:
+        """Keep the answers of new decisions."""
+        self._many("INSERT INTO ids VALUES (?, ?, ?, ?, ?)", [(self._number, *answer) for answer in answers])
+
+    def keep_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
+        """Note the rewards of earlier decisions."""
+        rows = [(reward, self._number, id) for id, reward in rewards]
+        self._many("UPDATE ids SET reward = ? WHERE bandit = ? AND id = ?", rows)
+
+    def keep_times(self, decided: float | None, rewarded: float | None) -> None:
+        """Note when the last decision and the last reward were; None for no new one."""
+        statement = "UPDATE times SET decided = COALESCE(?, decided), rewarded = COALESCE(?, rewarded) WHERE bandit = ?"
+        self._many(statement, [(decided, rewarded, self._number)])
+
+    def claim(self, claim: Claim, now: float) -> bool:
+        """Claim a fit; False, and nothing is changed, if another holder's claim of the same fit has not expired."""
+        return bool(self._all(_CLAIM, *claim, now))
+
+    def checkpoints(self) -> Sequence[int]:
+        """Return the numbers of the events that checkpoints are as of, in order."""
+        return [n for (n,) in self._all("SELECT n FROM checkpoints WHERE bandit = ? ORDER BY n")]
+
+    def checkpoint(self, n: int | None = None) -> Checkpoint:
+        """Return the newest checkpoint, or the one as of event n."""
+        n = self.checkpoints()[-1] if n is None else n
+        ((content,),) = self._all("SELECT content FROM checkpoints WHERE bandit = ? AND n = ?", n)
+        return Checkpoint(n, bytes(content))
+
+    def keep_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint, and of the older ones the first and the newest."""
+        kept = self.checkpoints()
+        if checkpoint.n in kept:
+            return
+        self._many("DELETE FROM checkpoints WHERE bandit = ? AND n = ?", [(self._number, n) for n in kept[1:-1]])
+        self._many("INSERT INTO checkpoints VALUES (?, ?, ?)", [(self._number, *checkpoint)])
+
+    def trim(self, n: int) -> None:
+        """Drop the checkpoints before the one as of event n, and the events before n; answers stay."""
+        self._many("DELETE FROM checkpoints WHERE bandit = ? AND n < ?", [(self._number, n)])
+        self._many("DELETE FROM events WHERE bandit = ? AND n < ?", [(self._number, n)])
+
+
+def row_of(row: Sequence[Any]) -> Row:
+    """Return an event of the table."""
+    n, mark, at, body = row
+    return Row(n, bytes(mark), at, bytes(body))
+
+
+def answer_of(row: Sequence[Any]) -> Answer:
+    """Return an answer from its row of a table."""
+    id, n, content, reward = row
+    return Answer(id, n, bytes(content), reward)

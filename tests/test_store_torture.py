@@ -1,0 +1,33 @@
+"""Stores under fire, for a short while: `make torture` runs the same trials for minutes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        ("kills", 3),  # of eight processes each
+        ("postgres-kills", 3),
+        ("outages", 1),
+        ("power-cuts", 20),
+        pytest.param("disk-faults", 4, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_is_lost(kind: str, least: int, request: pytest.FixtureRequest) -> None:
+    if kind in ("postgres-kills", "outages"):
+        request.getfixturevalue("postgres")  # which says if there is none
+    command = [sys.executable, "-m", "torture.stores", kind, "--seconds", "0", "--least", str(least), "--seed", "5"]
+    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["failed"] is None, found["failed"]
+    assert Counter(found["ended"]).total() == found["trials"] == least
