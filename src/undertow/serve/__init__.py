@@ -1,0 +1,9 @@
+"""Decisions for any language: HTTP over `undertow.open`, and a client."""
+
+from undertow._checks import needing
+
+with needing("undertow.serve", "serve"):
+    from undertow.serve.app import application
+    from undertow.serve.client import AsyncClient, Client
+
+__all__ = ["AsyncClient", "Client", "application"]
