@@ -1,1 +1,1 @@
-"""undertow's policies in other packages: `undertow.adapters.river`, `.coba` and `.optuna`."""
+"""undertow's policies in other packages: `undertow.adapters.river`, `.coba`, `.optuna` and `.litellm`."""
