@@ -5,7 +5,7 @@
 Rules that do not apply to a policy's capabilities are skipped. The first broken rule raises `BrokenContractError`.
 """
 
-from undertow.contracts import inside, rules, serving, timing, worth  # noqa: F401 (they enter the rules, in this order)
+from undertow.contracts import fleets, inside, rules, serving, timing, worth  # noqa: F401 (they enter the rules, in this order)
 from undertow.contracts.stores import check_store
 from undertow.contracts.trial import RULES, BrokenContractError, Factory, Trial
 from undertow.example_systems import paper_system

@@ -176,6 +176,27 @@ def _propensities(trial: Trial) -> None:
         require(decisions[t].arm == arm, f"round {t} with explore=0.5: {decisions[t].arm} by hand, {arm} simulated")
     for arm in range(trial.arms):
         _require_balance(decisions, arm, "with explore=0.5")
+    _require_whole(decisions)
+
+
+def _require_whole(decisions: Sequence[Decision]) -> None:
+    """Require that the probabilities of all arms add up to 1, hold that of the arm played, and are those of the draws.
+
+    For every arm, plays less probabilities are 0 on average, within 4 standard errors.
+    """
+    chances = np.array([decision.propensities for decision in decisions])
+    played = np.array([decision.arm for decision in decisions])
+    own = np.array([decision.propensity for decision in decisions])
+    sums = np.abs(chances.sum(axis=1) - 1).max()
+    require(bool(sums < 1e-7), f"the probabilities of all arms add up to 1 to within {sums:.2g}")
+    off = np.abs(chances[np.arange(len(own)), played] - own).max()
+    require(bool(off < 1e-12), f"propensity and propensities[arm] differ by {off:.2g}")
+    rest = (np.eye(chances.shape[1])[played] - chances).sum(axis=0)
+    error = np.sqrt((chances * (1 - chances)).sum(axis=0))
+    require(
+        bool((np.abs(rest) <= 4 * error + 1e-6).all()),
+        f"arms were played {rest} times more often than the probabilities of all arms say (± {error})",
+    )
 
 
 @rule("propensities are those of the policy itself", "live", "draws")

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,12 @@ def play_everything(trial: Trial, policy: Any, begin: int, end: int) -> None:
             (policy.retire_arm if t % 40 == 20 else policy.add_arm)(policy.names[0])
         if t == 50 and not trial.claims.needs_system:
             policy.add_arm("one more arm")
+        if t % 40 in (2, 33):
+            policy.set_costs({policy.names[0]: 0.1 * t, policy.names[-1]: -0.05 * t})
+        if t % 40 == 13:
+            policy.pin(policy.names[-1], learn=t > 40)
+        if t % 40 == 18:
+            policy.unpin()
         if first:
             policy.observe(trial.path.contexts[t] if t % 5 else None)
         waiting.append(policy.decide(**how))
@@ -96,6 +103,58 @@ def play_everything(trial: Trial, policy: Any, begin: int, end: int) -> None:
                 with contextlib.suppress(UnknownDecisionError):  # forgotten, or taken to be its default
                     policy.learn(decision, trial.reward(t, decision))
                     policy.learn(decision.id, trial.reward(t, decision))
+
+
+@rule("a known cost counts at once, and teaches nothing", "ours", "live")
+def _known_costs(trial: Trial) -> None:
+    """Play 80 rounds, every arm in turn, with and without costs; then the last arm costs more than it can ever earn."""
+    policy, twin, dear = trial.make(1, cost={trial.make().names[-1]: 0.5}), trial.make(1), trial.arms - 1
+    spread = float(np.ptp(trial.path.rewards))
+    for t in range(80):
+        if t == 40:
+            policy.set_costs({policy.names[0]: -3.0 * spread})
+        for each in (policy, twin):
+            trial.step(each, t, available=[t % trial.arms])
+    mine, theirs = policy.forecast().forecast, twin.forecast().forecast
+    require(
+        np.array_equal(mine, theirs), f"the forecast is {mine} where plays cost something, {theirs} where they do not"
+    )
+    policy.set_costs(dict.fromkeys(policy.names, 0.0) | {policy.names[dear]: 1000.0 * spread})
+    policy = from_bytes(policy.to_bytes())
+    require(policy.costs[policy.names[dear]] == 1000.0 * spread, f"after loading, costs are {policy.costs}")
+    chooses = trial.claims.uses_own_rewards or trial.claims.deterministic
+    played = [trial.step(policy, t).arm for t in range(80, 120)]
+    require(
+        played.count(dear) < 0.45 * len(played) or not chooses or trial.arms == 1,
+        f"an arm that costs more than it can earn was played {played.count(dear)} times in {len(played)} rounds; the "
+        f"step `decide` chooses by `best_arm`, or takes off `known_cost`",
+    )
+    for odd in ({"no such arm": 1.0}, {policy.names[0]: np.inf}, [1.0], {policy.names[0]: None}):
+        trial.refuses(policy, lambda odd=odd: policy.set_costs(odd), f"the costs {odd!r}")  # type: ignore[misc]
+
+
+@rule("a pinned arm is every decision", "ours", "live")
+def _pinned(trial: Trial) -> None:
+    """Pin an arm for 10 rounds, whose rewards are not learned; the twin gets none of them."""
+    policy, twin, t = trial.make(1), trial.make(1), 40
+    for each in (policy, twin):
+        for t in range(40):
+            trial.step(each, t)
+        each.pin(each.names[-1], learn=False)
+    for t in range(40, 50):
+        if t == 45:
+            policy = from_bytes(policy.to_bytes())
+        one, two = trial.step(policy, t), trial.step(twin, t, learn=False)
+        require(one.name == policy.pinned and one.propensity == 1, f"{one.name} was played, and {policy.pinned} pinned")
+        _require_same(one, two, f"round {t}: rewards of pinned decisions were learned")
+    require(policy.pending == 0, f"{policy.pending} rewards of pinned decisions were not accepted")
+    if trial.arms > 1:
+        trial.refuses(policy, lambda: policy.retire_arm(policy.pinned), "retiring an arm that is pinned")
+        other = trial.step(policy, 50, available=[0])
+        require(other.arm == 0, "an arm that was not available was played, since it is pinned")
+    policy.unpin()
+    require(policy.pinned is None, f"{policy.pinned} is pinned after unpin")
+    trial.refuses(policy, lambda: policy.pin("no such arm"), "pinning no arm")
 
 
 @rule("context and decision in one call", "ours", "live", "context can come first")
@@ -151,6 +210,93 @@ def _features(trial: Trial) -> None:
         policy.observe(trial.path.contexts[40])
     for odd in (np.zeros((k + 1, 2)), np.zeros((k, 3)), np.zeros(3), np.full((k, 2), np.nan), "near"):
         trial.refuses(policy, lambda odd=odd: policy.decide(odd), f"the features {odd!r}")  # type: ignore[misc]
+
+
+@rule("a subject gets its decision again", "ours", "live")
+def _subjects(trial: Trial) -> None:
+    policy, log = trial.make(1), list[Event]()
+    before = policy.to_bytes()
+    policy.events(log.append)
+    made = [trial.step(policy, t, learn=t % 2 > 0, subject=f"visitor {t % 4}", sticky=8) for t in range(4)]
+    first = trial.sees_contexts and getattr(policy, "context_first", False)
+    for each in (policy, from_bytes(policy.to_bytes()), fold(before, [decode(encode(event)) for event in log])):
+        for t, decision in enumerate(made):
+            again = list[Decision]()
+            ask = partial(each.decide, subject=f"visitor {t}")
+            trial.changes_nothing(each, lambda ask=ask, again=again: again.append(ask()), "a subject")  # type: ignore[misc]
+            same = (again[0].id, again[0].arm, again[0].propensity) == (decision.id, decision.arm, decision.propensity)
+            require(again[0].again and same, f"{again[0]} for the same subject, {decision} before")
+    for t in range(4, 14):
+        trial.step(policy, t)
+    if first:
+        policy.observe(trial.path.contexts[14])
+    late = policy.decide(subject="visitor 0", sticky=8)
+    require(not late.again and late.id != made[0].id, f"{late} after 8 rounds is the decision of round 0 again")
+    for odd in (7, "", "x" * 1001):
+        trial.refuses(policy, lambda odd=odd: policy.decide(subject=odd), f"the subject {odd!r}")  # type: ignore[misc]
+
+
+@rule("several arms of a round differ", "ours", "live")
+def _several(trial: Trial) -> None:
+    """Play 30 rounds of all arms in an order; the twin plays each of them by hand."""
+    policy, twin, k = trial.make(1), trial.make(1), trial.arms
+    first = trial.sees_contexts and getattr(policy, "context_first", False)
+    for t in range(30):
+        how: dict[str, Any] = {"context": trial.path.contexts[t]} if first else {}
+        made = policy.decide_several(k, id=f"page {t}", **how)
+        again = policy.decide_several(k, id=f"page {t}", **how)
+        require([one.id for one in made] == [one.id for one in again], "the same list, asked for again, has other ids")
+        require(sorted(one.arm for one in made) == list(range(k)), f"{made} are not all arms, each once")
+        require(len({one.moment for one in made}) == 1, f"{made} are of several moments")
+        names = list(policy.names)
+        for place, one in enumerate(made):
+            other = twin.decide(available=names, **(how if not place else {"elapsed": 0}))
+            _require_same(one, other, f"round {t}, place {place}: {one} in a list, {other} by hand")
+            names.remove(other.name)
+        for each, last in ((policy, one), (twin, other)):
+            each.learn(last, trial.reward(t, last))
+            if trial.sees_contexts and not first:
+                each.observe(trial.path.contexts[t])
+    if first:
+        policy.observe(None)
+    trial.refuses(policy, lambda: policy.decide_several(k + 1), "a list of more arms than there are")
+
+
+@rule("a named row is its array", "ours", "live")
+def _named(trial: Trial) -> None:
+    """Play 40 rounds with names and with arrays of the same numbers; policies that take none ignore the names."""
+    kinds = {"weight": "number", "country": ["DE", "FR"], "tag": "hash:3"}
+    takes, sees = trial.claims.takes_features, trial.sees_contexts
+    names = [f"entry {i}" for i in range(trial.system.context_dim)] or ["unseen"]
+    one = trial.make(1, feature_names=kinds, context_names=names)
+    two = trial.make(1, feature_dim=7) if takes else trial.make(1)
+    first, log = bool(getattr(one, "context_first", False)), list[Event]()
+    before = one.to_bytes()
+    one.events(log.append)
+    for t in range(40):
+        if t == 20:
+            content = one.to_bytes()
+            same = fold(before, [decode(encode(event)) for event in log]).to_bytes() == content
+            require(same, "the policy that its events lead to is another one, where features have names")
+            one = from_bytes(content)
+        row = {"weight": t % 7 - 3.0, "country": ("DE", "FR", "UK")[t % 3], "tag": f"word {t % 5}"}
+        if one.parts.columns.features is not None and takes:
+            array = one.parts.columns.features.encode(row)
+        context = trial.path.contexts[t] if sees else np.zeros(len(names))
+        seen = dict(zip(names, context.tolist(), strict=False)) if sees else {"unseen": 1.0}
+        made = []
+        for each, features, θ in ((one, row, seen), (two, array if takes else None, context)):
+            if sees and first:
+                each.observe(θ)
+            made.append(each.decide(features))
+            each.learn(made[-1], trial.reward(t, made[-1]))
+            if sees and not first:
+                each.observe(θ)
+        _require_same(made[0], made[1], f"round {t}: {made[0]} with names, {made[1]} with the array")
+    if sees and first:
+        one.observe(seen)
+    for odd in ({"weight": 1.0}, {**row, "hour": 3}, {**row, "weight": "heavy"}, {**row, "weight": None}):
+        trial.refuses(one, lambda odd=odd: one.decide(odd), f"the features {odd!r}")  # type: ignore[misc]
 
 
 @rule("a reward that never comes gets the default", "ours", "live")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from undertow.contracts.trial import BrokenContractError
 from undertow.errors import InvalidInputError, StoreBusyError, StoreError
-from undertow.store.base import Answer, Checkpoint, Row, Store
+from undertow.store.base import Answer, Checkpoint, Claim, Overview, Row, Store
 
 __all__ = ["check_store"]
 
@@ -98,6 +98,9 @@ def _create(one: Store, other: Store) -> None:
     _expect(other.spec(name + "?"), None, "spec of no bandit")
     _expect(name in other.names() and other.names() == sorted(other.names()), True, "names, sorted")
     _refused(InvalidInputError, lambda: _read(one, name + "?"), "lock of no bandit")
+    rows = _rows(1, 3)
+    _expect(one.create(name + "!", b"", b"", rows), True, "create with events")
+    _expect(_read(other, name + "!"), rows, "events that a bandit was created with")
 
 
 @_rule("what is committed is read in order")
@@ -110,6 +113,26 @@ def _order(one: Store, other: Store) -> None:
     _expect(_read(one, name, 18), rows[17:], "events from 18 on")
     _expect(_read(one, name, 26), [], "events behind the last one")
     _expect(_read(other, _created(one)), [], "events of another bandit")
+
+
+@_rule("what is committed is read while others hold the lock")
+def _pages(one: Store, other: Store) -> None:
+    name, rows = min(_created(one), _created(one)), _rows(1, 25)
+    _append(one, name, rows[:20])
+    with one.lock(name, 5.0) as locked:
+        locked.append(rows[20:])
+        _expect(list(other.events(name, 0, 100)), rows[:20], "events that are committed")
+    _expect(list(other.events(name, 3, 4)), rows[3:7], "four events after the third")
+    _expect(list(other.events(name, 25, 4)), [], "events after the last one")
+    _expect(list(other.events(name + "?", 0, 4)), [], "events of no bandit")
+    with one.lock(name, 5.0) as locked:
+        locked.keep_answers([Answer(f"{n}", n, b"%d" % n, None) for n in range(1200)])
+    kept = {answer.id: answer.n for answer in other.answers(name, [f"{n}" for n in range(100, 1300)])}
+    _expect(kept, {f"{n}": n for n in range(100, 1200)}, "answers of many ids")
+    names = [each for each, _ in one.page("", 10_000)]
+    _expect(names, sorted(one.names()), "names, sorted")
+    after = names[names.index(name) + 1 :][:2]
+    _expect(list(other.page(name, 2)), [(each, other.spec(each)) for each in after], "two bandits after a name")
 
 
 @_rule("an exception takes back all of a transaction")
@@ -163,6 +186,37 @@ def _answers(one: Store, other: Store) -> None:
         _expect(locked.answer("b"), None, "an answer to nothing")
         _expect([answer.id for answer in locked.answers("", 9)], ["a", "ä\t'\"%?"], "ids in order")
         _expect([answer.id for answer in locked.answers("a", 1)], ["ä\t'\"%?"], "ids after the first one")
+
+
+@_rule("a fit is claimed by one until that expires")
+def _claims(one: Store, other: Store) -> None:
+    name = _created(one)
+    mine, theirs = Claim("levels", 7, b"mine" + _ALL, 100.0), Claim("levels", 7, b"theirs", 200.0)
+    with one.lock(name, 5.0) as locked:
+        _expect(locked.claim(mine, 50.0), True, "a first claim")
+        _expect(locked.claim(mine._replace(until=110.0), 50.0), True, "the same claim again, for longer")
+    with other.lock(name, 5.0) as locked:
+        _expect(locked.claim(theirs, 105.0), False, "a claim of what is claimed")
+        _expect(locked.claim(theirs._replace(model="system"), 50.0), True, "a claim for another model")
+        _expect(locked.claim(theirs._replace(requested=9), 50.0), True, "a claim of a later fit")
+        _expect(locked.claim(mine._replace(requested=9), 150.0), False, "a claim of that")
+        _expect(locked.claim(mine._replace(requested=9), 200.0), True, "a claim of it after it has expired")
+    with other.lock(_created(other), 5.0) as locked:
+        _expect(locked.claim(theirs, 0.0), True, "a claim for another bandit")
+
+
+@_rule("an overview says how far each bandit is")
+def _overview(one: Store, other: Store) -> None:
+    name = _created(one)
+    _expect(other.overview(name), [Overview(name, 0, None, None)], "overview of a new bandit")
+    with one.lock(name, 5.0) as locked:
+        locked.append(_rows(1, 3))
+        locked.keep_times(1e9, None)
+    with one.lock(name, 5.0) as locked:
+        locked.keep_times(None, 2e9)
+    _expect(other.overview(name), [Overview(name, 3, 1e9, 2e9)], "overview of a bandit")
+    _expect(other.overview(name + "?"), [], "overview of no bandit")
+    _expect([each.name for each in other.overview()], other.names(), "names of all bandits")
 
 
 @_rule("the first checkpoint and the newest are kept")

@@ -1,12 +1,16 @@
 """What a policy does with time: several decisions in one moment, and moments that pass without one."""
 
 import math
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 
 from undertow.contracts.trial import Trial, is_fitted, require, rule
-from undertow.policies import Decision
+from undertow.live.events import Event, decode, encode
+from undertow.policies import Decision, fold, from_bytes
+
+_BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 @rule("time passes, or stands still", "ours", "live")
@@ -54,6 +58,41 @@ def _refused(trial: Trial) -> None:
         trial.refuses(policy, lambda: policy.decide(context=context, elapsed=0), "a second context of a moment")
         policy.observe(context)
         trial.refuses(policy, lambda: policy.decide(elapsed=0), "elapsed=0 after the context of another moment")
+
+
+@rule("a clock counts moments, and gives defaults when they fall due", "ours", "live")
+def _clock(trial: Trial) -> None:
+    """Play 40 rounds at times, some in an hour, some hours apart; the twin is told moments and defaults by hand.
+
+    A default falls due between two calls, 150 minutes after its decision, and is learned before the next one.
+    """
+    policy = trial.make(1, tick="1 h", default_reward=0.25, max_wait="150 min")
+    twin, log, before = trial.make(1), list[Event](), policy.to_bytes()
+    policy.events(log.append)
+    first, waiting, last, minute = _context_first(policy) and trial.sees_contexts, list[tuple[int, Decision]](), -1, 0
+    for t in range(40):
+        minute += (24, 24, 198 if t % 4 else 18)[t % 3]
+        at, step = _BEGIN + timedelta(minutes=minute), minute // 60
+        while waiting and waiting[0][0] + 150 <= minute:
+            twin.learn(waiting.pop(0)[1], 0.25)
+        passed, last = step - last if last >= 0 else 1, step
+        how: dict[str, Any] = {"context": trial.path.contexts[t]} if first else {}
+        if passed and t and trial.sees_contexts and not first:
+            twin.observe(None)  # which never came
+        one, two = policy.decide(at=at, **how), twin.decide(elapsed=passed, **(how if passed else {}))
+        same = one.arm == two.arm and one.moment == two.moment and np.array_equal(one.forecast, two.forecast)
+        require(same, f"round {t}: {one} by the clock, {two} by hand")
+        if t % 3:
+            policy.learn(one, trial.reward(t, one), at=at)
+            twin.learn(two, trial.reward(t, two))
+        else:
+            waiting.append((minute, two))
+        if t == 20:
+            policy = from_bytes(policy.to_bytes())
+            policy.events(log.append)
+    require(policy.pending == len(waiting), f"{policy.pending} decisions wait, expected {len(waiting)}")
+    same = fold(before, [decode(encode(event)) for event in log]).to_bytes() == policy.to_bytes()
+    require(same, "the policy that its events lead to is another one, where they have times")
 
 
 def _context_first(policy: Any) -> bool:

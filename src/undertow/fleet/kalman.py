@@ -1,0 +1,259 @@
+"""Keys that learn from one another: levels whose numbers and arm means are estimated over the whole fleet."""
+
+import math
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow._checks import FloatArray
+from undertow.errors import InvalidInputError
+from undertow.fleet.decisions import Decisions
+from undertow.fleet.fleet import Fleet
+from undertow.fleet.found import Ids
+from undertow.fleet.pooling import Pooled, Units, pool, units_of
+from undertow.identify.levels.filter import CONSTANT
+from undertow.identify.levels.fit import LevelsModel, levels_model
+from undertow.identify.levels.steps import HYPERS, Hyper
+from undertow.learners.crew import join_crew
+from undertow.live import LivePolicy
+from undertow.policies.levels import LevelsKalman
+
+__all__ = ["FleetKalman"]
+
+_FIRST, _GROWTH = 40, 1.5  # rewards before the first fit, and how many times as many before each later one
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class _Fit(NamedTuple):
+    """What a fit has found."""
+
+    units: Units
+    pooled: Pooled
+
+
+class FleetKalman(Fleet):
+    """A fleet of structural levels whose keys learn from one another.
+
+    Each key has the levels of `StructuralKalman`. How they move, how far arms and keys differ and what each arm earns
+    on average is estimated over all keys together (empirical Bayes). So a new key begins with what the fleet knows, and
+    follows its own rewards as they come. Rewards of all keys should be in comparable units.
+
+    The fits look at the last rounds of a sample of keys, which the seed chooses.
+
+    Parameters
+    ----------
+    policy
+        A `LevelsKalman`: arms, features, exploration. The numbers that it has are replaced by the first fit, and until
+        then arms take turns. The fits see the rounds that it remembers, `max_delay` of each key.
+    sample
+        How many keys a fit looks at, at most.
+    refit
+        Whether a call waits for a fit that is due ("inline"), or a thread makes it ("background"). Inline fits are
+        reproducible.
+    buckets, threads
+        As in `Fleet`.
+
+    Examples
+    --------
+    >>> from undertow.fleet import FleetKalman
+    >>> from undertow.policies import LevelsKalman
+    >>> fleet = FleetKalman(LevelsKalman(arms=["low", "high"], rng=0))
+    >>> for week in range(30):
+    ...     decisions = fleet.decide_many(["shop 1", "shop 2", "shop 3"])
+    ...     learned = fleet.learn_many(decisions, 10.0 + 5.0 * decisions.arms)
+    >>> fleet.decide("new shop").name
+    'high'
+    """
+
+    def __init__(
+        self,
+        policy: LivePolicy,
+        *,
+        sample: int = 200,
+        refit: Literal["inline", "background"] = "inline",
+        buckets: int = 8,
+        threads: int = 1,
+    ) -> None:
+        if not isinstance(policy, LevelsKalman):
+            raise InvalidInputError(f"policy: expected a LevelsKalman, got {policy!r:.60}; Fleet takes other policies")
+        super().__init__(policy, buckets=buckets, threads=threads)
+        self._sample = _checks.integer("sample", sample, least=1)
+        self._refit = _checks.choice("refit", refit, ("inline", "background"))
+        self._seed = np.uint64(self._template.policy.parts.streams.seeds.generate_state(1, np.uint64)[0])
+        self._rewards, self._next_fit, self._fits = 0, float(_FIRST), 0
+        self._found: _Fit | None = None
+        self._horizon = 0.0
+        self._busy, self._arrived = False, list[_Fit]()
+        self._stack.write("settings", turns=1.0)
+
+    # What it has learned of all keys
+
+    @property
+    def fits(self) -> int:
+        """How many fits have taken effect."""
+        return self._fits
+
+    @property
+    def levels(self) -> LevelsModel | None:
+        """How levels move and differ, in the units of the rewards; None before the first fit."""
+        with self._lock:
+            if self._found is None:
+                return None
+            return levels_model(self._found.pooled.hyper, self._found.units.scale)
+
+    @property
+    def arm_means(self) -> dict[str, float] | None:
+        """What a new key expects of each arm, under average features; None before the first fit."""
+        with self._lock:
+            if self._found is None:
+                return None
+            units, pooled = self._found
+            values = (-1.0 if self._template.policy.minimise else 1.0) * (units.mean + units.scale * pooled.means)
+            return dict(zip(self.names, values.tolist(), strict=True))
+
+    # Calls
+
+    def decide_many(
+        self,
+        keys: Any,
+        features: npt.ArrayLike | None = None,
+        *,
+        contexts: npt.ArrayLike | None = None,
+        available: npt.ArrayLike | None = None,
+    ) -> Decisions:
+        """Choose an arm for the next round of each key, as `Fleet.decide_many`; fits that are due come first."""
+        with self._lock:
+            self._attend_to_fits()
+            return super().decide_many(keys, features, contexts=contexts, available=available)
+
+    def learn_many(
+        self, decisions: Ids, rewards: npt.ArrayLike, *, missing: Literal["refuse", "skip"] = "refuse"
+    ) -> npt.NDArray[np.bool_]:
+        """Learn the rewards of earlier decisions, as `Fleet.learn_many`.
+
+        A reward that comes late has the last rounds of its key filtered again; one that is more than `max_delay` rounds
+        late is refused.
+        """
+        with self._lock:
+            learned = super().learn_many(decisions, rewards, missing=missing)
+            self._rewards += int(learned.sum())
+            return learned
+
+    # Fits
+
+    def _attend_to_fits(self) -> None:
+        """Take up a fit that a thread has made, and make or request the next one if it is due."""
+        while self._arrived:
+            self._install(self._arrived.pop())
+            self._busy = False
+        if self._rewards < self._next_fit or self._busy:
+            return
+        rows, starts = self._log()
+        self._next_fit = max(self._rewards, _FIRST) * _GROWTH
+        task = (rows, starts, self._template.k, self._found)
+        if self._refit == "inline":
+            self._install(_fitted(*task))
+            return
+        self._busy, arrived = True, self._arrived
+        join_crew(self).do(lambda: arrived.append(_fitted(*task)))
+
+    def _log(self) -> tuple[FloatArray, FloatArray]:
+        """Return the rewards that the keys of the sample remember, key after key, and where each key begins."""
+        hashes = np.concatenate([bucket.keys.keys.hashes for bucket in self._stack.buckets])
+        order = np.argsort((hashes ^ self._seed) * _MIX, kind="stable")[: self._sample]
+        ends = np.cumsum([bucket.count for bucket in self._stack.buckets])
+        logs = []
+        for place in order.tolist():
+            number = int(np.searchsorted(ends, place, side="right"))
+            bucket = self._stack.buckets[number]
+            logs.append(remembered(self._template.layout.open(bucket.states[place - ends[number] + bucket.count])))
+        logs = [log for log in logs if len(log)]
+        starts = np.cumsum([0, *map(len, logs)])[:-1]
+        return np.concatenate(logs), starts.astype(np.float64)
+
+    def _install(self, fit: _Fit) -> None:
+        """Have every key go on with what a fit has found; each filters its last rounds again when it is needed."""
+        before = np.zeros(self._template.k) if self._found is None else self._found.pooled.means
+        shift = np.zeros((self._template.k, 3 + len(fit.units.centre)))
+        shift[:, CONSTANT] = before - fit.pooled.means
+        self._stack.add("base.own", shift.ravel())
+        horizon = float(np.concatenate([bucket.all_rounds() for bucket in self._stack.buckets]).mean())
+        self._write(fit, horizon)
+        self._fits += 1
+
+    def _write(self, fit: _Fit, horizon: float) -> None:
+        """Write what a fit has found into all states, and into those to come."""
+        (mean, scale, centre, spread), pooled = fit
+        hyper = pooled.hyper.copy()
+        Hyper(hyper, 0).intercept_variance += float(pooled.variances.mean())
+        write = self._stack.write
+        write("reward", mean=mean, scale=scale)
+        for name, values in {"hyper": hyper, "means": pooled.means, "centre": centre, "scale": spread}.items():
+            write(name, values)
+        write("settings", horizon=horizon, limit=pooled.limit, degrees=pooled.degrees, turns=0.0)
+        write("progress", stale=1.0)
+        self._found, self._horizon = fit, horizon
+
+    # Save files
+
+    def _snapshot(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        header, arrays = super()._snapshot()
+        found = None if self._found is None else _as_lists(self._found)
+        known = {"rewards": self._rewards, "next_fit": self._next_fit, "fits": self._fits, "horizon": self._horizon}
+        return header | known | {"sample": self._sample, "refit": self._refit, "found": found}, arrays
+
+    @classmethod
+    def _made(cls, header: dict[str, Any], policy: LivePolicy, threads: int) -> Self:
+        buckets, sample, refit = (header[name] for name in ("buckets", "sample", "refit"))
+        return cls(policy, buckets=buckets, sample=sample, refit=refit, threads=threads)
+
+    def fill(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Have an unused fleet be as a save file says."""
+        self._rewards, self._fits = (_checks.integer(name, header[name], least=0) for name in ("rewards", "fits"))
+        self._next_fit = _checks.number("next_fit", header["next_fit"], least=0)
+        if header["found"] is not None:
+            horizon = _checks.number("horizon", header["horizon"], least=0)
+            self._write(_from_lists(header["found"], self._template.policy), horizon)
+        super().fill(header, arrays)
+
+
+def _as_lists(fit: _Fit) -> dict[str, Any]:
+    """Return a fit as JSON takes it; an infinite limit is null."""
+    entries = fit.units._asdict() | fit.pooled._asdict()
+    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in entries.items()}
+    return plain | {"limit": None if fit.pooled.limit == math.inf else fit.pooled.limit}
+
+
+def _from_lists(entries: dict[str, Any], policy: LevelsKalman) -> _Fit:
+    """Read what `_as_lists` wrote."""
+    k, q = policy.arm_count, policy.feature_dim
+    lengths = {"centre": q, "spread": q, "hyper": HYPERS, "means": k, "variances": k}
+    arrays = {name: np.array(_checks.array(name, entries[name], (length,))) for name, length in lengths.items()}
+    limit = math.inf if entries["limit"] is None else _checks.number("limit", entries["limit"], above=0)
+    units = Units(
+        _checks.number("mean", entries["mean"]),
+        _checks.number("scale", entries["scale"], above=0),
+        arrays["centre"],
+        arrays["spread"],
+    )
+    degrees = _checks.number("degrees", entries["degrees"], least=2)
+    return _Fit(units, Pooled(arrays["hyper"], arrays["means"], arrays["variances"], degrees, limit))
+
+
+def _fitted(rows: FloatArray, starts: FloatArray, k: int, before: _Fit | None) -> _Fit:
+    """Estimate what keys have in common; the units stay those of the first fit."""
+    if before is None:
+        units = units_of(rows)
+        return _Fit(units, pool(rows, starts, units, k))
+    return _Fit(before.units, pool(rows, starts, before.units, k, before.pooled))
+
+
+def remembered(own: Any) -> FloatArray:
+    """Return the rewards that a key remembers: arm, reward, features, and moments since the row before."""
+    rounds, n = int(own.common.head.rounds), len(own.past_arm)
+    slots = np.arange(max(rounds - n, 0), rounds) % n
+    slots = slots[(own.past_arm[slots] >= 0) & ~np.isnan(own.past_reward[slots])]
+    elapsed = np.diff(own.past_moment[slots], prepend=0.0)
+    return np.column_stack([own.past_arm[slots], own.past_reward[slots], own.past_features[slots], elapsed])

@@ -1,0 +1,90 @@
+"""The policy that every key of a fleet begins as, and which policies can be one."""
+
+from typing import Any
+
+from undertow._checks import FloatArray
+from undertow.compiled import Common, Layout
+from undertow.compiled.address import address_of
+from undertow.compiled.common import Head
+from undertow.errors import InvalidInputError
+from undertow.live import LivePolicy
+
+__all__ = ["Template"]
+
+
+class Template:
+    """A policy, and what the loops over many states need of it: sizes, the first state, and its machine code."""
+
+    def __init__(self, policy: LivePolicy) -> None:
+        _require_stackable(policy)
+        self.policy: Any = policy.for_run(0)  # unused, whatever has happened to the one that was given
+        player, columns, _, turns, pending, timeline = self.policy.parts
+        self.k, self.m, self.q, self.p = map(int, player.common.sizes)
+        self.fresh: FloatArray = player.state.copy()
+        self.draws = len(player.draws)
+        self.units = columns.units
+        self.context_first, self.due = turns.context_first, int(turns.first == "observe")
+        self.most, self.wait = pending.most, -1 if pending.wait is None else pending.wait
+        default = self.policy.default_reward
+        self.default = 0.0 if default is None else columns.reward(default)
+        self.max_delay: int | None = (
+            None if timeline.plain else timeline.max_delay
+        )  # of a reward that can still be learned
+        self.layout: Layout[Any] = self.policy.loop.layout
+        self.sizes = self.layout.sizes_of(self.fresh)
+        self.rounds_at = self.layout.place("common.head", **self.sizes).start + Head.names.index("rounds")
+        self.draws_arms = not self.policy.claims.deterministic
+
+    def address(self) -> Any:
+        """Return where the policy's machine code is, compiled or loaded if need be."""
+        return address_of(self.policy.loop.play)
+
+    def common(self, state: FloatArray) -> Common:
+        """Open the part of a state that all policies have."""
+        common: Common = self.layout.open(state).common
+        return common
+
+    def inward(self, values: FloatArray, first: int) -> FloatArray:
+        """Return contexts (`first` = 0) or features (`first` = m) in the policy's units."""
+        return values if self.units is None else self.units.inward(values, first)
+
+    def check_states(self, rows: FloatArray) -> None:
+        """Refuse rows of which one is no state of the policy, as a file may hold."""
+        self.layout.check_rows(rows, self.sizes, self.fresh)
+        head, closed = (rows[:, self.layout.place(f"common.{name}", **self.sizes)] for name in ("head", "closed"))
+        rounds, moments, still = (head[:, Head.names.index(name)] for name in ("rounds", "moments", "still"))
+        if closed.all(axis=1).any() or still.any() or (moments > rounds).any():
+            raise InvalidInputError("state: expected an arm that can be played, and at most as many moments as rounds")
+
+    def describe(self) -> str:
+        """Return the policy as it is written."""
+        return repr(self.policy)
+
+
+def _require_stackable(policy: Any) -> None:
+    """Refuse a policy whose state is more than its packed numbers."""
+    if not isinstance(policy, LivePolicy):
+        raise InvalidInputError(f"policy: expected a policy of undertow, got {policy!r:.60}")
+    name, claims = type(policy).__name__, policy.claims
+    if claims.simulates_only:
+        raise InvalidInputError(f"policy: {name} sees every arm's reward, so it only runs in `simulate`")
+    if getattr(policy, "standardise", False):
+        raise InvalidInputError(
+            "standardise: a fleet changes no units, since each key would have its own; scale features and rewards "
+            "before you pass them, with the same numbers for all keys"
+        )
+    if policy.pinned is not None:
+        raise InvalidInputError(
+            f"policy: arm {policy.pinned!r} is pinned, and would be for each key; call unpin() before"
+        )
+    timeline = policy.parts.timeline
+    if hasattr(policy, "refit"):
+        raise InvalidInputError(
+            f"policy: {name} fits a model to the log of each key; take FleetKalman, which fits one to all keys, or "
+            f"LinUCB or DiscountedUCB, which fit none"
+        )
+    if not timeline.plain and policy.claims.needs_system:
+        raise InvalidInputError(
+            f"policy: {name} filters late rewards through a log of each key; take LevelsKalman, LinUCB or UCB, or one "
+            f"{name} object per key"
+        )
