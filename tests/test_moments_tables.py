@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from helpers import full_system, with_gaps
+from helpers import Array, full_system, with_gaps
 from undertow import InvalidInputError, Trajectory, simulate
 from undertow.cli import app
 from undertow.policies import FullInformationOracle, KalmanGreedy, LinUCB
-from undertow.replay import parse_policies, read_table, replay_log, replay_table
+from undertow.replay import Table, parse_policies, read_table, replay_log, replay_table
 
 ELAPSED = np.array([1, 0, 2, 1, 0, 0, 5, 1] * 5)
 
@@ -183,3 +183,77 @@ def test_the_command_line_takes_a_unit(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "a moment is an hour" in " ".join(result.output.split())
+
+
+WAITING = (
+    'linucb(window=2, tick="1 h", default_reward=-0.5, max_wait="3 days")',
+    'structural-kalman(tick="1 h", max_delay="3 days", refit="inline")',
+    'structural-kalman(default_reward=-0.5, max_wait="3 days", refit="inline")',
+)
+
+
+def live(text: str, table: Table, rewards: Array, *, context_first: bool) -> Array:
+    """Decide with `at` as a program would, and return the arms; rewards (n, k) are NaN where none comes."""
+    (contender,) = parse_policies(text)
+    sizes: dict[str, Any] = {"arms": list(table.arms), "context_dim": 1, "context_first": context_first}
+    policy = contender.build(**sizes, standardise=True, rng=0, tick=table.tick)
+    begin = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    assert table.times is not None
+    stamps = [begin + datetime.timedelta(microseconds=us) for us in table.times.cast(pl.Int64)]
+    hours = [int((at - begin) / datetime.timedelta(hours=1)) for at in stamps]
+    arms = []
+    for t, at in enumerate(stamps):
+        context = {"context": table.contexts[t]} if context_first else {}
+        decision = policy.decide(at=at, **context)
+        arms.append(decision.arm)
+        if not np.isnan(reward := rewards[t, decision.arm]):
+            policy.learn(decision, float(reward), at=at)
+        ends = t + 1 == len(stamps) or policy.parts.turns.clock.tick is None or hours[t + 1] > hours[t]
+        if not context_first and ends:
+            policy.observe(table.contexts[t])
+    return np.array(arms)
+
+
+@pytest.mark.parametrize("unit", ["hour", None])
+@pytest.mark.parametrize("context_first", [False, True], ids=["decide first", "context first"])
+def test_replays_are_what_live_policies_with_a_clock_do(context_first: bool, unit: str | None) -> None:
+    frame = logged_frame(150)
+    if unit is None:  # rows of a full table then differ in time
+        frame = frame.with_columns(pl.col("time") + pl.duration(seconds=pl.int_range(pl.len())))
+    full = read_table(frame.drop("arm", "reward"), time_unit=unit)
+    log = read_table(frame.drop("reward_a", "reward_b"), time_unit=unit, propensity="uniform")
+    assert full.rewards is not None
+    assert log.log is not None
+    heard = np.full((150, 2), np.nan)
+    heard[np.arange(150), log.log.arms] = log.log.rewards
+    policies = parse_policies(", ".join(WAITING))
+    played = replay_table(full, policies, context_first=context_first)
+    led = replay_log(log, policies, context_first=context_first)
+    assert any("count as default_reward for" in note for note in led.notes)
+    for text in WAITING:
+        given: dict[str, Any] = {"context_first": context_first}
+        np.testing.assert_array_equal(played.choices[text][0], live(text, full, full.rewards, **given), text)
+        np.testing.assert_array_equal(led.choices[text][0], live(text, log, heard, **given), text)
+    plain = parse_policies("linucb(window=2)")
+    without = replay_log(log, plain, context_first=context_first).choices["linucb(window=2)"]
+    assert (without != led.choices[WAITING[0]]).any()  # default rewards were learned
+
+
+@pytest.mark.parametrize("runs", [None, 2])
+def test_time_passes_without_contexts_too(runs: int | None) -> None:
+    rewards = np.arange(16.0).reshape(*(() if runs is None else (2,)), -1, 2)
+    rounds = rewards.shape[-2]
+    path = Trajectory(None, rewards, elapsed=[1, 0, 3, *[1] * (rounds - 3)])
+    assert path.contexts.shape == (*rewards.shape[:-1], 0)
+    assert simulate(LinUCB(arms=2, rng=0), path).arms.shape == rewards.shape[:-1]
+    frame = logged_frame().drop("arm", "reward", "context_x")
+    (contender,) = parse_policies("ucb")
+    assert replay_table(read_table(frame, time_unit="hour"), [contender]).choices["ucb"].shape == (1, 60)
+
+
+def test_a_clock_needs_timestamps() -> None:
+    rewards = {"reward_a": range(30), "reward_b": range(30)}
+    for frame in (pl.DataFrame(rewards), pl.DataFrame({"time": range(30), **rewards})):
+        for text in ('ucb(tick="1 h")', 'ucb(default_reward=0, max_wait="3 days")'):
+            with pytest.raises(InvalidInputError, match=r"ucb.* has a tick, or waits for a time, and the table has no"):
+                replay_table(read_table(frame), parse_policies(text))

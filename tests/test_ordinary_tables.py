@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -117,6 +118,8 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path) -> None:
         ),
         (["0.5", "12 345", "1 000 000"], [0.5, 12345, 1e6], "thousands are set apart: 12 345 is read as 12345"),
         (["1'234.5", "1", "2"], [1234.5, 1, 2], "thousands are set apart: 1'234.5 is read as 1234.5"),
+        (["$0.50", "-$1,234", "$-2"], [0.5, -1234, -2], "signs of a currency are left out: $0.50 is 0.5"),
+        (["0 EUR", "12.5EUR"], [0, 12.5], "signs of a currency are left out: 0 EUR is 0"),
     ],
 )
 @pytest.mark.parametrize("separator", [",", ";"])
@@ -138,15 +141,43 @@ def test_numbers_as_people_write_them(
         (["1,5", "2.5"], 0),
         (["1,234.5", "1,23"], 0),
         (["1,5", "1.234,5", "1,234,567"], 1),
+        (["$1", "2"], 0),
+        (["$1", "$x"], 1),
         (["1", "x"], 1),
     ],
 )
 def test_a_column_is_read_in_one_way(cells: list[str], bad: int, tmp_path: Path) -> None:
     file = csv(tmp_path, "reward_a,feature_u\n" + "".join(f'1,"{cell}"\n' for cell in cells))
-    with pytest.raises(InvalidInputError, match=rf"line {bad + 2}, column 'feature_u': .*, got '{cells[bad]}'; "):
+    with pytest.raises(
+        InvalidInputError, match=rf"line {bad + 2}, column 'feature_u': .*, got '{re.escape(cells[bad])}'; "
+    ):
         read_table(file, rewards=["reward_a", "feature_u"])
-    with pytest.raises(InvalidInputError, match=rf"line {bad + 2}, column 'feature_u': .*, got '{cells[bad]}'; "):
+    with pytest.raises(
+        InvalidInputError, match=rf"line {bad + 2}, column 'feature_u': .*, got '{re.escape(cells[bad])}'; "
+    ):
         read_table(csv(tmp_path, file.read_text().replace("\n1,", "\n1,2,").replace("a,f", "a,reward_b,f")))
+
+
+def test_two_currencies_are_refused_and_times_found_in_any_case(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"line 2, column 'reward_a': expected a number, got '\$1'"):
+        read_table(csv(tmp_path, "reward_a,reward_b\n$1,1\n€2,2\n"))
+    assert read_table(csv(tmp_path, "Date,reward_a,reward_b\n2024-01-01,1,2\n2024-01-02,2,1\n")).columns.time == "Date"
+
+
+@pytest.mark.parametrize(
+    ("cells", "taken"),
+    [
+        (["31.01.2024", "1.2.2024"], True),
+        (["2024-02-01", "2024-01-31"], False),
+        (["1", "2"], False),
+        (["x", "y"], False),
+    ],
+)
+def test_a_first_column_of_dates_is_the_time(cells: list[str], taken: bool, tmp_path: Path) -> None:
+    table = read_table(csv(tmp_path, f"Tag,reward_a,reward_b\n{cells[0]},1,2\n{cells[1]},2,1\n"))
+    assert table.columns.time == ("Tag" if taken else None)
+    assert table.columns.unused == (() if taken else ("Tag",))
+    assert ("column 'Tag' holds dates that increase, and is read as the time" in table.notes) == taken
 
 
 @pytest.mark.parametrize(
@@ -159,6 +190,7 @@ def test_a_column_is_read_in_one_way(cells: list[str], bad: int, tmp_path: Path)
         ("a;b\n1.234;7,5\n900;1\n", {}, [1234, 900]),  # points for thousands in a file of decimal commas
         ("a;b\n0.25;7,5\n0.125;1\n", {}, [0.25, 0.125]),  # ... which these cannot be
         ("a;b\n77,5 %;1\n3 %;1\n", {}, [0.775, 0.03]),
+        ("a;b\n1.234,50 €;1\n3 €;1\n", {}, [1234.5, 3]),
         ("a;b\n1 234,5;1\n2 000;1\n", {}, [1234.5, 2000]),
         ("a;b\n1,234;1\n2,345;1\n", {"decimal": "."}, [1234, 2345]),
         ('a,b\n"1,234",1\n"2,345",1\n', {"decimal": ","}, [1.234, 2.345]),
@@ -298,8 +330,8 @@ def test_a_log_is_diagnosed_by_its_estimates(tmp_path: Path, command: Terminal) 
     assert told.out.lstrip().startswith("Always b would have earned 0.")
     assert "effective rounds stand behind it" in " ".join(told.out.split())
     costs = command("diagnose", str(file), "--out", out, "--minimise")
-    assert costs.out.lstrip().startswith("Always a would have earned 0.33 (")
-    assert "less cost per round" in " ".join(costs.out.split())
+    assert costs.out.lstrip().startswith("Always a would have cost 0.33 (")
+    assert "less per round than was logged" in " ".join(costs.out.split())
     logged = next(line for line in costs.out.splitlines() if line.startswith("as logged"))
     assert f" {rewards.mean():.2f} (" in logged  # a cost, with its sign
     with pytest.raises(InvalidInputError, match="replay_log estimates from a log"):

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import random
 import re
@@ -31,7 +32,7 @@ from undertow.study.figures import _annotate, _Bar, draw_figures
 from undertow.study.plan import Plan, SystemSpec, paper_plan, read_plan
 from undertow.study.run import run_study
 from undertow.study.statements import EXACT, STATEMENTS
-from undertow.study.summary import comparisons, final_regret, headline, leaders, winners
+from undertow.study.summary import comparisons, final_regret, headline, leaders, read_comparisons, winners
 
 TABLES = ("regret.parquet", "detail.parquet")
 
@@ -344,6 +345,7 @@ def test_summary_and_claims(tmp_path: Path) -> None:
     claims = {claim.label: claim for claim in check_claims(plan, tables)}
     words = "1 2 3a 3b 4 5 6 7a 7b 8 9 10a 10b 11a 11b 12 13a 13b 14"
     assert list(claims) == words.split()
+    assert len({claim.title for claim in claims.values()}) == len(claims)
     assert "above PIES(10), the best window" in claims["3b"].measured
     assert claims["12"].verdict == HOLDS
     for label in ("3b", "5", "7b", "8", "13b", "14"):
@@ -359,6 +361,24 @@ def test_summary_and_claims(tmp_path: Path) -> None:
         for judgement in claim.judgements:
             assert (judgement.error is None) != (judgement.share is None)
             assert label in EXACT or judgement.error != 0.0
+
+
+def test_a_finished_study_is_a_comparison_of_every_system(tmp_path: Path) -> None:
+    plan = small_plan()
+    folder = open_folder(plan, tmp_path)
+    tables = run_plan(plan, folder, threads=2)
+    found = read_comparisons(folder)
+    assert list(found) == ["psi = 1", "psi = 2"]
+    final = final_regret(plan, tables)
+    for system, comparison in found.items():
+        assert list(comparison.values) == ["Oracle", "ARES", "Random"]
+        for policy, values in comparison.values.items():
+            np.testing.assert_array_equal(values, final[system, policy])
+        assert comparison.curves["Random"].shape == (12, 10)
+        assert comparison.rounds[-1] == plan.rounds
+        assert comparison.difference("Oracle", "ARES").value == (final[system, "Oracle"] - final[system, "ARES"]).mean()
+    with pytest.raises(InvalidInputError, match=r"folder: expected that of a finished study, got .*, without regret"):
+        read_comparisons(tmp_path)
 
 
 def test_claims_that_a_plan_cannot_try(tmp_path: Path) -> None:
@@ -433,7 +453,7 @@ def test_a_short_study_says_in_one_line_that_it_cannot_judge(command: Terminal, 
     assert {"where", "estimate", "error", "share", "verdict"} <= set(machine["claims"][-1]["judgements"][0])
     page = Path(re.findall(r"report: (\S+)", done.out)[0]).read_text(encoding="utf-8")
     assert "too short to judge" in page
-    assert "<h3>14. <span" in page
+    assert "<h3>14. the bias falls as the window grows (Remark 3): <span" in page
 
 
 def test_json_for_machines(command: Terminal, tmp_path: Path) -> None:
@@ -694,11 +714,17 @@ def test_policies_of_a_users_plan_do_not_look_alike() -> None:
 
 
 def test_numbers_of_neighbours_do_not_overlap() -> None:
-    """Of two bars at the same height, one has its number below."""
+    """Bars that stand side by side at nearly the same height: no number covers another one or a median."""
     axis = Figure().subplots()
-    axis.set(yscale="log", ylim=(0.1, 10))
-    _annotate(axis, [_Bar(0, 1, 1, 1), _Bar(1, 1, 1, 1), _Bar(2, 1, 1, 1), _Bar(3, 0.3, 0.3, 0.3)])
-    assert [text.get_verticalalignment() for text in axis.texts] == ["bottom", "top", "bottom", "bottom"]
+    axis.set(yscale="log", ylim=(0.1, 10), xlim=(0, 4))
+    bars = [_Bar(2 + 0.07 * i, middle, middle, middle) for i, middle in enumerate([1, 1, 1.1, 0.9, 1, 0.3])]
+    _annotate(axis, bars)
+    places = [(text.get_position()[0], math.log(text.get_position()[1])) for text in axis.texts]
+    line = 0.045 * math.log(100)
+    for i, (x, y) in enumerate(places):
+        numbers = [(left, height, 0.15) for left, height in places[:i]]
+        medians = [(bar.x, math.log(bar.middle), 0.1) for bar in bars]
+        assert all(abs(x - left) >= wide or abs(y - height) > 0.99 * line for left, height, wide in numbers + medians)
 
 
 @pytest.mark.parametrize(

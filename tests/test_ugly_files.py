@@ -135,6 +135,7 @@ def test_availability_in_a_simulation() -> None:
     there[~there.any(axis=1), 1] = True
     arms = simulate(ares, paths, available=there).arms
     assert there[np.arange(120), arms].all()
+    assert there[np.arange(120), simulate(make("random", arms=2), paths, available=there).arms].all()  # no contexts
     alone = there.sum(axis=1) == 1
     assert (arms[:, alone] == there[alone].argmax(axis=1)).all()
     with pytest.raises(InvalidInputError, match="expected at least one arm in every round, got none in round 0"):

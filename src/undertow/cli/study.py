@@ -157,7 +157,7 @@ def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
 
 def _readings(appendix: "Sequence[Varied]") -> Table:
     """Return the table of readings: on which of the paper's statements each agrees."""
-    table = Table(title="The paper read in other ways: ✓ holds, ? undecided, ✗ fails")
+    table = Table(title="The paper read in other ways: ✓ holds, ? undecided, ✗ fails, – not tested")
     table.add_column("row")
     table.add_column("reading")
     for label in appendix[0].verdicts:

@@ -62,7 +62,10 @@ def _read(
     contexts: Annotated[str, _columns("Context columns, in which empty cells are missing values", "context_*")] = "",
     features: Annotated[str, _columns("Feature columns, known before the decision", "feature_*")] = "",
     time: Annotated[
-        str | None, _option("Column of increasing timestamps.", default="time, timestamp, datetime or date")
+        str | None,
+        _option(
+            "Column of increasing timestamps.", default="time, timestamp, datetime or date, or a first column of dates"
+        ),
     ] = None,
     time_unit: Annotated[
         str | None,

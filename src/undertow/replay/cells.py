@@ -7,6 +7,7 @@ import polars as pl
 __all__ = ["decimal_mark", "missing_cells", "read_numbers", "tidy"]
 
 _BLANKS = r"[ \u{a0}\u{202f}\u{2009}'’]"  # between groups of three digits, as a comma is
+_CURRENCY = r"(?:[$€£¥]|EUR|USD|GBP|CHF)"
 _ENOUGH = 10_000  # rows that tell which decimal mark a file has
 _POINTS = r"^[+-]?(\d*\.(\d{1,2}|\d{4,})|(0|\d{4,})\.\d+|\d{1,3}(,\d{3})+\.\d+)\s*%?$"  # no groups of three digits
 
@@ -32,6 +33,7 @@ def decimal_mark(columns: Sequence[pl.Series], usual: str) -> str:
     ','
     """
     text = pl.concat([tidy(cells[:_ENOUGH]) for cells in columns]) if columns else pl.Series([""])
+    text = _bare(text)
     points, commas = text.str.contains(_POINTS).any(), _exchanged(text).str.contains(_POINTS).any()
     return usual if points == commas else "." if points else ","
 
@@ -39,8 +41,8 @@ def decimal_mark(columns: Sequence[pl.Series], usual: str) -> str:
 def read_numbers(text: pl.Series, *, decimal: str = ".", missing: Sequence[str] = ("",)) -> tuple[pl.Series, str]:
     """Return tidy text as numbers, NaN where one is missing and null where there is none, and how they were read.
 
-    Besides plain numbers, a column may hold True and False, percentages, or numbers with their thousands set apart. All
-    its cells have to be of that kind; otherwise those that are no plain numbers are null.
+    Besides plain numbers, a column may hold True and False, percentages, amounts of one currency, or numbers with their
+    thousands set apart. All its cells have to be of that kind; otherwise those that are no plain numbers are null.
 
     Examples
     --------
@@ -55,6 +57,11 @@ def read_numbers(text: pl.Series, *, decimal: str = ".", missing: Sequence[str] 
     plain = text.cast(pl.Float64, strict=False)
     if not plain.null_count():
         return plain, ""
+    if _in_one_currency(given, empty):
+        values, _ = read_numbers(_bare(given), decimal=decimal, missing=missing)
+        first = int((~empty).arg_max() or 0)
+        lost = values.null_count()  # whose cells are no amounts
+        return values, "" if lost else f"signs of a currency are left out: {given[first]} is {values[first]:.12g}"
     mark = "commas" if decimal == "." else "points"
     for values, note in (
         (_truths(text), "True is read as 1, and False as 0"),
@@ -66,6 +73,19 @@ def read_numbers(text: pl.Series, *, decimal: str = ".", missing: Sequence[str] 
             first = int(plain.is_null().arg_max() or 0)
             return values, note.format(given[first], values[first])
     return plain, ""
+
+
+def _in_one_currency(text: pl.Series, empty: pl.Series) -> bool:
+    """Whether every cell that is not empty begins or ends with the sign of the same currency."""
+    signs = text.filter(~empty).str.extract(rf"(?:^[+-]?\s*({_CURRENCY}))", 1)
+    signs = signs.fill_null(text.filter(~empty).str.extract(rf"({_CURRENCY})$", 1))
+    return signs.n_unique() == 1 and not signs.null_count()
+
+
+def _bare(text: pl.Series) -> pl.Series:
+    """Return text without the sign of a currency before or after a number."""
+    text = text.str.replace(rf"^([+-]?)\s*{_CURRENCY}\s*([+-]?\d)", "${1}${2}")
+    return text.str.replace(rf"(\d)\s*{_CURRENCY}$", "${1}")
 
 
 def _exchanged(text: pl.Series) -> pl.Series:

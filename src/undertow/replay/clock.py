@@ -1,6 +1,8 @@
 """Time of a table in moments: rows of the same hour, say, share one, and hours without a row pass."""
 
 import math
+from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +10,11 @@ import polars as pl
 
 from undertow import _checks
 from undertow.errors import InvalidInputError
+from undertow.live.clock import as_time
+from undertow.replay.columns import Columns
 from undertow.replay.source import Source
 
-__all__ = ["UNITS", "moments_between"]
+__all__ = ["UNITS", "moments_between", "stamps_of", "tick_of", "with_dates_first"]
 
 _MICROSECONDS = {"second": 1e6, "minute": 60e6, "hour": 3600e6, "day": 86400e6, "week": 7 * 86400e6}
 UNITS = tuple(_MICROSECONDS)
@@ -41,6 +45,32 @@ def moments_between(source: Source, column: str, times: pl.Series, unit: str) ->
         f"a moment is {_spelled(unit)}: {within} rows belong to the moment of the row before, and {empty} moments pass"
     )
     return passed.astype(np.int64), f"{note} without a row"
+
+
+def tick_of(times: pl.Series, unit: str) -> str | None:
+    """Return the `tick` of policies that a unit stands for; None for times that are no dates."""
+    return f"1 {unit}" if times.dtype == pl.Datetime else None
+
+
+def stamps_of(times: pl.Series | None) -> list[datetime] | None:
+    """Return dates as policies take them, in UTC, which those without a zone are taken to be; None for other times."""
+    if times is None or times.dtype != pl.Datetime:
+        return None
+    stamps = times.cast(pl.Datetime("us")).to_physical().to_list()
+    return [time for time in map(as_time, stamps) if time is not None]
+
+
+def with_dates_first(source: Source, columns: Columns) -> Columns:
+    """Take the first column for the time if it holds dates that increase and has no other role."""
+    first = source.frame.columns[0]
+    if columns.time is not None or first not in columns.unused:
+        return columns
+    try:
+        source.times(first, dated=True, ties=columns.logged)
+    except InvalidInputError:
+        return columns
+    source.notes.append(f"column {first!r:.80} holds dates that increase, and is read as the time")
+    return replace(columns, time=first, unused=tuple(name for name in columns.unused if name != first))
 
 
 def _spelled(unit: str) -> str:

@@ -120,7 +120,8 @@ def find_columns(
             )
     if logged:
         chosen["rewards"] = []
-    time = _one(names, "time", time) or next((name for name in _TIMES if name in names and name not in taken), None)
+    times = (name for word in _TIMES for name in names if name.lower() == word and name not in taken)
+    time = _one(names, "time", time) or next(times, None)
     if phases and time is None:
         raise InvalidInputError(f"phases: there is no column of timestamps; name it with time; {_there(names)}")
     if logged:
@@ -137,7 +138,7 @@ def find_columns(
         found = ", ".join(chosen["rewards"]) or "none"
         raise InvalidInputError(
             f"rewards: expected at least two columns, one per arm (or arm, reward and propensity of a log), found "
-            f"{found}; say which they are, or name them reward_…; {_there(names)}"
+            f"{found}; say which they are, as in rewards 'price_*', or name them reward_…; {_there(names)}"
         )
     parts = {part: tuple(group) for part, group in chosen.items()}
     used = [*parts["rewards"], *parts["contexts"], *parts["features"], time, arm, reward, propensity]

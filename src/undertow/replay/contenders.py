@@ -10,11 +10,22 @@ from typing import Any, TypeVar
 from undertow import _checks
 from undertow.contenders import Contender, known_policy
 from undertow.errors import InvalidInputError
-from undertow.policies import registry
+from undertow.live.clock import is_duration
+from undertow.policies import LivePolicy, registry
 from undertow.replay.table import Table
 from undertow.reporting.pool import Progress, run_tasks
 
-__all__ = ["MOST_ROUNDS", "build", "few_runs", "parse_policies", "play_all", "remarks", "usual_runs", "who_plays"]
+__all__ = [
+    "MOST_ROUNDS",
+    "build",
+    "few_runs",
+    "parse_policies",
+    "play_all",
+    "reads_clock",
+    "remarks",
+    "usual_runs",
+    "who_plays",
+]
 
 Result = TypeVar("Result")
 
@@ -111,15 +122,29 @@ def build(contender: Contender, table: Table, *, seed: int, context_first: bool 
     if contender.claims.needs_system or contender.claims.simulates_only:
         raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not contain it")
     blind = table.features.ndim == 3 and not contender.claims.takes_arm_features
-    return contender.build(
+    waits = any(is_duration(contender.parameters.get(limit)) for limit in ("max_wait", "max_delay"))
+    at_once: dict[str, Any] = {} if waits else {"max_pending": 1}  # rewards come at once or never
+    policy = contender.build(
         arms=list(table.arms),
         context_dim=table.contexts.shape[1],
         feature_dim=0 if blind else table.features.shape[-1],
         context_first=context_first,
         standardise=True,
-        max_pending=1,  # rewards come at once or never
+        tick=table.tick,
         rng=seed,
+        **at_once,
     )
+    if reads_clock(policy) and table.stamps is None:
+        raise InvalidInputError(
+            f"{contender.policy} has a tick, or waits for a time, and the table has no column of timestamps; name it "
+            f"with time, or count rounds"
+        )
+    return policy
+
+
+def reads_clock(policy: Any) -> bool:
+    """Whether a policy has to be told the times of rows."""
+    return isinstance(policy, LivePolicy) and policy.parts.reads_clock
 
 
 def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:

@@ -16,7 +16,7 @@ from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
-from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
+from undertow.replay.contenders import build, few_runs, play_all, reads_clock, remarks, usual_runs, who_plays
 from undertow.replay.table import Table, require_table
 from undertow.reporting.numbers import interval_rows, share, share_won, with_interval, with_values
 from undertow.reporting.pool import Progress, run_tasks
@@ -142,8 +142,9 @@ def replay_table(
 
     def play(contender: Contender, run: int, progress: Progress) -> tuple[npt.NDArray[np.int64], float]:
         policy = build(contender, table, seed=seed, context_first=context_first)
+        more: dict[str, Any] = {"available": table.available, "times": table.stamps if reads_clock(policy) else None}
         start = time.perf_counter()
-        arms = simulate(policy, path, available=table.available, runs=[run], threads=1, progress=progress).arms[0]
+        arms = simulate(policy, path, runs=[run], threads=1, progress=progress, **more).arms[0]
         return arms, 1e6 * (time.perf_counter() - start) / table.rounds
 
     shared: dict[str, Any] = {"threads": threads, "progress": progress}

@@ -34,7 +34,7 @@ from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.policies import Policy
 from undertow.replay.bootstrap import RESAMPLES, Measured, block_length, check_block, measured, resampled_means
-from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
+from undertow.replay.contenders import build, few_runs, play_all, reads_clock, remarks, usual_runs, who_plays
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS, in_units
 from undertow.replay.table import Log, Table, require_table
@@ -214,6 +214,11 @@ def replay_log(
     summary = in_units(pl.DataFrame(rows, schema=_SCHEMA), ESTIMATORS, table)
     warnings = _warnings(rows)
     notes += [*table.notes, *remarks(playing, table)]
+    if filled := [one.label for one in playing if one.parameters.get("default_reward") is not None]:
+        notes.append(
+            f"rounds in which there was nothing to learn, such as those with another arm than the log's, count as "
+            f"default_reward for {listed(filled)}; do not trust these estimates"
+        )
     if not certain:
         notes.append(
             f"propensities differ, the smallest is {whole.propensities.min():.3g}: the rejection estimate keeps a "
@@ -249,7 +254,8 @@ def lead_through(
     rewards[np.arange(table.rounds), log.arms] = np.where(kept | (learn_from == "matched"), log.rewards, np.nan)
     contexts, features = map(_checks.readonly, (table.contexts, table.features))
     path = Trajectory.trusted(contexts, rewards, None, features, None, table.elapsed)
-    arms = simulate(policy, path, runs=[run], threads=1, progress=progress).arms
+    times = table.stamps if reads_clock(policy) else None
+    arms = simulate(policy, path, times=times, runs=[run], threads=1, progress=progress).arms
     return Pass(arms, (arms == log.arms) & kept)
 
 

@@ -81,6 +81,16 @@ class Source:
         """Return some of the rows."""
         return replace(self, frame=self.frame[rows], where=lambda row: self.where(int(rows[row]) if row >= 0 else row))
 
+    def with_some_arm(self, rewards: FloatArray) -> tuple["Source", FloatArray]:
+        """Leave out the rows in which no arm has a reward."""
+        some = ~np.isnan(rewards).all(axis=1)
+        if some.all():
+            return self, rewards
+        if not some.any():
+            raise InvalidInputError(f"{self.label}: no arm has a reward in any row; name the columns of the rewards")
+        self.notes.append(f"left out: {count(int((~some).sum()), 'row')} without any reward")
+        return self.part(np.flatnonzero(some)), rewards[some]
+
     @cached_property
     def decimal(self) -> str:
         """The decimal mark of the table, as far as its text tells."""

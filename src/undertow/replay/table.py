@@ -5,6 +5,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.moments import with_one_context
-from undertow.replay.clock import moments_between
+from undertow.replay.clock import moments_between, stamps_of, tick_of, with_dates_first
 from undertow.replay.columns import AT, ESTIMATE, UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
@@ -82,6 +83,8 @@ class Table(Framed):
         Whether rewards are costs with their sign changed; results show costs.
     times
         The time of each row, if there is a column of times.
+    tick
+        How long a moment is for policies, where `time_unit` says it of timestamps; one with its own `tick` keeps that.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Table(Framed):
     skipped: int = 0
     minimise: bool = False
     times: pl.Series | None = None
+    tick: str | None = None
 
     @property
     def estimated(self) -> bool:
@@ -148,6 +152,11 @@ class Table(Framed):
         """Names of the features that all arms share, which come first, and of those that each has for itself."""
         own = [name.removesuffix(_EACH) for name in self.feature_names if name.endswith(_EACH)]
         return list(self.feature_names[: len(self.feature_names) - len(own)]), own
+
+    @functools.cached_property
+    def stamps(self) -> list[datetime] | None:
+        """The time of each row in UTC, which one without a zone is taken to be; None without timestamps."""
+        return stamps_of(self.times)
 
     @functools.cached_property
     def available(self) -> npt.NDArray[np.bool_] | None:
@@ -217,7 +226,7 @@ def read_table(
         numbers `price@a`, `price@b`, …, one for every arm, are a feature that each arm has for itself.
     time
         Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers. It has to increase;
-        rounds of a log may share a time.
+        rounds of a log may share a time. By default one of that name, or a first column of dates.
     time_unit
         What a moment of the hidden state is: "second", "minute", "hour", "day" or "week" of the timestamps, or how many
         units of a time in numbers. Rows of the same moment have the same contexts, or lack them, and moments without a
@@ -277,12 +286,12 @@ def read_table(
     sign, full = -1 if minimise else 1, None
     if not columns.logged:
         full = sign * _numbers(source, columns.rewards, missing=True)
-        source, full = _with_some_arm(source, full)
+        source, full = source.with_some_arm(full)
         source.notes.extend(gap_notes(full, columns))
-    notes, elapsed = source.notes, None
+    columns = with_dates_first(source, columns)
     if time_unit is not None and columns.time is None:
         raise InvalidInputError(f"{source.label}: time_unit: there is no column of times; name it with time")
-    times: pl.Series | None = None
+    notes, elapsed, times, tick = source.notes, None, None, None
     known, feature_names = _features(source, [name for name in columns.features if AT not in name])
     if columns.time is not None:
         times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged or time_unit is not None)
@@ -291,6 +300,7 @@ def read_table(
         else:
             elapsed, note = moments_between(source, columns.time, times, time_unit)
             notes.append(note)
+            tick = tick_of(times, time_unit)
         if columns.phases:
             calendar, names = phase_features(times, columns.phases)
             known, feature_names = np.hstack([known, calendar]), [*feature_names, *names]
@@ -310,9 +320,9 @@ def read_table(
         own, names = _arm_features(source, of_arms, arms)
         shared = np.broadcast_to(known[:, None], (len(known), len(arms), known.shape[1]))
         known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
-    parts = (columns, arms, observed, known, tuple(feature_names), full, log)
-    notes = [*source.reading.remark(), *notes]
-    return Table(table_name(data), *parts, tuple(notes), elapsed, source.skipped, minimise, times)
+    said = (*source.reading.remark(), *notes)
+    parts = (columns, arms, observed, known, tuple(feature_names), full, log, said)
+    return Table(table_name(data), *parts, elapsed, source.skipped, minimise, times, tick)
 
 
 def require_table(table: object) -> None:
@@ -325,17 +335,6 @@ def require_table(table: object) -> None:
 def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
     parts = [source.numbers(name, missing=missing) for name in names]
     return np.stack(parts, axis=1) if parts else np.empty((source.frame.height, 0))
-
-
-def _with_some_arm(source: Source, rewards: FloatArray) -> tuple[Source, FloatArray]:
-    """Leave out the rows in which no arm has a reward."""
-    some = ~np.isnan(rewards).all(axis=1)
-    if some.all():
-        return source, rewards
-    if not some.any():
-        raise InvalidInputError(f"{source.label}: no arm has a reward in any row; name the columns of the rewards")
-    source.notes.append(f"left out: {count(int((~some).sum()), 'row')} without any reward")
-    return source.part(np.flatnonzero(some)), rewards[some]
 
 
 def _features(source: Source, names: Sequence[str]) -> tuple[FloatArray, list[str]]:

@@ -27,11 +27,11 @@ def answer_on_log(result: "LogReplay") -> tuple[str, str]:
     rows = result.summary.filter(pl.col("kind") != "log").to_dicts()
     sound = [row for row in rows if not row["warning"]] or rows
     best, most = max(sound, key=lambda row: row["gain_low"]), max(sound, key=lambda row: row["gain"])
-    more = "less cost" if result.table.minimise else "more"
+    earns, earned, more = ("costs", "cost", "less") if result.table.minimise else ("earns", "earned", "more")
     if best["gain_low"] <= 0:
         return "", (
-            f"Keep the present policy: no policy and no fixed arm earns {more} beyond chance. The largest estimate, of "
-            f"{most['policy']}, is {_gain(most)} {more} per round, doubly robust. {_trust(result, most)}"
+            f"Keep the present policy: no policy and no fixed arm {earns} {more} beyond chance. The largest estimate, "
+            f"of {most['policy']}, is {_gain(most)} {more} per round, doubly robust. {_trust(result, most)}"
         )
     other = max((row for row in sound if row["kind"] == "policy"), key=lambda row: row["gain"], default=None)
     advice = "Try it on a part of the decisions first."
@@ -39,7 +39,7 @@ def answer_on_log(result: "LogReplay") -> tuple[str, str]:
         advice = "Play that arm; a policy is not needed."
         advice += f" The best policy, {other['policy']}, gains {_gain(other)}." if other else ""
     return best["policy"], (
-        f"{_capital(best['policy'])} would have earned {_gain(best)} {more} per round than was logged, by the doubly "
+        f"{_capital(best['policy'])} would have {earned} {_gain(best)} {more} per round than was logged, by the doubly "
         f"robust estimate. {_trust(result, best)} {advice}"
     )
 
@@ -53,12 +53,12 @@ def answer_on_table(result: "Replay") -> tuple[str, str]:
     fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
     arm, rounds = fixed["policy"].partition(": ")[2], result.table.rounds
     best = min(policies, key=lambda row: row["regret_fixed_high"])
-    more = "less cost" if result.table.minimise else "more"
+    earned, more = ("cost", "less") if result.table.minimise else ("earned", "more")
     trust = f"Every arm's reward is known, so nothing is estimated; the interval is that of {rounds:,} rounds."
     if best["regret_fixed_high"] < 0:
         gain = _interval([-best[name] / rounds for name in ("regret_fixed", "regret_fixed_high", "regret_fixed_low")])
         return best["policy"], (
-            f"{best['policy']} would have earned {gain} {more} per round than always {arm}, the best fixed arm in "
+            f"{best['policy']} would have {earned} {gain} {more} per round than always {arm}, the best fixed arm in "
             f"hindsight. {trust} Use it."
         )
     most = min(policies, key=lambda row: row["regret_fixed"])

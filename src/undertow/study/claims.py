@@ -23,6 +23,8 @@ class Claim(NamedTuple):
     ----------
     label
         The number of the statement, from 1, with a letter for the way in which it is read.
+    title
+        The statement in a few words.
     quote
         The paper's words.
     criterion
@@ -39,6 +41,7 @@ class Claim(NamedTuple):
     """
 
     label: str
+    title: str
     quote: str
     criterion: str
     verdict: str | None
@@ -54,7 +57,7 @@ def check_claims(plan: Plan, tables: Tables, committed: Mapping[str, Array] | No
     """
     study, claims = _Study(plan, tables, committed or {}), []
     for statement in STATEMENTS:
-        words = (statement.label, statement.quote, statement.criterion)
+        words = (statement.label, statement.title, statement.quote, statement.criterion)
         try:
             found = list(statement.test(study))
         except KeyError as error:

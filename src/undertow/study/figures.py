@@ -282,18 +282,22 @@ class _Bar(NamedTuple):
 
 
 def _annotate(axis: Axes, bars: Sequence[_Bar]) -> None:
-    """Write each median above its bar, or below it where the number to the left is at the same height."""
+    """Write each median at its bar: in the nearest place that no other number or median has, if there is one."""
     bottom, top = np.log(axis.get_ylim())
-    line = 0.05 * (top - bottom)  # height of a number
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}  # lines stop at the numbers
-    left = math.inf
+    left, right = axis.get_xlim()
+    line, half, mark = 0.045 * (top - bottom), 0.019 * (right - left), 0.006 * (right - left)
+    taken = [(bar.x, math.log(bar.middle), mark) for bar in bars]
+    look: dict[str, Any] = {"ha": "center", "va": "center", "size": SMALL - 1}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}  # lines stop at the numbers
     for bar in bars:
-        places = {True: math.log(bar.high) + line / 2, False: math.log(bar.low) - line / 2}
-        above = abs(places[True] - left) >= min(line, abs(places[False] - left))
-        left = places[above]
-        where: dict[str, Any] = {"xytext": (0, 4 if above else -5), "va": "bottom" if above else "top"}
-        look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "size": SMALL - 1, "bbox": box}
-        axis.annotate(number(bar.middle), (bar.x, bar.high if above else bar.low), **where, **look)
+        room: dict[float, float] = {}
+        for away in (line, 1.5 * line, 2 * line, 2.5 * line):
+            for place in (math.log(bar.high) + away, math.log(bar.low) - away):
+                beside = [abs(y - place) for x, y, width in taken if abs(x - bar.x) < half + width]
+                room[place] = min([line, *beside])
+        place = max(room, key=room.__getitem__)  # the first of those with a line of room
+        taken.append((bar.x, place, half))
+        axis.text(bar.x, math.exp(place), number(bar.middle), **look)
 
 
 def _ares(plan: Plan) -> str | None:

@@ -164,11 +164,9 @@ def _claims(plan: Plan, claims: Sequence[Claim]) -> str:
         if claim.discussion and judged:
             rows["why"] = text(claim.discussion)
         entries = "\n".join(f"<dt>{name}</dt><dd>{entry}</dd>" for name, entry in rows.items())
+        heading = f'<h3>{claim.label}. {text(claim.title)}: <span class="{style}">{verdict}</span></h3>'
         quote = f"<blockquote>“{text(claim.quote)}”</blockquote>"
-        parts.append(
-            f'<section class="claim">\n<h3>{claim.label}. <span class="{style}">{verdict}</span></h3>\n{quote}\n'
-            f"<dl>\n{entries}\n</dl>\n</section>"
-        )
+        parts.append(f'<section class="claim">\n{heading}\n{quote}\n<dl>\n{entries}\n</dl>\n</section>')
     return "\n".join(parts)
 
 
@@ -196,7 +194,7 @@ def _appendix(plan: Plan, varied: Sequence[Varied]) -> str:
         "Where the paper can be read in several ways, or leaves a parameter open, each other reading was tried by "
         f"itself. Regret after the last round relative to {plan.baseline}, median of the first "
         f"{min(RUNS, plan.runs)} runs, and the verdicts on the statements above on these runs: ✓ holds, ? undecided, "
-        "✗ fails."
+        "✗ fails, – not tested."
     )
     table = f'<table class="words">\n<thead>\n<tr><th scope="row">reading</th>{head}</tr>\n</thead>\n<tbody>\n'
     table += "\n".join(rows) + "\n</tbody>\n</table>"

@@ -26,6 +26,7 @@ class Statement(NamedTuple):
     """A statement of the paper, read in one way."""
 
     label: str
+    title: str
     quote: str
     criterion: str
     discussion: str
@@ -40,6 +41,7 @@ _ERROR_OF = (
 STATEMENTS = (
     Statement(
         "1",
+        "ARES and PIES beat the policies without contexts",
         "It appears that both PIES and ARES perform better than any of the other comparison algorithms.",
         f"At every psi, ARES and PIES with every window have less regret, {_BY}, than UCB, sliding-window UCB, Rexp3 "
         "and Random. The Oracle knows the system and is left out.",
@@ -49,6 +51,7 @@ STATEMENTS = (
     ),
     Statement(
         "2",
+        "PIES is worst at s = 1 and best at s = 10",
         "… parameter s = 1 is where PIES has the highest regret value while parameter s = 10 is where PIES has the "
         "lowest regret value.",
         "At every psi, PIES's median regret is highest at s = 1 and lowest at s = 10. It holds if that is so in "
@@ -59,6 +62,7 @@ STATEMENTS = (
     ),
     Statement(
         "3a",
+        "some PIES beats ARES at psi = 1, 2, 3, by at most 10 % at 1 and 3",
         "For ψ = 1,2,3, there exists a parameter s value such that PIES does better than ARES. … For ψ = 1,3, there "
         "exists a parameter s value such that PIES performs better than ARES, where ARES's regret is at most 10% more "
         "than than PIES regret.",
@@ -70,6 +74,7 @@ STATEMENTS = (
     ),
     Statement(
         "3b",
+        "ARES is within 10 % of the best PIES at psi = 1 and 3",
         "For ψ = 1,3, … ARES's regret is at most 10% more than than PIES regret.",
         f"Read as: the best window. At psi = 1 and 3 ARES has at most {100 * MORE:g} % more regret than the best PIES.",
         "The penalty on long windows, with the ν = 0.1 of Table 1, keeps ARES for long from the windows that serve it "
@@ -78,6 +83,7 @@ STATEMENTS = (
     ),
     Statement(
         "4",
+        "ARES beats every PIES at psi = 4",
         "It appears that as max_a c_a'Pc_a + σ_η² and ρ(Ψ − ΨKC_θ) increase, ARES starts to perform better than PIES "
         "for any preset parameter s = 1, …, 10 value.",
         f"At psi = 4, where both are largest, ARES has less regret than PIES at every window, {_BY}.",
@@ -88,6 +94,7 @@ STATEMENTS = (
     ),
     Statement(
         "5",
+        "ARES and PIES are nearer to the Oracle, the smaller psi",
         "… ARES and PIES normalized regrets appear to get closer to 1 (the Oracle's regret value) as ψ is closer to 1.",
         "Regret is divided by the Oracle's. For ARES, and for PIES at the two windows that the paper plots, the mean "
         f"ratio is further from 1 at each psi (1, 2, 3, 4) than at the one before, {_BY}.",
@@ -97,6 +104,7 @@ STATEMENTS = (
     ),
     Statement(
         "6",
+        "windows are longer at psi = 1, 2, 3 than at 4; 8 and 10 at psi = 2",
         "… the average parameter s value for each action is larger for ψ = 1,2,3 in comparison to the average "
         "parameter s value for ψ = 4. … ARES chooses the smallest parameter s value action a = 1 which is s = 8, while "
         "ARES chooses parameter s = 10 for action a = 2 …",
@@ -108,6 +116,7 @@ STATEMENTS = (
     ),
     Statement(
         "7a",
+        "both arms have about the same width",
         "Note that the average parameter u_a values for each ψ value is approximately the same.",
         "Read as: at every psi, those of both actions. Their mean widths in the last fifth of the rounds have a ratio "
         f"between {1 / ALIKE:g} and {ALIKE:g}.",
@@ -118,6 +127,7 @@ STATEMENTS = (
     ),
     Statement(
         "7b",
+        "widths are about the same at every psi",
         "Note that the average parameter u_a values for each ψ value is approximately the same. However, for the right "
         "plots, the average parameter s value for each action is larger for ψ = 1,2,3 …",
         "Read as: across psi, with which the next sentence compares. The largest mean width in the last fifth of the "
@@ -128,6 +138,7 @@ STATEMENTS = (
     ),
     Statement(
         "8",
+        "of windows that predict alike, ARES takes the shortest",
         "… if the prediction errors are approximately the same for a subset of parameter s values, ARES will choose "
         "the minimum parameter s value from the subset.",
         f"In the last fifth of the rounds ARES's mean window is, for every psi and arm, within {CHOSEN:g} of the "
@@ -139,6 +150,7 @@ STATEMENTS = (
     ),
     Statement(
         "9",
+        "after round 2500 windows grow at psi = 1, 3 and stay at 2, 4",
         "… for ψ = 1,3 the average parameter s for each action slowly increases while for ψ = 2,4 the values stay "
         "approximately constant after round t = 2500.",
         "From rounds 2500 to 5000 of 10,000 to the last fifth, the mean window of each arm rises at psi = 1 and 3, and "
@@ -149,6 +161,7 @@ STATEMENTS = (
     ),
     Statement(
         "10a",
+        "ARES takes the window with the least error",
         "… it appears that ARES on average chooses the parameter s value that minimizes the prediction error … the "
         "most for each action.",
         f"Read as: that window. In the last fifth of the rounds ARES's mean window is within {CHOSEN:g} of the one "
@@ -159,6 +172,7 @@ STATEMENTS = (
     ),
     Statement(
         "10b",
+        "ARES takes a window as good as the one with the least error",
         "… it appears that ARES on average chooses the parameter s value that minimizes the prediction error … the "
         "most for each action.",
         "Read as: a window that is as good. The error at ARES's mean window in the last fifth of the rounds is at "
@@ -169,6 +183,7 @@ STATEMENTS = (
     ),
     Statement(
         "11a",
+        "without lines 19 and 20 only the arm with the longest window is played",
         "Not implementing lines 19 and 20 will cause the algorithm to commit to the action with the highest s_a value "
         "instead of exploring all the actions.",
         f"Read as: it commits. With each arm's width from its own window, the arm with the larger window is played in "
@@ -179,6 +194,7 @@ STATEMENTS = (
     ),
     Statement(
         "11b",
+        "without lines 19 and 20 the arm with the longest window is played more",
         "Not implementing lines 19 and 20 will cause the algorithm to commit to the action with the highest s_a value "
         "instead of exploring all the actions.",
         "Read as: it leans to it. With each arm's width from its own window, the arm with the larger window is played "
@@ -189,6 +205,7 @@ STATEMENTS = (
     ),
     Statement(
         "12",
+        "ρ(Ψ − ΨKC) rises with psi",
         "… the spectral radius ρ(Ψ − ΨKC_θ) increases as ψ increases …",
         "Exact: ρ(Ψ − ΨKC), and max c'Pc + σ² which the paper says to rise with it, at psi = 1, 2, 3, 4.",
         "",
@@ -196,6 +213,7 @@ STATEMENTS = (
     ),
     Statement(
         "13a",
+        "the window matters less, the larger psi",
         "… implying that the parameter s value is less impactful …",
         "Exact: by how much the error of the best forecast falls from s = 1 to s = 10 becomes less at each psi.",
         "Arm 2 gains less from more contexts at psi = 1 than at psi = 2. The first one tells it most of what there is.",
@@ -203,6 +221,7 @@ STATEMENTS = (
     ),
     Statement(
         "13b",
+        "the larger psi, the shorter a window may be",
         "… and therefore small s values are sufficient.",
         "Exact: the smallest s whose best forecast has at most 1 % more error variance than the filter does not rise "
         "with psi.",
@@ -212,6 +231,7 @@ STATEMENTS = (
     ),
     Statement(
         "14",
+        "the bias falls as the window grows (Remark 3)",
         "… ‖(Γ − ΓKC_θ)^s‖₂ decreases as s increases which implies that |β_a^t| decreases as s increases (Remark 3).",
         "Exact: the stationary standard deviation of β falls with every step from s = 0 to 10, for every psi and arm.",
         "Γ − ΓKC is stable but not normal, so its powers grow before they fall. At psi = 4 no window that ARES may "

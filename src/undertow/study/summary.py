@@ -1,5 +1,6 @@
 """Summaries of a study's tables: the regret of each policy, and its difference from the baseline."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from undertow.comparison import Comparison
+from undertow.errors import InvalidInputError
 from undertow.reporting.folders import write_csv
 from undertow.reporting.numbers import cells, listed, number, standard_error
 from undertow.reporting.tables import latex, markdown
@@ -14,7 +17,17 @@ from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
 from undertow.writing import replacing
 
-__all__ = ["comparisons", "final_regret", "headline", "keep_summary", "leaders", "ratios", "resampled", "winners"]
+__all__ = [
+    "comparisons",
+    "final_regret",
+    "headline",
+    "keep_summary",
+    "leaders",
+    "ratios",
+    "read_comparisons",
+    "resampled",
+    "winners",
+]
 
 _RESAMPLES = 2000
 Array = npt.NDArray[np.float64]
@@ -102,6 +115,26 @@ def comparisons(plan: Plan, tables: Tables) -> pl.DataFrame:
     names = dict.fromkeys(("system", "policy", "baseline"), pl.String)
     schema = names | dict.fromkeys(("difference", "low", "high"), pl.Float64)
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def read_comparisons(folder: str | os.PathLike[str]) -> dict[str, Comparison]:
+    """Return the regrets of a finished study by system, as `undertow.compare` returns them: to draw, and for tables."""
+    file = Path(folder) / "regret.parquet"
+    if not file.exists():
+        raise InvalidInputError(
+            f"folder: expected that of a finished study, got {os.fspath(folder)}, without {file.name}"
+        )
+    systems = pl.read_parquet(file).partition_by("system", as_dict=True, maintain_order=True)
+    return {str(system): _compared(regret) for (system,), regret in systems.items()}
+
+
+def _compared(regret: pl.DataFrame) -> Comparison:
+    """Return a comparison of all policies on one system."""
+    rounds = regret["round"].unique().sort().to_numpy()
+    policies = regret.sort("run", "round", maintain_order=True).partition_by("policy", as_dict=True)
+    ordered = regret["policy"].unique(maintain_order=True)
+    curves = {name: policies[name,]["regret"].to_numpy().reshape(-1, len(rounds)) for name in ordered}
+    return Comparison("regret", {name: curve[:, -1] for name, curve in curves.items()}, rounds, curves)
 
 
 def keep_summary(plan: Plan, table: pl.DataFrame, pairs: pl.DataFrame, folder: Path) -> None:
