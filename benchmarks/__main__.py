@@ -3,11 +3,13 @@
 import argparse
 import time
 from collections.abc import Callable
+from importlib import import_module
 
 from benchmarks import (
     ares,
     arms,
     filters,
+    fleets,
     growth,
     headline,
     late,
@@ -15,6 +17,7 @@ from benchmarks import (
     quality,
     rounds,
     sampling,
+    serving,
     speed,
     stores,
     study,
@@ -34,7 +37,7 @@ def main() -> None:
         nargs="*",
         metavar="PART",
         help="quality, speed, rounds, headline, ares, sampling, growth, study, tuner, late, arms, filters, stores, "
-        "tables, learners",
+        "fleets, serving, routing, tables, learners",
     )
     chosen = parser.parse_args()
     extent = FULL if chosen.full else SHORT
@@ -52,6 +55,9 @@ def main() -> None:
         "arms": arms.main,
         "filters": lambda: filters.main(full=chosen.full),
         "stores": stores.main,
+        "fleets": fleets.main,
+        "serving": serving.main,
+        "routing": lambda: import_module("benchmarks.routing").main(),  # LiteLLM takes seconds to import
         "tables": tables.main,
         "learners": learners.main,
     }

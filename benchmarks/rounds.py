@@ -18,6 +18,7 @@ from undertow import Trajectory, make, random_system
 POLICIES = ("ucb", "linucb", "ares", "autopilot")
 ARMS, TURNS, ROUNDS, BEGIN = 5, 9, 300, 600  # a policy has begun, and has made most of its fits, after that many rounds
 MOST, MOST_OF_AUTOPILOT = 2.5, 2.0  # times the compiled calls; times a round of linucb
+MOST_OF_NAMES = 3.0  # microseconds
 
 _clock = time.perf_counter_ns
 
@@ -77,7 +78,29 @@ def main() -> None:
     pairs = zip(turns["autopilot"], base, strict=True)
     relative = float(np.median([turn.whole / other.whole for turn, other in pairs]))
     report.target("a round of autopilot, in rounds of linucb", relative, most=MOST_OF_AUTOPILOT)
+    named(report)
     report.save(OUT / "rounds.json")
+
+
+def named(report: Report) -> None:
+    """Compare decisions with five features that are given as an array and as a dictionary, in turn."""
+    rows = np.random.default_rng(0).random((ROUNDS, 5))
+    dicts = [dict(zip("abcde", row.tolist(), strict=True)) for row in rows]
+    policy = make("linucb", arms=ARMS, feature_names=list("abcde"), max_pending=100)
+    more = []
+    for turn in range(TURNS + 1):
+        medians = [np.median([_decision(policy, row) for row in given]) / 1e3 for given in (rows, dicts)]
+        if turn:
+            more.append(float(medians[1] - medians[0]))
+    report.target(
+        "a dictionary of 5 features in place of an array, in µs more", float(np.median(more)), most=MOST_OF_NAMES
+    )
+
+
+def _decision(policy: Any, features: Any) -> int:
+    start = _clock()
+    policy.decide(features)
+    return _clock() - start - _READING
 
 
 def measured(path: Trajectory, policies: Sequence[str] = POLICIES, begin: int = BEGIN) -> dict[str, list[Turn]]:

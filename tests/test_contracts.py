@@ -12,7 +12,7 @@ import pytest
 
 from helpers import Array, fit_next, make_policy
 from undertow import LinearGaussianSystem, UnknownDecisionError, paper_system, random_system
-from undertow.compiled import Common, FloatArray, Layout, Record, compile_loop, inlined
+from undertow.compiled import Common, FloatArray, Layout, Record, best_arm, compile_loop, inlined
 from undertow.compiled.views import view
 from undertow.contracts import BrokenContractError, check_policy
 from undertow.contracts.trial import RULES, Trial
@@ -139,9 +139,9 @@ class Deaf(LinUCB):
 class Credulous(UCB):
     """Takes rewards of decisions that it does not know, and says that it waits for none."""
 
-    def learn(self, decision: Any, reward: float) -> None:
+    def learn(self, decision: Any, reward: float, **how: Any) -> None:
         with contextlib.suppress(UnknownDecisionError):
-            super().learn(decision, reward)
+            super().learn(decision, reward, **how)
 
     def health(self) -> Health:
         return super().health()._replace(pending=0)
@@ -233,8 +233,8 @@ def test_claims_are_checked() -> None:
     class Careless(LinUCB):
         """Says that it learns from contexts, and does not look at them."""
 
-        def observe(self, context: Any) -> None:
-            super().observe(np.zeros(self.context_dim))
+        def observe(self, context: Any, **how: Any) -> None:
+            super().observe(np.zeros(self.context_dim), **how)
 
     with pytest.raises(BrokenContractError, match=r"simulated equals by hand: round \d+: width"):
         check_policy(lambda system, rng: Careless(arms=2, context_dim=1))
@@ -336,15 +336,12 @@ def decide(own: FadingState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def look(own: FadingState, draws: FloatArray) -> tuple[int, int]:
-    forecast, best, drawn = own.common.forecast, -1, -1
+    forecast, drawn = own.common.forecast, -1
     for a in range(len(forecast)):
         forecast[a] = own.sums[a] / own.counts[a] if own.counts[a] > 0.0 else 0.0
-        if own.common.closed[a] == 0.0:
-            if best < 0 or forecast[a] > forecast[best]:
-                best = a
-            if drawn < 0 or draws[1 + a] > draws[1 + drawn]:
-                drawn = a
-    return best, drawn
+        if own.common.closed[a] == 0.0 and (drawn < 0 or draws[1 + a] > draws[1 + drawn]):
+            drawn = a
+    return best_arm(own.common), drawn
 
 
 @inlined
@@ -377,7 +374,7 @@ class Fading(LivePolicy):
 
     def _chance(self, own: FadingState, arm: int) -> float:
         opened = own.common.closed == 0
-        best = int(np.argmax(np.where(opened, own.common.forecast, -np.inf)))
+        best = int(np.argmax(np.where(opened, own.common.value, -np.inf)))
         return (1 - self.rate) * (arm == best) + self.rate / int(opened.sum())
 
 

@@ -26,7 +26,7 @@ from undertow.learners import fits as fits_module
 from undertow.learners.model import Fit
 from undertow.learners.policy import LearningPolicy
 from undertow.live.events import Decided, Event, Installed, Observed, Recalled, Rewarded, Skipped, decode, encode
-from undertow.policies import Autopilot, LearnedKalman, LivePolicy, StructuralKalman
+from undertow.policies import UCB, Autopilot, LearnedKalman, LivePolicy, StructuralKalman
 
 ROUNDS = 90
 PATH = SYSTEM.sample(ROUNDS, rng=5)
@@ -426,8 +426,28 @@ SAVED = {
 
 
 def test_older_save_files_of_learners_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"version 9, got 'undertow\.policy' version 7; load it"):
+    with pytest.raises(InvalidInputError, match=r"version 10, got 'undertow\.policy' version 7; load it"):
         undertow.load(Path(__file__).with_name("saved") / "version7-structural-kalman.undertow")
+
+
+NO_COSTS = {
+    "version9-kalman-ucb": [0.67101088347169, 1.793809663014195],
+    "version9-structural-kalman": [-0.6826948673109162, -0.9425973504426676],
+    "version9-rexp3": [-0.07427993750297605, -1.2172228893099843],
+}
+
+
+@pytest.mark.parametrize("name", NO_COSTS)
+def test_save_files_that_know_of_no_costs_load(name: str) -> None:
+    """After 21 rounds; of every fourth the reward is missing."""
+    policy = undertow.load(Path(__file__).with_name("saved") / f"{name}.undertow")
+    assert (policy.round, policy.pending, policy.pinned) == (21, 6, None)
+    assert policy.costs == {"low": 0.0, "high": 0.0}
+    np.testing.assert_allclose(policy.forecast().forecast, NO_COSTS[name], rtol=1e-6)
+    policy.learn("order 16", 1.0)  # goes back to its round, and on from there
+    again = undertow.from_bytes(policy.to_bytes())
+    assert folded.digest(again) == folded.digest(policy)
+    assert again.decide(id="order 19").round == 19  # as it was answered then
 
 
 @pytest.mark.parametrize("name", SAVED)
@@ -461,28 +481,10 @@ def test_a_decision_that_was_dropped_can_wait_again() -> None:
             policy.follow(msgspec.structs.replace(recalled, **wrong))
 
 
-def test_a_fit_that_another_process_requested_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a while: if nothing comes, it is made here."""
-    path = undertow.paper_system(1).sample(40, rng=0)
-    asking = LearnedKalman(arms=2, context_dim=1, refit="background", rng=0)
-    asking.compile_here()
-    following = undertow.from_bytes(asking.to_bytes())
-    log: list[Event] = []
-    asking.events(log.append)
-    fits = learner_of(following).fits
-    started: list[int] = []
-    monkeypatch.setattr(type(fits), "_start", lambda self, number, task, crew: started.append(id(self)))
-    for t in range(12):
-        decision = asking.decide()
-        asking.learn(decision, float(path.rewards[t, decision.arm]))
-        asking.observe(path.contexts[t])
-    assert id(learner_of(asking).fits) in started
-    for event in log:
-        following.follow(event)
-    following.decide()
-    assert fits.under_way
-    assert id(fits) not in started
-    monkeypatch.setattr("time.monotonic", lambda: 1e12)
-    following.observe(None)
-    following.decide()
-    assert id(fits) in started
+def test_a_loaded_policy_is_rebuilt_from_what_was_loaded() -> None:
+    policy = UCB(arms=2)
+    for _ in range(10):
+        policy.learn(policy.decide(), 1.0)
+    again = undertow.from_bytes(policy.to_bytes())
+    again._journal.torn = True  # noqa: SLF001 (as an interrupted call leaves it)
+    assert again.round == 10

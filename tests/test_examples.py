@@ -15,10 +15,12 @@ import learning_rate
 import lineup
 import pricing
 import queries
+import routing
 from channels import fading
 from tools.pieces import PIECES
-from undertow import InvalidInputError
+from undertow import InvalidInputError, make
 from undertow.contracts import check_policy
+from undertow.policies import UCB
 from undertow.problems.datasets import dataset, follow_average
 
 ROOT = Path(__file__).parents[1]
@@ -296,3 +298,26 @@ def test_successive_halving_ends_with_the_best_rate() -> None:
         played.append(decision.arm)
     left = [set(played[first : first + 20]) for first in range(0, 80, 20)]
     assert left == [{0, 1, 2, 3, 4}, {1, 3, 4}, {3, 4}, {3}]
+
+
+def test_routing_counts_regret_by_quality_less_price(capsys: pytest.CaptureFixture[str]) -> None:
+    world = routing.world("price changes", seed=3, rounds=100)
+    worth = world.chances - world.prices
+    policy = UCB(arms=list(routing.MODELS))
+    policy.pin("largest")
+    assert routing.play(policy, world) == pytest.approx(100 * (worth.max(axis=1) - worth[:, 3]).mean())
+    assert policy.costs == dict(zip(routing.MODELS, routing.RISEN, strict=True))
+    late = routing.world("late feedback", seed=3, rounds=400)
+    policy = UCB(arms=list(routing.MODELS))
+    routing.play(policy, late)
+    assert policy.pending == sum(delay < 0 or t + 1 + delay > 399 for t, delay in enumerate(late.delays))
+    ours, theirs = routing.Thompson(0.9, seed=1), make("beta-thompson", arms=4, discount=0.9)
+    for arm, quality in ((0, 1.0), (2, 0.0), (0, 0.0)):
+        theirs.learn(theirs.decide(available=[arm]), quality)
+        ours.decide()
+        ours.learn(f"{ours.made - 1}:{arm}", quality)
+    np.testing.assert_allclose(theirs.forecast().forecast, ours.right / (ours.right + ours.wrong))
+    routing.main(["--seeds", "2", "--first", "1000", "--rounds", "40"])
+    printed = capsys.readouterr().out
+    assert all(f"| {title} |" in printed for title in routing.KINDS.values())
+    assert "Lost to the best rival by more than a standard error:" in printed

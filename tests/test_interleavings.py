@@ -9,7 +9,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ class Interleavings(RuleBasedStateMachine):
         self.due = self.begin = "observe" if self.first else "decide"
         self.round, self.names, self.retired = 0, list(self.policy.names), set[str]()
         self.moment = 0
-        self.wait = math.inf if self.policy.max_wait is None else self.policy.max_wait
+        self.wait = math.inf if self.policy.max_wait is None else cast("int", self.policy.max_wait)
         self.waiting: dict[int, tuple[Decision, Decision]] = {}  # of the policy and of its twin, by number
         self.learned: list[str] = []
         self.decisions = 0

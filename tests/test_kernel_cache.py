@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from test_kernel import PROGRAM, copy, run  # noqa: F401 (a fixture)
+from undertow.compiled import cache
 
 
 @pytest.fixture
@@ -150,3 +151,13 @@ def test_types_have_files_of_their_own(copy: Path) -> None:  # noqa: F811
     assert len(names) == 2
     for value, result in (("1.0", "20.0 1"), ("1", "20 1")):
         assert run(copy, TWO_TYPES.format(value=value)) == result
+
+
+def test_a_folder_that_a_newer_version_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda module: tmp_path / "removed")
+    with cache.alone("undertow.ridge"):
+        entered = True
+    assert entered
+    (tmp_path / "removed").mkdir()
+    with cache.alone("undertow.ridge"):
+        assert (tmp_path / "removed" / "lock").exists()

@@ -876,7 +876,9 @@ def test_a_score_is_the_likelihood_of_errors_whose_variance_is_that_of_each_arm(
             scored[a] += share
             last = a
             weights = 50 * scored / (50 + scored)
-            expected = -0.5 * sum(weights[i] * math.log(squares[i] + fine) for i in range(3) if scored[i])
+            expected = -0.5 * sum(
+                weights[i] * math.log((squares[i] + fine) / (100 * fine)) for i in range(3) if scored[i]
+            )
             assert own.score.total == pytest.approx(expected)
         policy.observe(path.contexts[t])
     table = learner_of(policy).log.rows(0, int(own.head.fitted))

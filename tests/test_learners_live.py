@@ -1088,3 +1088,25 @@ def test_health_can_be_written_down() -> None:
         [health.level, health.alarms, health.fits, {a: b.tolist() for a, b in health.innovations.items()}]
     )
     assert json.loads(text)[1] == {"shared system": 0, "structural levels": 0, "ridge": 0, "constant arms": 0}
+
+
+def test_late_rewards_decide_the_same_in_any_unit() -> None:
+    """A model that has heard of more rewards than another, whose own are still on their way, gains nothing by it."""
+
+    def played(unit: float) -> tuple[list[int], list[str]]:
+        policy, draw, due = Autopilot(arms=3, refit="inline", rng=5), np.random.default_rng(5), list[Any]()
+        chances = np.clip(0.5 + 0.02 * np.cumsum(draw.standard_normal((500, 3)), axis=0), 0.05, 0.95)
+        answers, arms, models = (draw.random((500, 3)) < chances).astype(float), list[int](), list[str]()
+        for t in range(500):
+            decision = policy.decide()
+            due.append((decision, unit * answers[t, decision.arm]))
+            arms.append(decision.arm)
+            models.append(decision.why.model if decision.why else "")
+            if t >= 40:
+                policy.learn(*due.pop(0))
+        return arms, models
+
+    usual = played(1.0)
+    assert len(set(usual[1])) > 2
+    assert played(1024.0) == usual
+    assert played(1 / 1024) == usual

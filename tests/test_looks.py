@@ -133,6 +133,20 @@ def test_looks_can_be_turned_off(learner: type[LearningPolicy]) -> None:
     assert "looks=False" in repr(policy)
 
 
+@every_learner
+def test_live_play_looks_where_a_simulation_does(learner: type[LearningPolicy]) -> None:
+    """The same arms, forecasts and widths to the last bit, through looks and the change that one of them finds."""
+    path = path_with_a_change(700, 300)
+    run = simulate(learner(arms=3, rng=0), path, record=["forecasts", "widths"])
+    decisions = play(learner(arms=3, refit="inline", rng=0), path, 0, 700)
+    assert run.forecasts is not None
+    assert run.widths is not None
+    assert [decision.arm for decision in decisions] == run.arms.tolist()
+    np.testing.assert_array_equal([decision.forecast for decision in decisions], run.forecasts)
+    np.testing.assert_array_equal([decision.width for decision in decisions], run.widths)
+    assert sum(odds_of(decision) > 0 for decision in decisions) > 3
+
+
 def test_what_is_no_boolean_is_refused() -> None:
     with pytest.raises(undertow.InvalidInputError, match="looks: expected True or False, got 3"):
         StructuralKalman(arms=2, looks=3)  # type: ignore[arg-type]

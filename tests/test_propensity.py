@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from helpers import LIVE, Array, full_system, live_round, make_policy
 from undertow import InvalidInputError, Trajectory, simulate
-from undertow.live.propensity import chance_of_largest
+from undertow.live.propensity import chances_of_largest
 from undertow.policies import (
     ARES,
     UCB,
@@ -137,7 +137,7 @@ def test_the_chance_of_two_normal_numbers_is_the_closed_form(ratio: float) -> No
     for gap in np.linspace(-3, 3, 25):
         for widths in ((1.0, ratio), (ratio, 1.0)):
             expected = ndtr(gap / math.hypot(*widths))
-            found = [chance_of_largest(np.array([gap, 0.0]), np.array(widths), arm) for arm in range(2)]
+            found = chances_of_largest(np.array([gap, 0.0]), np.array(widths))
             np.testing.assert_allclose(found, [expected, 1 - expected], atol=1e-8)
 
 
@@ -147,7 +147,7 @@ def test_the_chance_of_many_normal_numbers() -> None:
     means, widths = np.array([0.0, 0.1, 0.12, -1.0]), np.array([0.02, 0.5, 0.05, 2.0])
     draws = means + widths * rng.standard_normal((10**6, 4))
     share = np.bincount(draws.argmax(axis=1), minlength=4) / 10**6
-    found = np.array([chance_of_largest(means, widths, arm) for arm in range(4)])
+    found = chances_of_largest(means, widths)
     assert (np.abs(found - share) < 4 * np.sqrt(share * (1 - share) / 10**6)).all()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import undertow
 from undertow import Trajectory, make, simulate
+from undertow.drawing import panels
 from undertow.errors import InvalidInputError
 from undertow.live import registry
 from undertow.policies import StructuralKalman
@@ -207,6 +208,16 @@ def test_a_policy_draws_its_forecasts_and_stays_as_it_is(tmp_path: Path) -> None
     assert sorted(shown[:, 1]) == [float(t) for t in range(30)]
     assert np.array_equal(before.forecast, learner.forecast().forecast)
     assert learner.round == 30
+
+
+def test_a_log_axis_shows_powers_and_a_dollar_is_a_dollar() -> None:
+    sheet, axis = panels(2.0)
+    axis.set(yscale="log", ylim=(1, 1e6), title="$5 and $6")
+    sheet.savefig(io.BytesIO())
+    assert not axis.title.get_parse_math()
+    powers = [label for label in axis.get_yticklabels() if "10" in label.get_text()]
+    assert powers
+    assert all(label.get_parse_math() for label in powers)
 
 
 def test_figures_name_the_extra_that_they_need(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,17 @@ def test_refusals() -> None:
             simulate(policy, path, **more)
 
 
+def test_one_path_and_one_run_are_told_apart() -> None:
+    system = paper_system(1)
+    path, run = system.sample(20, rng=0), system.sample(20, rng=0, runs=1)
+    alone, several = simulate(Random(arms=2, rng=0), path), simulate(Random(arms=2, rng=0), run)
+    assert alone.final_regret.shape == several.final_regret.shape == (1,)
+    with pytest.raises(InvalidInputError, match=r"shape \(20,\), got \(1, 20\); this trajectory is one path"):
+        path.regret(several.arms)
+    with pytest.raises(InvalidInputError, match=r"\(1, 20\), got \(20,\); this trajectory has an axis of runs, here 1"):
+        run.regret(alone.arms)
+
+
 def test_public_names() -> None:
     assert undertow.simulate is simulate
     assert all(hasattr(undertow, name) for name in undertow.__all__)

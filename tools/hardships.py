@@ -257,12 +257,12 @@ TRIALS: dict[str, Trial] = {
 }
 
 
-def run(trial: Trial, seed: int, seconds: float) -> dict[str, Any]:
-    """Make trials until the time is over, and count how they ended; the first failure ends it."""
+def run(trial: Trial, seed: int, seconds: float, least: int = 1) -> dict[str, Any]:
+    """Make trials until the time is over, but at least so many, and count how they ended; the first failure ends it."""
     counts: Counter[str] = Counter()
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
-        while time.monotonic() < end or not counts:
+        while time.monotonic() < end or counts.total() < least:
             number = counts.total()
             try:
                 counts[trial(random.Random(f"{seed} {number}"), Path(folder))] += 1
@@ -275,14 +275,15 @@ def run(trial: Trial, seed: int, seconds: float) -> dict[str, Any]:
     return {"trials": counts.total(), "ended": counts, "failed": None}
 
 
-def main() -> int:
+def main(trials: dict[str, Trial] = TRIALS) -> int:
     """Run one hardship, and print what came of it."""
-    parser = argparse.ArgumentParser(prog="python tools/hardships.py")
-    parser.add_argument("name", choices=TRIALS)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=trials)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--least", type=int, default=1, help="trials, however long they take")
     given = parser.parse_args()
-    found = run(TRIALS[given.name], given.seed, given.seconds)
+    found = run(trials[given.name], given.seed, given.seconds, given.least)
     print(json.dumps(found))
     return int(found["failed"] is not None)
 

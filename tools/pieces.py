@@ -15,6 +15,10 @@ __all__ = ["PIECES", "ROOT", "Piece", "markdown", "tables_in"]
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = Path("out/results")  # recorded data as files, for the commands that read one
 PAPER = "Oracle,ARES,pies,UCB,Sliding-window UCB,Rexp3,Random"  # the paper's policies
+WITH_GAPS = (
+    "Oracle,ARES,PIES(10),LinUCB,LinUCB + own rewards,UBSS (no width),LARL,LearnedKalman,Autopilot,KalmanGreedy,Random"
+)
+STORE_PARTS = ("kills", "postgres-kills", "outages", "power-cuts", "disk-faults")
 Blocks = dict[str, str]
 Row = dict[str, Any]
 
@@ -137,9 +141,28 @@ def _study(printed: str) -> Blocks:
     done, lines = _done(printed)[-1], []
     for claim in done["claims"]:
         if claim["verdict"]:
-            measured = claim["measured"].replace("; ", "<br>")
-            lines.append([claim["label"], claim["quote"], claim["verdict"], measured])
-    return {"statements": markdown(["", "the paper", "found", "measured"], lines)}
+            cases = claim["judgements"]
+            decisive = [case["words"] for case in cases if case["verdict"] == claim["verdict"]]
+            lines.append(
+                [claim["label"], claim["title"], claim["verdict"], f"{len(decisive)} of {len(cases)}", decisive[0]]
+            )
+    statements = markdown(["", "the paper, in short", "found", "cases", "the first of these"], lines)
+    return {"headline": _relative_regret(done["headline"]), "statements": statements}
+
+
+def _missing(printed: str) -> Blocks:
+    return {"headline": _relative_regret(_done(printed)[-1]["headline"])}
+
+
+def _relative_regret(rows: Sequence[Row]) -> str:
+    """Return a row for each policy of a study, of PIES only the shortest window and the longest."""
+    by = {(row["policy"], row["system"]): row for row in rows}
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    policies = dict.fromkeys(row["policy"] for row in rows if not re.fullmatch(r"PIES\([2-9]\)", row["policy"]))
+    del policies["Oracle"]  # 1 everywhere; its regret stands in its place
+    lines = [["the Oracle's regret", *(f"{by['Oracle', system]['median']:.0f}" for system in systems)]]
+    lines += [[name, *(_ratio(by[name, system]["relative"]) for system in systems)] for name in policies]
+    return markdown(["", *systems], lines)
 
 
 def _appendix(printed: str) -> Blocks:
@@ -315,10 +338,11 @@ def _overall(rows: Sequence[Row]) -> str:
     return markdown(["", "policy", "mean", "worst", "where"], lines) if lines else ""
 
 
-def _trials_of(*families: str, minutes: float, policies: Sequence[str] = ()) -> Piece:
-    """Return a piece that runs the trials of some families, with all policies or with these."""
+def _trials_of(*families: str, minutes: float, policies: Sequence[str] = (), runs: int | None = None) -> Piece:
+    """Return a piece that runs the trials of some families, with all policies or some, all runs or so many."""
     chosen = [option for family in families for option in ("--family", family)]
-    some = ("--policies", ",".join(policies)) if policies else ()
+    some = ["--policies", ",".join(policies)] if policies else []
+    some += ["--runs", str(runs)] if runs else []
     return Piece(("-m", "undertow", "trials", *chosen, *some, "--json"), "one per problem, from 0", minutes, _trials)
 
 
@@ -355,10 +379,16 @@ PIECES: dict[str, Piece] = {
         "0",
         1,
         _replay,
-        {f"out/replay/victoria/figures/{name}.png": f"docs/replay_{name}.png" for name in ("arms", "shares")},
+        {"out/replay/victoria/figures/arms.png": "docs/replay_arms.png"},
         _victoria,
     ),
-    "study": Piece(("-m", "undertow", "study", "--policies", PAPER, "--json"), "0", 2, _study),
+    "study": Piece(("-m", "undertow", "study", "--json"), "0", 10, _study),
+    "study-missing": Piece(
+        ("-m", "undertow", "study", "--missing", "0.3", "--runs", "20", "--policies", WITH_GAPS, "--json"),
+        "0",
+        2,
+        _missing,
+    ),
     "appendix": Piece(
         ("-m", "undertow", "study", "--runs", "20", "--policies", PAPER, "--appendix", "--json"), "0", 5, _appendix
     ),
@@ -371,6 +401,8 @@ PIECES: dict[str, Piece] = {
     "portfolio": _example("portfolio", 1),
     "pricing": _example("pricing", 2),
     "queries": _example("queries", 3, seeds="worlds 0 to 9"),
+    "routing": Piece(("examples/routing.py",), "0 to 19", 30, _as_printed),
+    "routing-cost": Piece(("-m", "benchmarks", "routing"), "0", 2, _first_table),
     "stations": _example("stations", 1),
     "stations-all": _example("stations", 15, "--rounds", "5698"),
     "learners": Piece(
@@ -396,12 +428,16 @@ PIECES: dict[str, Piece] = {
     ),
     "trials-systems": _trials_of(
         *("paper", "stable", "stable-drift", "unit-root", "unit-root-drift", "missing", "no-contexts"),
-        minutes=30,
+        minutes=10,
         policies=("KalmanGreedy", *LEARNERS),
+        runs=10,
     ),
     "trials-misspecified": _trials_of("misspecified", minutes=5, policies=LEARNERS),
     "tuner": Piece(("-m", "benchmarks", "tuner"), "0; worlds 0 to 9", 15, _tuner),
-    "torture": Piece(("tools/torture.py", "--seed", "24", "--seconds", "45"), "24", 17, _first_table),
+    "torture": Piece(("tools/torture.py", "--seed", "24", "--seconds", "45"), "24", 30, _first_table),
+    "torture-stores": Piece(
+        ("tools/torture.py", *STORE_PARTS, "--seed", "24", "--seconds", "1"), "24", 10, _first_table
+    ),
     "bench": Piece(
         ("-m", "benchmarks", "quality", "speed", "headline"),
         "0; random systems 0 to 3",
@@ -409,7 +445,7 @@ PIECES: dict[str, Piece] = {
         _bench,
         {"out/bench/benchmark.png": "docs/benchmark.png"},
     ),
-    "filters": Piece(("-m", "benchmarks", "filters"), "systems 100 to 107", 20, _first_table),
+    "filters": Piece(("-m", "benchmarks", "--full", "filters"), "systems 100 to 107", 12, _first_table),
     "safe-arm": Piece(
         ("-m", "benchmarks.safe_arm", "../old"), "worlds 100 to 109; policies 0 to 9", 2, _first_table, by_hand=True
     ),

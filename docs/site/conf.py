@@ -6,6 +6,7 @@ site needs (its front page, its sections, the reference) are beside this file.
 
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 from pathlib import Path
@@ -19,9 +20,11 @@ from sphinx.util.docutils import SphinxDirective
 import undertow
 
 ROOT = Path(__file__).parents[2]
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else importing LiteLLM asks the network for prices
 PUBLIC = [  # modules whose public names are all in the reference
     "undertow",
     "undertow.adapters.coba",
+    "undertow.adapters.litellm",
     "undertow.adapters.optuna",
     "undertow.adapters.river",
     "undertow.compiled",
@@ -38,6 +41,7 @@ PUBLIC = [  # modules whose public names are all in the reference
     "undertow.problems.worlds",
     "undertow.replay",
     "undertow.ridge",
+    "undertow.serve",
     "undertow.simulation",
     "undertow.system",
     "undertow.theory",
