@@ -242,7 +242,7 @@ def _ratio(value: float | None) -> str:
 
 
 def _trials(printed: str) -> Blocks:
-    """Return the tables of docs/learners.md for some families, from the last line of `trials --json`."""
+    """Return the tables of docs/measurements.md for some families, from the last line of `trials --json`."""
     rows: list[Row] = _done(printed)[-1]["summary"]
     by = {(row["family"], row["policy"]): row for row in rows}
     families = dict.fromkeys(row["family"] for row in rows)
