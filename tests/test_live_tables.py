@@ -1,4 +1,4 @@
-"""The tables of the guide to live use."""
+"""The tables of missing contexts and of other rewards."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from undertow.cli import app
 from undertow.errors import InvalidInputError
 from undertow.experiments.live import GAPS, gap_table, with_rewards
 
-GUIDE = (Path(__file__).parents[1] / "docs" / "live.md").read_text()
+GUIDE = (Path(__file__).parents[1] / "docs" / "measurements.md").read_text()
 
 
 def test_what_misses_nothing_is_the_measure() -> None:

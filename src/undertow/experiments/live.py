@@ -1,6 +1,6 @@
 """The cost of live use: missing contexts, and rewards that are not Gaussian.
 
-Every policy plays the same paths of the paper's systems. The guide (docs/live.md) shows the printed tables.
+Every policy plays the same paths of the paper's systems. docs/measurements.md shows the printed tables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
