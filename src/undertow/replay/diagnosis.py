@@ -130,6 +130,29 @@ def diagnose(
         Whether a row's contexts are known before its decision.
     progress
         Called with the number of rules that were tried, and of all.
+
+    Notes
+    -----
+    An arm's *relative reward* is its reward minus the mean over all arms in that round: a change that all arms share is
+    irrelevant to the choice. The diagnosis measures
+
+    - the autocorrelation of relative rewards. Values beyond ± 2/√n mean that the arm has memory; negative ones, that
+      arms swing, as in the paper's system;
+    - how often the best arm stays best, and how often it would if rounds were independent: the sum of squares of how
+      often each arm is best;
+    - the gain of the best fixed arm, chosen in hindsight: (its mean − mean of the table) / (mean of the best arm per
+      row − mean of the table);
+    - the window that predicts best: the plain mean of the last w rounds, and a ridge regression on all that is known
+      (every arm's rewards, contexts, features). *Explained* is an out-of-sample R² relative to the mean of all earlier
+      rounds. The report names the shortest w within a point of the best;
+    - whether contexts and features carry signal: what a regression on them alone explains, and what they add to the
+      rest; if that rest is worse than the mean of earlier rounds, what they add to this mean;
+    - what can be won: each of ten blocks is forecast from the blocks before it, by the arm that was best so far, the
+      largest mean of the last w rounds and the largest forecast of each regression. In the second half each block
+      follows the rule that had earned most until then. Its gain, that of the best arm so far and the difference decide
+      the answer.
+
+    Intervals are 95 % intervals of the block bootstrap of `replay_table`.
     """
     require_table(table)
     if table.rewards is None:
