@@ -40,6 +40,7 @@ from undertow.learners.policy import LearningPolicy
 from undertow.learners.ridge import Ridge
 from undertow.learners.shared_system import SharedState, SharedSystem
 from undertow.learners.worth import worth
+from undertow.live.events import Event, Installed
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
 from undertow.problems.families import FAMILIES
 from undertow.problems.worlds import SAFE_WORLDS
@@ -647,6 +648,25 @@ def test_a_warm_start_is_followed_by_a_fit(learner: Any, context_first: bool) ->
     assert np.isfinite(decision.width).all()
     for t in range(1, 20):
         assert np.isfinite(step(policy, path, t).forecast).all()
+
+
+@every_learner
+@both_orders
+def test_a_warm_start_fits_alike_wherever_that_is(learner: Any, context_first: bool) -> None:
+    """Within the first decision, or before it, as an event: then a copy of the events makes no fit."""
+    path, arms, rewards = past_rounds(120)
+    features = {} if learner is LearnedKalman else {"features": path.features}
+    one, two = (build(learner, path, context_first=context_first, refit=refit) for refit in ("inline", "auto"))
+    checkpoint, events = two.to_bytes(), list[Event]()
+    two.events(events.append)
+    for policy in (one, two):
+        policy.warm_start(arms, rewards, contexts=path.contexts, **features)
+    assert {type(event) for event in events[1:]} == {Installed}
+    copy: Any = undertow.fold(checkpoint, events)
+    for t in range(4):
+        assert unnamed(step(one, path, t)) == unnamed(expected := step(two, path, t))
+        assert unnamed(step(copy, path, t)) == unnamed(expected)
+    assert one.health().under_way == two.health().under_way == ()
 
 
 def test_a_warm_start_leads_to_the_model_that_the_same_rounds_lead_to() -> None:

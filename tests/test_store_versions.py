@@ -12,6 +12,8 @@ import pytest
 import undertow
 from undertow import InvalidInputError, LinUCB, StoreError
 from undertow.learners.crew import Crew
+from undertow.learners.model import Fit, Task
+from undertow.learners.shared_system import SharedSystem
 from undertow.live import LivePolicy
 from undertow.live.events import Decided, Installed, WarmStarted, decode, encode
 from undertow.store import sql
@@ -72,6 +74,50 @@ def test_a_learner_learns_from_the_log_of_another_bandit(url: str) -> None:
     assert isinstance(event, WarmStarted)
     new.decide()
     assert [record.failure for record in new.health().fits] == [None]
+
+
+def test_nobody_waits_for_the_first_fit_of_a_warm_start(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever creates the bandit makes it before, while nothing is locked; all others find it among the events."""
+    undertow.warm_up("learned-kalman")
+    played(url, "old", undertow.LinUCB(arms=["a", "b", "c"], context_dim=2, rng=0))
+    store, fitted, made = store_at(url), SharedSystem.fit, list[int]()
+
+    def fit(model: SharedSystem, task: Task) -> Fit:
+        made.append(task.round)
+        with store.lock("old", 0.1):
+            return fitted(model, task)
+
+    monkeypatch.setattr(SharedSystem, "work", lambda *_: 1e9)
+    monkeypatch.setattr(SharedSystem, "fit", fit)
+    learner = undertow.LearnedKalman(arms=["c", "a"], context_dim=2, rng=0)
+    new, other = undertow.open(url, "new", learner, warm_start="old"), undertow.open(url, "new")
+    assert [type(decode(row.body)) for row in store.events("new", 0, 10)] == [WarmStarted, Installed]
+    first = other.decide()
+    assert first.why is not None
+    assert (first.why.model, first.why.since_fit) == ("shared system", 0)
+    np.testing.assert_array_equal(new.forecast().forecast, other.forecast().forecast)
+    assert made == [60]
+    assert verify(store, "new") == 3
+
+
+def test_a_warm_start_within_a_store_is_fitted_beside_the_calls(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    undertow.warm_up("learned-kalman")
+    tasks: list[Callable[[], None]] = []
+    monkeypatch.setattr(Crew, "do", lambda self, task: tasks.append(task))
+    one, other = undertow.open(url, "new", undertow.LearnedKalman(arms=2, rng=0)), undertow.open(url, "new")
+    one.warm_start(np.arange(60) % 2, PATH.rewards[:, 0])
+    assert [policy.decide().why.model for policy in (other, one)] == ["start-up"] * 2  # type: ignore[union-attr]
+    (make,) = tasks
+    make()
+    one.decide()
+    assert [type(decode(row.body)) for row in store_at(url).events("new", 0, 10)] == [
+        WarmStarted,
+        Decided,
+        Decided,
+        Installed,
+        Decided,
+    ]
+    assert other.decide().why.model == "shared system"  # type: ignore[union-attr]
 
 
 def test_logs_that_do_not_fit_are_refused(url: str) -> None:

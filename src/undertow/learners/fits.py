@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -147,6 +148,15 @@ class BackgroundFits:
             if number not in self.taken and round == task.round and answer:
                 found.append(_told(self.models[number].name, task.round, now, answer[0]))
         return found
+
+    def made(self, now: int) -> list[Installed]:
+        """Make the fits that were requested here, before round `now` is decided, unless others may claim them."""
+        if self.claim is not _granted:
+            return []
+        tasks = [(self.models[number], task) for number, task in self.under_way.items()]
+        return [
+            _told(model.name, task.round, now, attempt(partial(fit_with_past, model, task))) for model, task in tasks
+        ]
 
     def take(self, event: Installed) -> None:
         """Take up a fit, by the facts of an event."""

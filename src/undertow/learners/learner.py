@@ -128,8 +128,8 @@ class Learner(Timeline):
             self.take_in(number, block)
         self.late.remember(self.views, self.latest)
 
-    def attend(self) -> None:
-        """Make the fits that are due, or start them."""
+    def attend(self, *, inline: bool = True) -> None:
+        """Make the fits that are due, or request them; all of them are requested if none may be made inline."""
         t, spent = self.player.rounds, 0.0
         for number, model in enumerate(self.models):
             block = self.blocks[number].model
@@ -151,8 +151,8 @@ class Learner(Timeline):
             running.fits += 1
             set_units([BLOCK.open(task.block), *(own.model for own in self.blocks)], task.rows)
             spent += model.work(task)
-            inline = self.refit == "inline" or (self.refit == "auto" and (spent <= _SHORT or running.fits == 1))
-            if inline:
+            short = self.refit == "auto" and (spent <= _SHORT or running.fits == 1)
+            if inline and (short or self.refit == "inline"):
                 answer = attempt(partial(fit_with_past, model, task))
                 self.swap(number, task, answer if isinstance(answer, Fit) else repr(answer))
             else:
@@ -288,7 +288,7 @@ class Learner(Timeline):
             rows[:, log.reward] = data[first + numbers, m + played]
 
     def warm_start(self, rows: FloatArray, rounds: int, seed: int) -> None:
-        """Begin after `rounds` rounds, whose rows are given; the first decision then begins with a fit."""
+        """Begin after `rounds` rounds, whose rows are given."""
         own, log = self.player.own, self.log
         ahead.begin(self.models[0].fitted_by)
         log.open(rounds - 1)

@@ -260,13 +260,14 @@ class LearningPolicy(ContextPolicy):
         features: Rows | None = None,
         elapsed: npt.ArrayLike | None = None,
     ) -> None:
-        """Take in a table of past rounds, one row each; the first decision then begins with a fit.
+        """Take in a table of past rounds, one row each, and fit the models to it.
 
         `arms` (n,) are names, None where none was played, or indices, −1 where none was; `rewards` (n,) are NaN where
         none came; `contexts` (n, m) are NaN where an entry is missing. `features` are needed where the policy takes
         them: (n, q), those of the arm that was played, or (n, k, q), those of every arm. Both may be given by name: as
         a list of mappings, or a frame of pandas or polars. `elapsed` (n,) is how many moments began since the row
-        before, 1 by default; rows of the same moment, with 0, have the same context, or NaN.
+        before, 1 by default; rows of the same moment, with 0, have the same context, or NaN. With refit="inline", the
+        first decision makes the fits.
         """
         with self._lock:
             if not self.unused:
@@ -291,7 +292,13 @@ class LearningPolicy(ContextPolicy):
             shared = BEFORE * same + AFTER * np.append(same[1:], False)
             rows = self._learner.log.blank(int(places[-1]) + 1)
             rows[places] = np.column_stack([θ, u, shared, played, np.where(played < 0, math.nan, x)])
-            self._happen(WarmStarted(rows=rows))
+            started = WarmStarted(rows=rows)
+            self._journal.torn = True
+            self._apply(started)
+            events = [started, *self._learner.fits.made(len(rows))]
+            for fit in events[1:]:
+                self._apply(fit)
+            self._commit(events[-1], events[:-1])
 
     def _start_warm(self, rows: FloatArray) -> None:
         if not self.unused:
@@ -306,6 +313,8 @@ class LearningPolicy(ContextPolicy):
             for row in rows[rows[:, self._learner.log.arm] >= 0]:
                 self._columns.note_row(row[self._context_dim : self._learner.log.shared])
         self._note_past()
+        if self.refit != "inline":
+            self._learner.attend(inline=False)
         self._learner.costly = True
 
     def _past_features(self, features: npt.ArrayLike, played: npt.NDArray[np.int64]) -> FloatArray:

@@ -46,7 +46,8 @@ def open(
         for arms and their costs: arms that are new are added with their cost, arms that it does not name stay until
         `retire_arm`, and costs stay until `set_costs`.
     warm_start
-        Another bandit of the store, from whose log the policy learns if this call creates the bandit.
+        Another bandit of the store, from whose log the policy learns if this call creates the bandit. Models are fitted
+        to it first, before anybody can call the bandit.
     timeout
         Seconds that a call waits for others before it raises `StoreBusyError`.
 
