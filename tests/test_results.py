@@ -93,9 +93,17 @@ def test_what_was_printed_before_is_taken(elsewhere: Path) -> None:
         results.main(["--printed", str(log), "good", "bad"])
 
 
+def test_some_rows_and_a_text_of_a_table(elsewhere: Path) -> None:
+    results.run("good")
+    assert results.shown("good.printed; y | x", False) == "\n| a | b: c |\n|---|---:|\n| y | 2 (1–3) |\n| x | 1.256 |\n"
+    assert results.shown("good.printed; y", False) == "\n| a | b: c |\n|---|---:|\n| y | 2 (1–3) |\n"
+    assert results.shown("good.printed; y; b: c; s", True) == "2 (1–3)"
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
+        ("good.printed; x | z", "the table has no row 'z'"),
         ("absent.printed", "no piece is called 'absent'; there are good, bad"),
         ("good.other", "no such block in results/good.json"),
         ("good.printed; z; b: c; .1f", "no table has a row 'z' and a column 'b: c'"),

@@ -7,8 +7,9 @@
     python tools/results.py --printed FILE PIECE     # the command was run before, and FILE holds what it printed
 
 A page says what it shows: `<!-- results: PIECE.BLOCK -->` before, `<!-- end -->` after. On lines of their own they hold
-the whole block. Within a line they hold a block of one line, one number of a table (`<!-- results: PIECE.BLOCK; ROW;
-COLUMN; FORMAT -->`), or version, date and machine (`<!-- results: PIECE.measured -->`). A page and `results/` that
+the whole block, or some rows of its table (`<!-- results: PIECE.BLOCK; ROW | ROW -->`). Within a line they hold a block of
+one line, one cell of a table (`<!-- results: PIECE.BLOCK; ROW; COLUMN; FORMAT -->`, where the format of a number is like
+.2f and that of a text s), or version, date and machine (`<!-- results: PIECE.measured -->`). A page and `results/` that
 disagree fail a test.
 """
 
@@ -89,8 +90,10 @@ def shown(reference: str, inline: bool) -> str:
     if kept is None or block not in kept["blocks"]:
         raise LookupError(f"results: {reference}: there is no such block in results/{name}.json; run {name}")
     text = "\n".join(kept["blocks"][block])
+    if len(cell) == 1:
+        return f"\n{some_rows(text, [row.strip() for row in cell[0].split('|')])}\n"
     if cell:
-        return number(text, *cell)
+        return one_cell(text, *cell)
     if inline:
         return text
     if "|" not in text and "```" not in text:  # a sentence
@@ -106,13 +109,22 @@ def measured(kept: dict[str, Any]) -> str:
     return ", ".join(filter(None, [f"undertow {kept['version']}", (kept["date"] or "")[:10], place]))
 
 
-def number(text: str, row: str, column: str, form: str) -> str:
-    """Return a number of the first table in a text that has both the row and the column."""
+def some_rows(text: str, names: Sequence[str]) -> str:
+    """Return the head of the first table in a text, and the rows with these names, in the order of the names."""
+    head, line, *rows = tables_in(text)[0].splitlines()
+    by_name = {row.strip("|").split("|")[0].strip(): row for row in rows}
+    if missing := next((name for name in names if name not in by_name), None):
+        raise LookupError(f"results: the table has no row {missing!r}")
+    return "\n".join([head, line, *(by_name[name] for name in names)])
+
+
+def one_cell(text: str, row: str, column: str, form: str) -> str:
+    """Return a cell of the first table in a text that has both the row and the column."""
     for table in tables_in(text):
         head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
         values = [cells[head.index(column)] for cells in rows if cells[0] == row and column in head]
         if values:
-            return format(float(values[0].split()[0].strip("*")), form)
+            return values[0] if form == "s" else format(float(values[0].split()[0].strip("*")), form)
     raise LookupError(f"results: no table has a row {row!r} and a column {column!r}")
 
 
