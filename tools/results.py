@@ -7,9 +7,9 @@
     python tools/results.py --printed FILE PIECE     # the command was run before, and FILE holds what it printed
 
 A page says what it shows: `<!-- results: PIECE.BLOCK -->` before, `<!-- end -->` after. On lines of their own they hold
-the whole block, or some rows of its table (`<!-- results: PIECE.BLOCK; ROW | ROW -->`). Within a line they hold a block of
-one line, one cell of a table (`<!-- results: PIECE.BLOCK; ROW; COLUMN; FORMAT -->`, where the format of a number is like
-.2f and that of a text s), or version, date and machine (`<!-- results: PIECE.measured -->`). A page and `results/` that
+the whole block, or some rows of its table (`<!-- results: PIECE.BLOCK; ROW | ROW -->`). Within a line they hold a block
+of one line, one cell of a table (`<!-- results: PIECE.BLOCK; ROW; COLUMN; FORMAT -->`; the format of a number is like
+.2f, that of a text s), or version, date and machine (`<!-- results: PIECE.measured -->`). A page and `results/` that
 disagree fail a test.
 """
 
