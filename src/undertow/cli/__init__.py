@@ -1,4 +1,4 @@
-"""The command line: `undertow study`, `replay`, `diagnose` and others, one file per group of commands.
+"""The command line: `undertow study`, `replay`, `diagnose` and more, one file per group of commands.
 
 Importing a group adds its commands to the application, in this order.
 """

@@ -1,4 +1,4 @@
-"""`undertow bandits`: what is in a store, and what can be done about it."""
+"""`undertow bandits`: list, verify, export, copy and trim the bandits of a store."""
 
 import datetime
 import json
@@ -20,12 +20,12 @@ _FORMATS = {".parquet": "write_parquet", ".csv": "write_csv"}
 def bandits(
     url: Annotated[str, typer.Argument(help="sqlite:///file.db or postgresql://user@host/database.")],
     name: Annotated[str | None, typer.Argument(help="One bandit.", show_default="all")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Fold all events again, and compare.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Replay all events and compare.")] = False,
     export: Annotated[
         Path | None, typer.Option(help="Write the rewarded decisions of a bandit to a .parquet or .csv file.")
     ] = None,
-    copy_to: Annotated[str | None, typer.Option(help="Copy to another store: a backup, or a move.")] = None,
-    trim: Annotated[bool, typer.Option("--trim", help="Drop the events before a checkpoint as of now.")] = False,
+    copy_to: Annotated[str | None, typer.Option(help="Copy to another store, as a backup or to move.")] = None,
+    trim: Annotated[bool, typer.Option("--trim", help="Save a checkpoint and drop the events before it.")] = False,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,7 +77,7 @@ def _export(store: "Store", names: list[str], name: str | None, file: Path, *, a
 
 
 def _show(store: "Store", name: str, *, whole: bool, as_json: bool) -> None:
-    """Print a bandit in one line, or all about it."""
+    """Print one line about a bandit, or all its details."""
     from undertow.store.operations import summary
 
     policy, events, since, last = summary(store, name)

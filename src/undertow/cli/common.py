@@ -1,4 +1,4 @@
-"""What the commands share: the application, options, progress, and error messages."""
+"""Shared by all commands: the application, options, progress, and error messages."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 app = typer.Typer(
-    help="Contextual bandits whose rewards drift: studies, experiments, and replays of your own tables.",
+    help="Bandits for rewards that drift: check your data, compare policies, reproduce the ARES paper.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -53,12 +53,12 @@ Workers = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(help="'local': on processes of this machine; or the address of a dask scheduler (tls://…, tcp://…)."),
+    typer.Option(help="'local' for processes of this machine, or the address of a dask scheduler (tls://…, tcp://…)."),
 ]
-Module = Annotated[Path | None, typer.Option(help="A Python file with policies of your own; its code is run.")]
+Module = Annotated[Path | None, typer.Option(help="Python file that registers your policies (it is executed).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines instead of text.")]
 CORES = os.cpu_count() or 1
-_SILENT = 10.0  # seconds without a line of progress, where tasks are being finished
+_SILENT = 10.0  # longest time between two lines of progress, in seconds
 
 
 def _print_version(wanted: bool) -> None:
@@ -101,7 +101,7 @@ Watch = tuple[Callable[[int, int], None], Callable[[str], None]]
 
 @contextmanager
 def watching(as_json: bool, what: str, interrupted: str = "nothing was written") -> Iterator[Watch]:
-    """Yield how to report progress and notes; Ctrl-C ends the command with status 130, saying what is left."""
+    """Yield functions that report progress and notes; Ctrl-C ends the command with status 130 and a note."""
     with _shown(as_json, what) as watch:
         try:
             yield watch
@@ -160,7 +160,7 @@ def load_module(module: Path | None) -> str:
 
 
 def console() -> Console:
-    """Return a console as wide as the terminal, and wide enough if there is none."""
+    """Return a console as wide as the terminal, or 160 columns without one."""
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
@@ -178,6 +178,6 @@ def numbers(name: str, text: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """Return the comma-separated words of an option; one in quotation marks may hold commas."""
+    """Return the comma-separated words of an option; words in quotation marks may contain commas."""
     parted = next(csv.reader([text], skipinitialspace=True), [])
     return [word.strip() for word in parted if word.strip()]

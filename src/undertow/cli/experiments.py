@@ -14,12 +14,12 @@ def trials(
     family: Annotated[
         list[str] | None,
         typer.Option(
-            help="paper, stable, unit-root, misspecified, missing, no-contexts, world, safe, data …; may be repeated.",
+            help="Problem family (paper, stable, unit-root, misspecified, world, data …); repeat for several.",
             show_default="all",
         ),
     ] = None,
-    runs: Annotated[int | None, typer.Option(help="Problems per family.", show_default="its own number")] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds per randomised policy, on each problem.")] = 1,
+    runs: Annotated[int | None, typer.Option(help="Problems per family.", show_default="each family's default")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of each randomised policy, per problem.")] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
     policies: Annotated[
         str, typer.Option(help="Policies to run, by label, separated by commas.", show_default="all")
@@ -30,7 +30,7 @@ def trials(
 ) -> None:
     """Measure learners on the paper's systems, random systems, misspecified models, simulated worlds and recorded data.
 
-    All families take tens of minutes, with progress shown. For less, use --family, --runs and --rounds.
+    All families take tens of minutes. Use --family, --runs and --rounds for less.
     """
     from undertow.experiments.overall import overall, show_overall
     from undertow.experiments.trials import run_trials, show, summarise, write
@@ -60,9 +60,9 @@ def learners(
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Plot how well learners forecast the paper's system, and which model Autopilot follows on which problem.
+    """Plot how well learners forecast the paper's system, and which model Autopilot uses on each problem.
 
-    It takes minutes and shows its progress.
+    It takes minutes.
     """
     from undertow.experiments.learner_figures import draw_learners
 
@@ -85,7 +85,7 @@ def live(
 ) -> None:
     """Measure the cost of missing contexts, and of binary and count rewards; print tables in Markdown.
 
-    It takes minutes and shows its progress.
+    It takes minutes.
     """
     from undertow.experiments.live import gap_table, reward_table
 

@@ -1,4 +1,4 @@
-"""`undertow policies`: every registered policy, or one of them explained; `undertow warm` compiles them."""
+"""`undertow policies` lists or explains registered policies; `undertow warm` compiles them."""
 
 import json
 import textwrap
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @app.command()
 def policies(
     name: Annotated[
-        str | None, typer.Argument(help="A policy to explain, parameter by parameter.", show_default="all, in brief")
+        str | None, typer.Argument(help="Policy to explain, parameter by parameter.", show_default="all, in brief")
     ] = None,
     module: Module = None,
     as_json: AsJson = False,
@@ -49,23 +49,23 @@ def warm(
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile policies and say where their machine code is kept, for container images and installers."""
+    """Compile policies ahead, for container images and installers; print the folder of their machine code."""
     from undertow.compiled.cache import cache_roots
     from undertow.warm import to_warm_up, warm_up
 
     load_module(module)
     start, chosen = time.monotonic(), to_warm_up(names or ())
-    with watching(as_json, "policies", "what was compiled is kept") as (progress, say):
+    with watching(as_json, "policies", "compiled policies are kept") as (progress, say):
 
         def show(done: int, total: int) -> None:
             progress(done, total)
             if done < total:
-                say(f"compiling {chosen[done]}; left: {', '.join(chosen[done + 1 :]) or 'nothing else'}")
+                say(f"compiling {chosen[done]}; after it: {', '.join(chosen[done + 1 :]) or 'none'}")
 
         folder = warm_up(*chosen, progress=show)
     if folder is None:
         raise InvalidInputError(
-            "no folder to keep kernels in: set NUMBA_CACHE_DIR to one that can be written "
+            "no writable folder for compiled kernels; set NUMBA_CACHE_DIR to one  "
             f"(tried: {', '.join(map(str, cache_roots()))})"
         )
     seconds = time.monotonic() - start

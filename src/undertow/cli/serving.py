@@ -20,13 +20,13 @@ def serve(
     url: Annotated[
         str | None, typer.Argument(help="sqlite:///file.db or postgresql://user@host/database.", show_default=False)
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; others than loopback need tokens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need tokens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Number of processes.")] = 1,
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1000, help="Calls at once of a worker.", show_default="80 among all workers, at least 8"
+            min=1, max=1000, help="Concurrent calls per worker.", show_default="80 among all workers, at least 8"
         ),
     ] = None,
     tokens: Annotated[
@@ -35,13 +35,13 @@ def serve(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Host name that requests may be for; repeat for several, * for any."),
+        typer.Option(help="Accepted host name; repeat for several, * for any."),
     ] = None,
-    access_log: Annotated[bool, typer.Option(help="Write a line for each request.")] = True,
-    demo: Annotated[bool, typer.Option("--demo", help="Fill a store with recorded data, and go on.")] = False,
+    access_log: Annotated[bool, typer.Option(help="Log a line for each request.")] = True,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve recorded data that keep coming in.")] = False,
     module: Module = None,
 ) -> None:
-    """Serve the bandits of a store over HTTP, with a page that shows what they believe."""
+    """Serve the bandits of a store over HTTP, with a page that shows their forecasts."""
     load_module(module)
     with needing("undertow serve", "serve"):
         from undertow.serve.run import Plan
@@ -56,7 +56,7 @@ def serve(
 
 
 def _run(plan: "Plan", *, demo: bool) -> None:
-    """Say what to try, and serve."""
+    """Print an example call, then serve."""
     from undertow.serve.demo import play
     from undertow.serve.run import listen, run
 

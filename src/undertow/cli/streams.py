@@ -1,4 +1,4 @@
-"""What a command may rely on of its output: there are streams, they take every letter, and warnings are one line."""
+"""Dependable output: the streams exist, take every character, and show a warning as one line."""
 
 import codecs
 import os
@@ -14,11 +14,11 @@ _PLAIN = {"−": "-", "–": "-", "…": "...", "→": "->", "×": "x", "≤": "
 
 @contextmanager
 def dependable_streams() -> Iterator[None]:
-    """Have stdout and stderr be there, whatever their encoding, and warnings without the place in the source."""
+    """Open missing streams, escape characters they cannot encode, and print warnings without their source line."""
     codecs.register_error("undertow", _spell)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started this process
+        if stream is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process runs)
         elif not stream.encoding.lower().startswith("utf") and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="undertow")
@@ -31,7 +31,7 @@ def dependable_streams() -> Iterator[None]:
 
 
 def _spell(error: UnicodeError) -> tuple[str, int]:
-    """Spell letters that an encoding lacks: a minus sign as a hyphen, others by their number."""
+    """Replace characters that an encoding lacks: a minus sign by a hyphen, others by their number."""
     assert isinstance(error, UnicodeEncodeError)
     letters = error.object[error.start : error.end]
     return "".join(_PLAIN.get(one) or one.encode("ascii", "backslashreplace").decode() for one in letters), error.end

@@ -44,28 +44,28 @@ def study(
     ] = "",
     seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
     missing: Annotated[
-        float, typer.Option(help="Share of contexts that nobody sees, which the paper leaves to future work.")
+        float, typer.Option(help="Share of contexts that are missing (future work in the paper).")
     ] = 0.0,
     threads: Workers = CORES,
     out: Out = Path("out"),
     cluster: Cluster = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Few and short runs: about a minute, plus one or two to compile the first time."),
+        typer.Option("--quick", help="Few, short runs: about a minute, plus one or two to compile at first."),
     ] = False,
     appendix: Annotated[
         bool,
         typer.Option(
             "--appendix",
-            help="Also vary the paper's ambiguous choices, on up to 20 of the runs: some minutes more.",
+            help="Also vary the paper's ambiguous choices, on up to 20 runs: some minutes more.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper's evaluation, with additional policies, and write a report.
 
-    It takes minutes and shows its progress; a first report, from a few runs, comes early. If interrupted, the same
-    command resumes and ends with the same numbers.
+    It takes minutes; a first report, from a few runs, comes early. If interrupted, run the same command to resume; the
+    numbers are the same.
     """
     from undertow.study.plan import paper_plan
 
@@ -78,7 +78,7 @@ def study(
 
 @app.command()
 def compare(
-    file: Annotated[Path, typer.Argument(help="A plan in TOML; docs/study.md describes it.")],
+    file: Annotated[Path, typer.Argument(help="Plan in TOML; docs/study.md describes the format.")],
     threads: Workers = CORES,
     out: Out = Path("out"),
     cluster: Cluster = None,
@@ -156,8 +156,8 @@ def _show(plan: "Plan", outcome: "Outcome", seconds: float) -> None:
 
 
 def _readings(appendix: "Sequence[Varied]") -> Table:
-    """Return the table of readings: on which of the paper's statements each agrees."""
-    table = Table(title="The paper read in other ways: ✓ holds, ? undecided, ✗ fails, – not tested")
+    """Return the table of readings: which of the paper's statements hold under each."""
+    table = Table(title="Other readings of the paper: ✓ holds, ? undecided, ✗ fails, – not tested")
     table.add_column("row")
     table.add_column("reading")
     for label in appendix[0].verdicts:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from undertow.replay import LogReplay, Replay, Table
     from undertow.replay.output import Written
 
-_WIDTH = 100  # of what is printed
-_QUICK = "linucb(window=5, reward_lags=5), discounted-ucb"  # policies that take a log in seconds
+_WIDTH = 100  # significant digits of the printed table
+_QUICK = "linucb(window=5, reward_lags=5), discounted-ucb"  # policies that replay a log in seconds
 _AS_COSTS = {"reward": "mean cost", "dr": "cost, doubly robust", "gain": "saved per round"}
 _COLUMNS, _LOG, _CELLS, _PLAY = "Columns", "Columns of a log", "Cells", "Replay"
 
@@ -43,7 +43,7 @@ def _out(place: str) -> Any:
     return typer.Option(help=f"Folder for results; they go to its subfolder {place}/<file name>/.")
 
 
-_FIRST = "Contexts of a row are known before its decision, not after."
+_FIRST = "Contexts are known before the decision (default: after)."
 _BLOCK = "Block length of the bootstrap, in rounds."
 ContextFirst = Annotated[bool, typer.Option("--context-first", help=_FIRST, rich_help_panel=_PLAY)]
 Seed = Annotated[int, _option("Random seed.", _PLAY, min=0)]
@@ -54,7 +54,7 @@ def _read(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A table, one row per round, in order of time: CSV or TSV with a header (also .gz), Parquet, Excel, "
+            help="Table in time order, one row per round: CSV or TSV with a header (also .gz), Parquet, Excel, "
             "JSON lines."
         ),
     ],
@@ -71,12 +71,12 @@ def _read(
         str | None,
         _option(
             "One step of the hidden state: second, minute, hour, day or week (or a number, if the time column has "
-            "numbers). Rows within one step share its moment; steps without a row also pass.",
-            default="every row is a moment",
+            "numbers). Rows within one step share the hidden state; steps without a row also count.",
+            default="one step per row",
         ),
     ] = None,
     phases: Annotated[
-        str, _option("Calendar features made from the time: hour, weekday, month, separated by commas.", default="none")
+        str, _option("Calendar features: hour, weekday, month, separated by commas.", default="none")
     ] = "",
     minimise: Annotated[
         bool, typer.Option("--minimise", help="Rewards are costs, to be minimised.", rich_help_panel=_COLUMNS)
@@ -85,22 +85,22 @@ def _read(
     separator: Annotated[str | None, _option("Column separator of a text file.", _CELLS, "recognised")] = None,
     decimal: Annotated[str | None, _option("Decimal mark: . or ,", _CELLS, "recognised")] = None,
     date_format: Annotated[
-        str | None, _option("How times are written, such as dd.mm.yyyy hh:mm or %d.%m.%Y.", _CELLS, "recognised")
+        str | None, _option("Format of times, such as dd.mm.yyyy hh:mm or %d.%m.%Y.", _CELLS, "recognised")
     ] = None,
     na: Annotated[
         str | None,
-        _option("Words for a missing value, separated by commas; empty cells always are.", _CELLS, "NA, NaN, -, ?, …"),
+        _option("Words for a missing value, separated by commas.", _CELLS, "NA, NaN, -, ?, …"),
     ] = None,
-    arm: Annotated[str | None, _option("Column of the arm that was played.", _LOG, "arm")] = None,
+    arm: Annotated[str | None, _option("Column of the played arm.", _LOG, "arm")] = None,
     reward: Annotated[str | None, _option("Column of its reward.", _LOG, "reward")] = None,
     propensity: Annotated[
         str | None,
-        _option("Column of the probability of choosing it; or uniform, or estimate.", _LOG, "propensity"),
+        _option("Column of the probability of that choice; or uniform, or estimate.", _LOG, "propensity"),
     ] = None,
     every_arm: bool = False,
     rows: int | None = None,
 ) -> "Table":
-    """Read the table that the options describe."""
+    """Read the table with these options."""
     from undertow.replay import read_table
 
     lists = {"rewards": rewards, "contexts": contexts, "features": features, "phases": phases}
@@ -112,7 +112,7 @@ def _read(
 
 
 def _spooled(file: Path) -> Path:
-    """Return a file that can be read more than once: a copy of what comes through a pipe such as /dev/stdin."""
+    """Return a file that can be read more than once; of a pipe such as /dev/stdin, a copy."""
     if not file.exists() or file.is_file() or file.is_dir():
         return file
     folder = tempfile.TemporaryDirectory(prefix="undertow-")
@@ -126,7 +126,7 @@ def _spooled(file: Path) -> Path:
 def _on_a_table(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of `_read`, except some, and the file with a reader of its table as first arguments.
 
-    The table is read when the command asks for it, so that mistakes in its own options come first.
+    The command calls the reader after it has checked its own options, so their mistakes come first.
     """
     options = {
         name: option
@@ -159,10 +159,10 @@ def replay(
         _option(
             "Policies, separated by commas, such as 'autopilot, linucb(window=5)'; 'undertow policies' lists all.",
             _PLAY,
-            "a set of nine",
+            "nine standard policies",
         ),
     ] = "",
-    plan: Annotated[Path | None, _option("A TOML file with the policies, as \\[\\[policies]].", _PLAY)] = None,
+    plan: Annotated[Path | None, _option("TOML file with the policies, as \\[\\[policies]].", _PLAY)] = None,
     runs: Annotated[
         int | None,
         _option(
@@ -173,7 +173,7 @@ def replay(
         ),
     ] = None,
     rows: Annotated[
-        int | None, _option("Rows to play, the last ones of the table.", _PLAY, "all, up to 250000", min=1)
+        int | None, _option("Number of rows to play, from the end of the table.", _PLAY, "all, up to 250000", min=1)
     ] = None,
     context_first: ContextFirst = False,
     learn_from: Annotated[
@@ -191,7 +191,7 @@ def replay(
     out: Annotated[Path, _out("replay")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Replay your own table with policies, and report what each would have earned.
+    """Replay policies on your own table, and report what each would have earned.
 
     The table has the reward of every arm (columns reward_*), or is a log with arm, reward and propensity.
     """
@@ -207,9 +207,7 @@ def replay(
     chosen = contenders_of(read_toml(plan)) if plan else parse_policies(policies)
     table = read(rows=rows or MOST_ROUNDS)
     if table.log is None and learn_from is not None:
-        raise InvalidInputError(
-            "learn_from: this is for logs only, and the table has every arm's reward; leave out --learn-from"
-        )
+        raise InvalidInputError("learn_from: for logs only, and this table has every arm's reward; omit --learn-from")
     require_writable(out)
     settings: dict[str, Any] = {"runs": runs or usual_runs(table.rounds), "seed": seed, "context_first": context_first}
     result: Replay | LogReplay
@@ -238,9 +236,9 @@ def diagnose(
     out: Annotated[Path, _out("diagnose")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Find out whether there is anything to win on your own table, before you trust any policy on it.
+    """Find out whether a policy can beat the best fixed arm on your own table.
 
-    Of a log, it estimates what the fixed arms and two quick policies would have earned.
+    On a log, it estimates the rewards of the fixed arms and of two quick policies.
     """
     from undertow.replay.diagnosis import diagnose as measure
     from undertow.replay.diagnosis_text import answer, arm_lines, closing, describe
@@ -256,7 +254,7 @@ def diagnose(
     with watching(False, "rules") as (progress, say):
         for line in [] if as_json else [table.extent, *table.columns.describe()]:
             say(f"{file}: {line}")
-        shown = None if as_json else progress  # the answer is one JSON object, and nothing else
+        shown = None if as_json else progress  # the answer is a single JSON object
         found = measure(table, seed=seed, block=block, context_first=context_first, progress=shown)
         written = write_diagnosis(found, table, out, command=_command())
     if as_json:
@@ -290,7 +288,7 @@ def _diagnose_log(file: Path, table: "Table", out: Path, as_json: bool, settings
 
 
 def _show(result: "Replay | LogReplay", written: "Written", as_json: bool) -> None:
-    """Print the answer, the table below it, one warning, and where the report is."""
+    """Print the answer, the table, one warning, and the report's path."""
     from undertow.replay.full import Replay
     from undertow.replay.verdict import answer_on_log, answer_on_table
     from undertow.reporting.folders import plain
@@ -317,7 +315,7 @@ def _command() -> str:
 
 
 def _paragraph(text: str) -> str:
-    kept = text.replace(" %", "\u00a0%")  # a line does not begin with it
+    kept = text.replace(" %", "\u00a0%")  # never at the start of a line
     return textwrap.fill(kept, width=_WIDTH, initial_indent="  ", subsequent_indent="  ").replace("\u00a0", " ")
 
 

@@ -1,4 +1,4 @@
-"""`undertow bounds` and `theory`: bounds on regret, and the paper's theory put to the test."""
+"""`undertow bounds` and `theory`: bounds on regret, and tests of the paper's theory."""
 
 import json
 from pathlib import Path
@@ -15,15 +15,15 @@ from undertow.cli.common import AsJson, app, console, numbers, words
 def bounds(
     psi: Annotated[float, typer.Option(help="One of the paper's systems.")] = 1,
     system: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Your own system, as JSON, instead of psi.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Your own system as JSON, instead of psi.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10_000,
     windows: Annotated[str, typer.Option(help="Windows of the upper bounds, separated by commas.")] = "1,3,10",
     confidence: Annotated[float, typer.Option(help="δ of the upper bounds.")] = 0.1,
-    out: Annotated[Path, typer.Option(help="Folder of studies, searched for measured regret.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="Folder of studies to search for measured regret.")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Print lower and upper bounds, the oracles' regret in closed form, and measured regret if a study has it."""
+    """Print lower and upper bounds, the oracles' regret in closed form, and a study's measured regret."""
     from undertow.example_systems import paper_system
     from undertow.experiments.bound_table import bound_table
     from undertow.system import LinearGaussianSystem
