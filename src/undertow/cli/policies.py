@@ -65,7 +65,7 @@ def warm(
         folder = warm_up(*chosen, progress=show)
     if folder is None:
         raise InvalidInputError(
-            "no writable folder for compiled kernels; set NUMBA_CACHE_DIR to one  "
+            "no writable folder for compiled kernels; set NUMBA_CACHE_DIR to one "
             f"(tried: {', '.join(map(str, cache_roots()))})"
         )
     seconds = time.monotonic() - start
