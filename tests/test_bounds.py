@@ -443,5 +443,5 @@ def test_the_table_of_bounds(command: Terminal, tmp_path: Path, monkeypatch: pyt
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in EXPERIMENTS]
 )
 def test_the_page_shows_what_the_experiments_print(name: str) -> None:
-    page = (ROOT / "docs" / "theory.md").read_text()
+    page = (ROOT / "docs" / "measurements.md").read_text()
     assert "\n".join(EXPERIMENTS[name]()) in page

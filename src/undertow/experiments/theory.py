@@ -1,4 +1,4 @@
-"""The paper's theory put to the test: seven tables with fixed seeds, shown in docs/theory.md."""
+"""The paper's theory put to the test: seven tables with fixed seeds, shown in docs/measurements.md."""
 
 import math
 from collections.abc import Callable, Sequence

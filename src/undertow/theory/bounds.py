@@ -304,8 +304,8 @@ def regret_rate(
 
     Theorem 2 with `width="noise+bias"` (Eq. regret_rate_increase), Corollary 1 with "noise" (Eq.
     regret_rate_increase_no_bias).
-    B̄_θ, B̄_u and B̄_b each grow with √(ms + 1), so the model's error does with (ms + 1)^{3/2}, not √(ms + 1) as printed;
-    and Σ(ε_{a*} − ε_a) grows with n, not √n (T3).
+    B̄_θ, B̄_u and B̄_b each grow with √(ms + 1), so the model's error does with (ms + 1)^{3/2}, not √(ms + 1) as printed
+    (a factor of √(ms + 1) less if the size of Θ counts as constant); and Σ(ε_{a*} − ε_a) grows with n, not √n (T3).
     """
     _checks.choice("width", width, ("noise", "noise+bias"))
     n, s = _checks.integer("rounds", rounds, least=1), _checks.integer("window", window, least=0)
