@@ -21,6 +21,7 @@ from undertow.live.events import Decided, Event, Installed, Rewarded, decode
 from undertow.store import DurablePolicy, Overview, Store
 from undertow.store.address import store_at
 from undertow.store.base import Checkpoint, Row
+from undertow.store.sql_locked import SqlLocked
 from undertow.store.sqlite import SqliteStore
 
 X = [1.0, 0.5]
@@ -438,6 +439,25 @@ def test_a_checkpoint_saves_going_through_the_events(url: str, name: str, monkey
     assert newest.n > 100
     other = undertow.open(url, name)
     np.testing.assert_array_equal(policy.forecast(X).forecast, other.forecast(X).forecast)
+
+
+def test_who_was_away_for_long_follows_before_it_locks(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = undertow.open(url, name, courier()), undertow.open(url, name)
+    with one.transaction():
+        for t in range(150):
+            one.decide(X, id=f"order {t}")
+    locked, read = list[int](), SqlLocked.read
+
+    def reads(self: SqlLocked, first: int) -> Any:
+        rows = read(self, first)
+        locked.append(len(rows))
+        return rows
+
+    monkeypatch.setattr("undertow.store.replica._WHILE", 0.0)
+    monkeypatch.setattr("undertow.store.replica._PAGE", 40)
+    monkeypatch.setattr(SqlLocked, "read", reads)
+    assert other.decide(X, id="more").round == 150
+    assert locked == [1]
 
 
 # Fits

@@ -2,8 +2,9 @@
 
 import logging
 import sys
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from undertow.errors import StoreError
 from undertow.live import LivePolicy
@@ -18,6 +19,7 @@ __all__ = ["Replica"]
 _LOG = logging.getLogger("undertow.store")
 _LEAST = 2**16  # bytes of events between two checkpoints; half as many as the last one has, if that is more
 _PAGE = 2000  # events that are read at a time while nothing is locked
+_WHILE = 0.5  # seconds in which others do not do so much that following it takes long
 
 Claim = Callable[[str, int, float], bool]
 
@@ -37,6 +39,7 @@ class Replica:
         self._store, self._name, self._claim = store, name, claim
         self._policy: LivePolicy | None = None  # none at first, and after trouble: then it is read from the store
         self._kept = self._size = self._since = 0  # the newest checkpoint, its bytes, and those of the events since
+        self._seen = 0.0  # when it caught up last
         self._told = 0  # number of the last event that the listener was told of, or would have been
         self._refused: tuple[Counter[str], deque[bool]] | None = None  # which outlive the policy
         self.row = Row(0, b"", 0.0, b"")  # the event that the policy is as of
@@ -60,8 +63,11 @@ class Replica:
         self._policy = None
 
     def load(self, timeout: float) -> None:
-        """Read the policy from its newest checkpoint and the events since; nobody waits for that."""
-        if self._policy is not None:
+        """Read the policy from its newest checkpoint and the events since; nobody waits for that.
+
+        If it is there, but has not been looked at for a while, follow what may be many events.
+        """
+        if self._policy is not None and self._follow_much():
             return
         with self._store.lock(self._name, timeout) as locked:
             checkpoint, policy = newest_policy(self._store, self._name, locked)
@@ -79,10 +85,27 @@ class Replica:
         self._told = min(self._told, self.row.n)
         self._policy = policy
 
+    def _follow_much(self) -> bool:
+        if time.monotonic() - self._seen < _WHILE:
+            return True
+        try:
+            rows: Sequence[Row] = [self.row] * _PAGE
+            while len(rows) == _PAGE:
+                rows = self._store.events(self._name, max(self.row.n - 1, 0), _PAGE)
+                if not self._catch_up(rows):
+                    return False
+        except BaseException:
+            self.drop()
+            raise
+        return True
+
     def catch_up(self, locked: Locked) -> bool:
         """Follow what others have done since; False, and the policy is dropped, if its events were replaced."""
+        self._seen = time.monotonic()
+        return self._catch_up(locked.read(max(self.row.n, 1)))
+
+    def _catch_up(self, rows: Sequence[Row]) -> bool:
         n = self.row.n
-        rows = locked.read(max(n, 1))
         if n and (not rows or rows[0].n != n or rows[0].mark != self.row.mark):
             _LOG.warning("%s: its events are others than before, as after a backup; it is read anew", self._name)
             self._told = sys.maxsize  # what the listener heard of cannot be matched with what is there

@@ -1,8 +1,9 @@
 """A store in one SQLite file: for any number of processes of one machine.
 
 SQLite locks the whole file, and who waits for it asks again after sleeps that grow: of eight busy processes one waited
-for seconds. So every transaction first waits for its turn at an advisory lock on a file beside the database, which the
-kernel gives out in order.
+for seconds. So every transaction first waits for its turn at an advisory lock on a file beside the database. The kernel
+wakes all who wait for a lock, to give it to one of them; so only one waits for that lock, and the others for the lock of
+whoever is next, while the transaction goes on.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import os
 import re
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,22 +93,23 @@ class SqliteStore(SqlStore):
         if not _WAITS_IN_LINE:
             yield
             return
-        file = self._lock_file()
-        if not _wait_in_line(file, timeout):
-            raise StoreBusyError(
-                f"store: others held the lock of {self.path} for {timeout:g} s; the call did not happen"
-            )
-        _HELD.add(file)
-        with file:  # closed, it gives up the lock
+        until = time.monotonic() + timeout
+        with self._locked("next", until):
+            file = self._locked("lock", until)
+        with file:
             yield
 
-    def _lock_file(self) -> IO[bytes]:
+    def _locked(self, which: str, until: float) -> IO[bytes]:
+        """Lock one of the files beside the database; closed, it gives up the lock."""
+        path = f"{self.path}-{which}"
         try:
-            return open(f"{self.path}-lock", "ab")  # whoever holds the lock closes it
+            file = open(path, "ab")
         except OSError as error:
-            raise StoreUnavailableError(
-                f"store: {self.path}-lock: {error.strerror}; the call did not happen"
-            ) from error
+            raise StoreUnavailableError(f"store: {path}: {error.strerror}; the call did not happen") from error
+        if not _wait_in_line(file, until - time.monotonic()):
+            raise StoreBusyError(f"store: others held the lock of {self.path} for too long; the call did not happen")
+        _HELD.add(file)
+        return file
 
     def _begin(self, connection: sqlite3.Connection, timeout: float) -> None:
         connection.execute("BEGIN IMMEDIATE")
