@@ -158,5 +158,4 @@ def settle(policy: LivePolicy) -> None:
     learner = learner_of(policy)
     while not learner.late.settled:
         learner.late.savings = 10**9
-        for number, block in learner.late.attend().items():
-            learner.take_in(number, block)
+        learner.take_in(learner.late.attend())

@@ -122,7 +122,7 @@ def test_late_rewards_cost_the_same_at_any_delay(delay: int) -> None:
             decision = waiting.pop(0)
             late.learn(decision, reward(path, decision))
         if t > 600 + delay:
-            behind = max(behind, *(t - past.missing for past in learner.late.past.values()))
+            behind = max(behind, *(t - learner.late.missing(number) for number in learner.late.past))
     assert spent <= 3_000_000 + 60_000 * 840
     assert behind <= 1.5 * delay + 40
     assert all(len(past.marks) <= 20 for past in learner.late.past.values())
@@ -566,7 +566,7 @@ def test_a_fit_under_way_hears_of_a_reward_from_before_it(learner: Any, context_
     expected = []
     for number, model in enumerate(learner.models):
         model.believe(made[number], learner.log.rows(int(model.open(made[number]).model.head.begin), 40), 40)
-        expected.append(learner.late.lead(number, made[number], Span(40, 43, 40, 43)))
+        expected.append(model.led(made[number], learner.log.rows(40, 43), Span(40, 43, 40, 43)))
     for one, two in zip(beliefs(policy), beliefs(policy, expected), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-9)
 

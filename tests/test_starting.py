@@ -174,18 +174,18 @@ def test_refused_calls_change_nothing(missing: Kernels) -> None:
 
 def test_an_interrupted_decision_is_made_whole_or_not_at_all(missing: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = build(LearnedKalman), build(LearnedKalman)
-    why = Starting.why
+    decided = Starting.decided
 
-    def interrupt(self: Starting, t: int) -> Any:
+    def interrupt(self: Starting, t: int, arm: int) -> Any:
         raise KeyboardInterrupt
 
     for policy in (one, two):
         policy.decide()
         policy.observe(PATH.contexts[0])
-    monkeypatch.setattr(Starting, "why", interrupt)
+    monkeypatch.setattr(Starting, "decided", interrupt)
     with pytest.raises(KeyboardInterrupt):
         one.decide()
-    monkeypatch.setattr(Starting, "why", why)
+    monkeypatch.setattr(Starting, "decided", decided)
     assert everything(one)[0] == everything(two)[0]
     missing.ended = True
     for policy in (one, two):

@@ -141,7 +141,7 @@ def test_a_decision_that_is_interrupted_on_its_way_through_late_rewards_was_not_
     policy.learn(id_of(policy, 3), 1.0)
     before = digest(policy)
     with monkeypatch.context() as patch:
-        patch.setattr(LateRewards, "lead", stopping)
+        patch.setattr(LateRewards, "_go_on", stopping)
         with pytest.raises(Stop):
             policy.decide()
     assert digest(policy) == before

@@ -76,7 +76,7 @@ def plain(part: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    if isinstance(value, types.ModuleType):
+    if isinstance(value, types.ModuleType) and any(hasattr(member, "py_func") for member in vars(value).values()):
         return _PlainModule(value)
     return plain(value) if hasattr(value, "py_func") else value
 

@@ -201,15 +201,16 @@ class WithCandidates(Timeline):
         """Make the fits that are due."""
         self.learner.attend()
 
-    def decided(self, t: int, arm: int) -> None:
+    def decided(self, t: int, arm: int) -> Why | None:
         """Remember what was expected of the arm that is played."""
-        self.learner.decided(t, arm)
+        why = self.learner.decided(t, arm)
         if arm < 0:
-            return
+            return why
         blocks = self.learner.blocks[self.first :]
         self.expected[t] = [(float(own.model.forecast[arm]), float(own.deviation[arm])) for own in blocks]
         while next(iter(self.expected)) < t - self.learner.late.max_delay:
             del self.expected[next(iter(self.expected))]
+        return why
 
     def report(self) -> None:
         """Start fits, and warn of those that failed."""
@@ -272,10 +273,6 @@ class WithCandidates(Timeline):
     def nbytes(self) -> int:
         """Bytes of what the learner remembers; those of a candidate are its own."""
         return self.learner.nbytes
-
-    def why(self, t: int) -> Why:
-        """Explain the decision that was just made, of round t."""
-        return self.learner.why(t)
 
     def arrays(self) -> dict[str, FloatArray]:
         """Refuse: the state of a candidate is not ours to save."""

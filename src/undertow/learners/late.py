@@ -11,8 +11,10 @@ is the same for every delay, and a reward waits a fraction of its delay longer.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -34,6 +36,8 @@ _SELDOM = 4  # how much farther apart moments are where no reward has been late
 _WIDEST = 8192  # rounds between those that are remembered of long ago
 
 Moment = tuple[int, FloatArray]  # a round, and a block as it was before that was decided
+_ROUND = itemgetter(0)
+_NEVER: Moment = -1, np.empty(0)
 
 
 class Past(NamedTuple):
@@ -62,26 +66,16 @@ class Past(NamedTuple):
     since: float = math.inf
     late: float = math.inf
 
-    @property
-    def missing(self) -> float:
-        """The oldest round whose reward the model does not know; infinite where it knows all."""
-        return min(self.since, self.late)
 
-    def note(self, then: int) -> "Past":
-        """Take note of a reward of an earlier round, unless the block on its way will come by."""
-        if then < self.begin or then >= self.late or (self.again is not None and then >= self.again[0]):
-            return self
-        return self._replace(late=then)
-
-    def remember(self, moment: Moment, now: int, oldest: int, widest: int, factor: int = 1) -> "Past":
-        """Remember one more moment, and forget some: a reward goes back by its age once more, or `factor` times."""
-        marks = [*self.marks, moment]
-        kept = [marks.pop()]
-        while marks and kept[-1][0] > oldest:  # no reward is older
-            between, newer = marks.pop(), kept[-1][0]
-            if not marks or marks[-1][0] < newer - min(factor * max(now - newer, _SLICE), widest):
-                kept.append(between)
-        return self._replace(marks=tuple(reversed(kept)))
+def thinned(marks: tuple[Moment, ...], now: int, oldest: int, widest: int, factor: int = 1) -> tuple[Moment, ...]:
+    """Return the moments that are worth keeping: a reward goes back by its age once more, or `factor` times."""
+    left = list(marks)
+    kept = [left.pop()]
+    while left and kept[-1][0] > oldest:  # no reward is older
+        between, newer = left.pop(), kept[-1][0]
+        if not left or left[-1][0] < newer - min(factor * max(now - newer, _SLICE), widest):
+            kept.append(between)
+    return tuple(reversed(kept))
 
 
 class LateRewards:
@@ -116,19 +110,17 @@ class LateRewards:
             self.past[number] = Past(base, int(BLOCK.open(base[1]).head.begin), marks, late=late)
             self.wake = 0.0
 
-    def wait(self, oldest: int) -> None:
-        """Remember what rewards from round `oldest` on will need, where the longest delay is a time."""
-        if self.by_time:
-            self._remember_rounds(int(self.player.begun()) - oldest)
-
-    def _remember_rounds(self, rounds: int) -> None:
+    def reach_back(self, rounds: int) -> None:
+        """Remember what rewards that are so many rounds late will need, where the longest delay is a time."""
         self.log.keep += rounds - self.max_delay
         self.max_delay = rounds
 
     def note(self, then: int) -> None:
-        """Take note of a reward of an earlier round."""
+        """Note a reward of an earlier round, for the models whose block on its way will not come by."""
         for number, past in self.past.items():
-            self.past[number] = past.note(then)
+            ahead = past.again is None or then < past.again[0]
+            if ahead and past.begin <= then < past.late:
+                self.past[number] = past._replace(late=then)
         self.wake = min(self.wake, self._funded())
 
     def _funded(self) -> int:
@@ -136,26 +128,75 @@ class LateRewards:
         return self.counted + max(0, -((self.savings - _LEAST) // _PACE))
 
     def missing(self, number: int) -> float:
-        """Return the oldest round whose reward a model does not know."""
-        return self.past[number].missing if number in self.past else math.inf
+        """Return the oldest round whose reward a model does not know; infinite where it knows all."""
+        past = self.past.get(number)
+        return math.inf if past is None else min(past.since, past.late)
 
     @property
     def settled(self) -> bool:
         """Whether all models know of all rewards."""
-        return all(past.missing == math.inf for past in self.past.values())
+        return all(self.missing(number) == math.inf for number in self.past)
 
-    def attend(self, *, due: bool = False) -> dict[int, FloatArray]:
+    def attend(self, *, due: bool = False, keep: bool = True) -> dict[int, FloatArray]:
         """Go on with late rewards, as far as the savings reach, and return blocks that have arrived, by model.
 
-        A decision may be `due`, or pass by unmade; otherwise, a context may come first.
+        A decision may be `due`, or pass by unmade; otherwise, a context may come first. Without `keep`, nothing of it
+        is remembered.
         """
-        self.past, self.savings, arrived = self._gone_on(due=due)
-        self.counted = int(self.player.begun())
+        past, now, arrived = self.past.copy(), int(self.player.begun()), dict[int, FloatArray]()
+        savings = min(self.savings + _PACE * (now - self.counted), _SAVINGS)
+        unsettled, work = [], 0  # all of them go equally far
+        for number, own in past.items():
+            if own.since < math.inf or own.late < math.inf:
+                unsettled.append(number)
+                work += self.work[number]
+        if unsettled and savings >= _LEAST:
+            seen = now + 1 if self.turns.context_first and due else self.turns.contexts_seen(now)
+            self.log.open(max(now, seen) - 1)
+            rows = self.log.rows(self.log.begin, max(now, seen))
+            # at least so many rounds that it is faster than time
+            most = max((savings - _CALL * len(unsettled)) // work, 2 * _LEAST // _PACE)
+            spent = 0
+            for number in unsettled:
+                past[number], block, rounds = self._go_on(number, past[number], rows, most, now, seen)
+                spent += rounds * self.work[number] + _CALL
+                if block is not None:
+                    arrived[number] = block
+            savings = max(savings - spent, 0)
+        if keep:
+            self.past, self.savings, self.counted = past, savings, now
         return arrived
 
-    def preview(self) -> dict[int, FloatArray]:
-        """Return blocks that would arrive before the next decision, and remember nothing."""
-        return self._gone_on(due=False)[2]
+    def _go_on(
+        self, number: int, past: Past, rows: FloatArray, most: int, now: int, seen: int
+    ) -> tuple[Past, FloatArray | None, int]:
+        """Lead a block through at most so many rounds; return it if it arrives, and how many they were."""
+        model, at, first = self.models[number], self.log.begin, int(self.turns.context_first)
+        base, begin, marks, again, since, late = past
+        rounds, arrived = 0, None
+        while rounds < most and (since < math.inf or late < math.inf):
+            if again is None:  # go back to the last moment before the late reward, by the model as it was fitted
+                marks = marks[: bisect_right(marks, late, key=_ROUND)]
+                again = max((*marks[-1:], base if base[0] <= late else _NEVER), key=_ROUND)
+                if again[0] < at:
+                    start = max(begin, at)
+                    begins = rows[start - at :][:first], Span(start, start, start, start + first)
+                    again = start, model.led(model.rewound(base[1]), *begins)
+                since, late = late, math.inf
+            (t, block), fitted = again, base[0]
+            apart = max(_SLICE, (now - t) // 8)  # the farther back, the fewer moments are remembered
+            stop = min(now, t + min(most - rounds, apart), fitted if t < fitted else now)
+            span = Span(t, stop, t + first, min(stop + first, seen))
+            block = model.led(block, rows[t - at : max(stop, span.seen) - at], span)
+            if t < fitted == stop:
+                block = model.with_belief(base[1], block)
+                base = stop, block
+            elif stop < now and stop - (marks[-1][0] if marks else 0) >= min(apart, _SLICE):
+                marks = thinned((*marks, (stop, block)), now, now - self.max_delay, self.widest)
+            again, rounds = (stop, block), rounds + stop - t
+            if stop == now:
+                again, since, arrived = None, math.inf, block
+        return Past(base, begin, marks, again, since, late), arrived, rounds
 
     def remember(self, blocks: Sequence[FloatArray], latest: int) -> None:
         """Remember the present moment, in which a decision is due, if it is time.
@@ -163,87 +204,18 @@ class LateRewards:
         It is time often where rewards have come a little late, and seldom where they have not.
         """
         now, spacing = int(self.player.begun()), min(max(latest // 4, _LEAST // _PACE), _SLICE) if latest else _SLICE
-        self.wake = math.inf
+        wake = math.inf
         for number, past in self.past.items():
             last = max(past.base[0], past.marks[-1][0] if past.marks else 0)
             if past.since < math.inf or past.late < math.inf:
-                self.wake = min(self.wake, max(self._funded(), now + 1))
+                wake = min(wake, max(self._funded(), now + 1))
                 continue
             if now - last >= spacing:
-                moment, last = (now, blocks[number].copy()), now
-                factor = 1 if latest else _SELDOM
-                self.past[number] = past.remember(moment, now, now - self.max_delay, self.widest, factor)
-            self.wake = min(self.wake, last + spacing)
-
-    def _gone_on(self, *, due: bool) -> tuple[dict[int, Past], int, dict[int, FloatArray]]:
-        """Return what is remembered after one more decision, what is left of the savings, and blocks that arrive."""
-        past, arrived, spent = self.past.copy(), dict[int, FloatArray](), 0
-        now = int(self.player.begun())
-        savings = min(self.savings + _PACE * (now - self.counted), _SAVINGS)
-        if savings < _LEAST:
-            return past, savings, arrived
-        unsettled, work = [], 0  # all of them go equally far
-        for number, own in past.items():
-            if own.since < math.inf or own.late < math.inf:
-                unsettled.append(number)
-                work += self.work[number]
-        if not unsettled:
-            return past, savings, arrived
-        seen = now + 1 if self.turns.context_first and due else self.turns.contexts_seen(now)
-        self.log.open(max(now, seen) - 1)
-        for number in unsettled:
-            most = max((savings - _CALL * len(unsettled)) // work, 2 * _LEAST // _PACE)  # at least, faster than time
-            past[number], block, rounds = self._led(number, past[number], most, now, seen)
-            spent += rounds * self.work[number] + _CALL
-            if block is not None:
-                arrived[number] = block
-        return past, max(savings - spent, 0), arrived
-
-    def _led(self, number: int, past: Past, most: int, now: int, seen: int) -> tuple[Past, FloatArray | None, int]:
-        """Lead a block through at most so many rounds; return it if it arrives, and how many they were."""
-        first, rounds, arrived = int(self.turns.context_first), 0, None
-        while rounds < most and (past.since < math.inf or past.late < math.inf):
-            if past.again is None:
-                past = self._begun(number, past)
-            assert past.again is not None
-            (begin, block), (fitted, base) = past.again, past.base
-            apart = max(_SLICE, (now - begin) // 8)  # the farther back, the fewer moments are remembered
-            stop = min(now, begin + min(most - rounds, apart), fitted if begin < fitted else now)
-            block = self.lead(number, block, Span(begin, stop, begin + first, min(stop + first, seen)))
-            if begin < fitted == stop:
-                block = self.models[number].with_belief(base, block)
-                past = past._replace(base=(stop, block))
-            elif stop < now and stop - (past.marks[-1][0] if past.marks else 0) >= min(apart, _SLICE):
-                past = past.remember((stop, block), now, now - self.max_delay, self.widest)
-            past = past._replace(again=(stop, block))
-            rounds += stop - begin
-            if stop == now:
-                past, arrived = past._replace(again=None, since=math.inf), block
-        return past, arrived, rounds
-
-    def _begun(self, number: int, past: Past) -> Past:
-        """Go back to the last moment before the late reward, by the model as it was fitted."""
-        late, first = int(past.late), self.turns.context_first
-        kept, start = len(past.marks), None
-        while kept and past.marks[kept - 1][0] > late:  # oldest first
-            kept -= 1
-        marks = past.marks[:kept]
-        for moment in (*marks[-1:], past.base):
-            if self.log.begin <= moment[0] <= late and (start is None or moment[0] > start[0]):
-                start = moment
-        if start is None:
-            begin = max(past.begin, self.log.begin)
-            block = self.models[number].rewound(past.base[1])
-            start = (begin, self.lead(number, block, Span(begin, begin, begin, begin + first)))
-        return past._replace(marks=marks, again=start, since=past.late, late=math.inf)
-
-    def lead(self, number: int, block: FloatArray, span: Span) -> FloatArray:
-        """Return a copy of a block that has gone through rounds of the log."""
-        led = block.copy()
-        rows = self.log.rows(span.begin, max(span.decided, span.seen))
-        if len(rows):
-            self.models[number].catch_up(led, 0, rows, span)
-        return led
+                last, factor = now, 1 if latest else _SELDOM
+                marks = (*past.marks, (now, blocks[number].copy()))
+                self.past[number] = past._replace(marks=thinned(marks, now, now - self.max_delay, self.widest, factor))
+            wake = min(wake, last + spacing)
+        self.wake = wake
 
     @property
     def nbytes(self) -> int:
@@ -281,7 +253,7 @@ class LateRewards:
     def restore(self, arrays: Mapping[str, FloatArray]) -> None:
         """Take back what `arrays` returned; the log has been restored."""
         if self.by_time:
-            self._remember_rounds(int(arrays["max_delay"].item()))
+            self.reach_back(int(arrays["max_delay"].item()))
         self.savings, self.counted, self.wake = arrays["savings"].astype(int).tolist()
         if self.counted > self.player.rounds:
             raise InvalidInputError(f"savings: expected those of {self.player.rounds} rounds, got {self.counted}")

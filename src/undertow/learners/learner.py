@@ -114,19 +114,20 @@ class Learner(Timeline):
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
         """Swap in the fits that have caught up, and go on with late rewards, if it is time for either."""
-        self.late.wait(oldest)
-        if self.player.begun() < self.late.wake and not still and not self.fits.taken:
+        late, t = self.late, int(self.player.begun())
+        if late.by_time:
+            late.reach_back(t - oldest)
+        if t < late.wake and not still and not self.fits.taken:
             return
-        t = int(self.player.begun())
         if still:
             self.log.share(t)
         for number in self.fits.advance(t) if self.fits.taken else ():
             self.swap(number, self.fits.under_way[number], self.fits.taken[number].answer)
         if not t:  # the first decision
             ahead.begin(self.models[0].fitted_by)
-        for number, block in self.late.attend(due=True).items():
-            self.take_in(number, block)
-        self.late.remember(self.views, self.latest)
+        if arrived := late.attend(due=True):
+            self.take_in(arrived)
+        late.remember(self.views, self.latest)
 
     def attend(self, *, inline: bool = True) -> None:
         """Make the fits that are due, or request them; all of them are requested if none may be made inline."""
@@ -178,8 +179,9 @@ class Learner(Timeline):
         kept = [part.copy() for part in unfitted(block)]
         self.block(number)[:] = led
         block.head.fitted = block.alarm.tried = t = task.round
-        fresh, seen = answer.unseen(task, first=self.turns.context_first), self.player.rounds + self.turns.context_first
-        self._catch_up(number, begin, max(begin, fresh), seen)
+        first = self.turns.context_first
+        fresh = answer.unseen(task, first=first)
+        self._catch_up(number, begin, max(begin, fresh), self.player.rounds + first)
         for part, numbers in zip(unfitted(block) if known else (block.running.numbers,), kept, strict=False):
             part[:] = numbers  # the rounds since were scored when they were played, if the model was there
         if not known:
@@ -187,7 +189,7 @@ class Learner(Timeline):
         base, before = begun(answer.block, t), unfitted(BLOCK.open(task.block) if known else block)
         for part, numbers in zip(unfitted(BLOCK.open(base)), before, strict=True):
             part[:] = numbers
-        base = self.late.lead(number, base, Span(t, t, fresh, t + self.turns.context_first))
+        base = model.led(base, self.log.rows(t, t + first), Span(t, t, fresh, t + first))
         self.late.begin(number, (t, base), answer.earlier, missed)
 
     def report(self) -> None:
@@ -212,20 +214,21 @@ class Learner(Timeline):
         if len(rows):  # none after a fit inline, so that its kernel need not be compiled
             self.models[number].catch_up(self.player.own.blocks, self.places[number], rows, span)
 
-    def take_in(self, number: int, block: FloatArray) -> None:
-        """Put a block that knows of late rewards into its place; what fits have set since stays."""
-        running, fineness, rare = self.lasting[number]
-        kept = running.copy(), fineness.copy(), rare.copy()
-        self.views[number][:] = block
-        changed = fineness[...] != kept[1]
-        running[:], fineness[:], rare[:] = kept
-        if changed:
-            score_again(self.blocks[number].model)
+    def take_in(self, arrived: Mapping[int, FloatArray]) -> None:
+        """Put blocks that know of late rewards into their places; what fits have set since stays."""
+        for number, block in arrived.items():
+            running, fineness, rare = self.lasting[number]
+            kept = running.copy(), fineness.copy(), rare.copy()
+            self.views[number][:] = block
+            changed = fineness[...] != kept[1]
+            running[:], fineness[:], rare[:] = kept
+            if changed:
+                score_again(self.blocks[number].model)
 
     def scratch(self) -> FloatArray:
         """Return a copy of the state as a decision would find it, which asks for no fits."""
         state = self.player.state.copy()
-        for number, block in self.late.preview().items():
+        for number, block in self.late.attend(keep=False).items():
             self.block(number, state)[:] = block
         for own in self.open_blocks(state):
             own.model.running.next_fit, own.model.alarm.raised = math.inf, 0.0
@@ -233,14 +236,15 @@ class Learner(Timeline):
 
     # The log, and rewards that come late
 
-    def decided(self, t: int, arm: int) -> None:
-        """File the choice of the last round."""
+    def decided(self, t: int, arm: int) -> Why | None:
+        """File the choice of the last round, and explain it."""
         if arm < 0:
-            return
+            return None
         log = self.log
         log.put(t, log.arm, arm)
         if log.feature_dim:
             log.row(t)[log.context_dim : log.shared] = self.player.features_of(arm)
+        return self.reasons.why(t, self.notices)
 
     def observe(self) -> None:
         """Take in a context, and file it."""
@@ -311,10 +315,6 @@ class Learner(Timeline):
         """Bytes of the log, of what late rewards go back to, and of fits under way."""
         tasks = sum(task.rows.nbytes + task.block.nbytes for task in self.fits.under_way.values())
         return self.log.nbytes + self.late.nbytes + tasks
-
-    def why(self, t: int) -> Why:
-        """Explain the decision that was just made, of round t."""
-        return self.reasons.why(t, self.notices)
 
     # One more arm, and save files
 

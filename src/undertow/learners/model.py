@@ -380,3 +380,10 @@ class Model(abc.ABC):
     def catch_up(self, blocks: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
         """Go through rows of a log with the block in place."""
         type(self).catch_up_kernel(blocks, at, rows, *span, self.context_first)
+
+    def led(self, block: FloatArray, rows: FloatArray, span: Span) -> FloatArray:
+        """Return a copy of a block that has gone through rows of a log."""
+        copy = block.copy()
+        if len(rows):  # so that the kernel is compiled when it is needed
+            type(self).catch_up_kernel(copy, 0, rows, *span, self.context_first)
+        return copy

@@ -77,9 +77,9 @@ class Starting(Timeline):
     def observe(self) -> None:
         """Take in nothing yet: the event is kept."""
 
-    def why(self, t: int) -> Why:
-        """Explain the decision that was just made, of round t."""
-        return self.learner.why(t)
+    def decided(self, t: int, arm: int) -> Why | None:
+        """Explain the decision of round t; the event is kept."""
+        return None if arm < 0 else self.learner.reasons.why(t, self.learner.notices)
 
     def share_fits(self, claim: Claim) -> None:
         """Ask `claim` before a thread makes a fit."""

@@ -129,10 +129,7 @@ class Applies(Commits):
             turns.due = "observe"
         pinned = arm == player.pinned()
         pending.add(id, t, arm, player.copy_memory(), learns=not (pinned and player.silences(arm)), at=at)
-        why = None
-        if not timeline.plain:
-            timeline.decided(t, arm)
-            why = timeline.why(t)
+        why = None if timeline.plain else timeline.decided(t, arm)
         chances = self._propensities(arm) if self._draw_count and not pinned else None
         propensity = 1.0 if chances is None else float(chances[arm])
         if closed is not None:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from types import EllipsisType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,18 @@ from undertow.live.steering import Steering
 from undertow.live.subjects import given_again
 
 __all__ = ["Calls"]
+
+
+class _When(NamedTuple):
+    """The moment of a decision: that of the last one or a later one, after how many, and what time it is."""
+
+    still: bool = False  # whether it is the moment of the last round
+    passed: int = 0  # how many moments have passed without a round
+    missed: bool = False  # whether the last moment ended without its context
+    at: int | None = None
+
+
+_NEXT = _When()
 
 
 class Calls(Steering):
@@ -79,40 +91,28 @@ class Calls(Steering):
             journal = self._journal
             if journal.torn or self._awaits_kernels:
                 self._get_ready(decides=True)
-            player, pending, turns, timeline = self._player, self._pending, self._turns, self._timeline
-            request = None
-            if id is not None:
-                available = available if available is None or isinstance(available, str) else _listed(available)
-                request = request_of(features, context, available, elapsed)
-                if (answer := pending.answer(id, request)) is not None:
+            pending, turns, timeline = self._pending, self._turns, self._timeline
+            request, code, row, closed, known, when = None, None, None, None, None, _NEXT
+            if id is not None or subject is not None or sticky is not None:
+                available = _listed(available)
+                request = None if id is None else request_of(features, context, available, elapsed)
+                answer = self._answered_before(id, request, subject, sticky, available, at)
+                if answer is not None:
                     return answer
-            if (subject is not None or sticky is not None) and (
-                stuck := self._given_before(subject, sticky, available, at)
-            ) is not None:
-                return stuck
-            if features is not None and not self._feature_dim:
-                self._checked_features(features)  # which says how it is
             if context is not ... and not self._context_dim and self._ignores_context(context):
                 context = ...
-            still, passed, closed, known, row, missed = False, 0, None, None, None, False
-            now = turns.clock.newest if at is None else turns.clock.reached(at)
-            if at is not None and turns.clock.tick is not None:
-                turns.clock.require_alone(elapsed)
-                elapsed, missed = turns.by_clock(turns.clock.reached(at))  # type: ignore[arg-type]
-                if elapsed == 0:
-                    context = ...
-            if type(elapsed) is not int or elapsed != 1:
-                begun, with_context = player.rounds > 0, context is not ...
-                elapsed = turns.checked_elapsed(elapsed, begun=begun, with_context=with_context)
-                still, passed = elapsed == 0, max(elapsed - 1, 0)
+            if at is not None or turns.clock.newest is not None or type(elapsed) is not int or elapsed != 1:
+                when = self._when(elapsed, at, with_context=context is not ...)
+                context = ... if when.still else context
             if context is not ...:
-                turns.require_context()
+                if turns.due != "observe" or not turns.context_first:
+                    turns.require_context()
                 row = self._checked_context(context)
-            elif turns.due != "decide" and not still and not missed:
+            elif turns.due != "decide" and not when.still and not when.missed:
                 turns.require("decide")
             if available is not None:
                 closed = self._open(available)
-            if self._feature_dim:
+            if features is not None or self._feature_dim:
                 known = self._checked_features(features, closed)
             if pending.forked:
                 self._part_from_parent()
@@ -121,27 +121,17 @@ class Calls(Steering):
             elif pending.is_stale(id) and not timeline.holds:
                 self._checkpoint()
             earlier: Sequence[Event] = timeline.arrived() if timeline.has_effects else ()
-            if pending.patience is not None:
-                earlier = (*map(_defaulted, pending.fallen_due(now)), *earlier)
-            if missed:
-                earlier = (*earlier, Observed(context=None))
-            key, code = pending.subjects.key, None
-            if subject is not None:
-                if not key:
-                    earlier = (Keyed(key=(key := pending.subjects.new_key())), *earlier)
-                code = pending.subjects.code_of(subject, key)
+            if when is not _NEXT or subject is not None:
+                earlier, code = self._come_before(earlier, when, subject)
             journal.torn = True
             for event in earlier:
                 self._apply(event)
-            if passed:
-                self._skip(passed, None)
-                earlier = (*earlier, Skipped(rounds=passed))
             if context is not ...:
                 self._observe(row)
                 earlier = (*earlier, Observed(context=row))
-            decision = self._decide(id, known, closed, still, request, now)
+            decision = self._decide(id, known, closed, when.still, request, when.at)
             if code is not None:
-                pending.subjects.keep(code, decision, now)
+                pending.subjects.keep(code, decision, when.at)
             made = Decided(
                 id=id,
                 round=decision.round,
@@ -149,13 +139,63 @@ class Calls(Steering):
                 propensity=decision.propensity,
                 features=known,
                 available=None if closed is None else tuple(np.flatnonzero(closed == 0).tolist()),
-                still=still,
+                still=when.still,
                 request=request,
-                at=None if now is None else as_time(now),
+                at=None if when.at is None else as_time(when.at),
                 subject=code,
             )
             self._commit(made, earlier)
             return decision
+
+    def _answered_before(
+        self,
+        id: str | None,
+        request: str | None,
+        subject: str | None,
+        sticky: str | timedelta | int | None,
+        available: Any,
+        at: datetime | None,
+    ) -> Decision | None:
+        """Return the decision that this very call, or an earlier one for the subject, was answered with."""
+        pending = self._pending
+        if id is not None and request is not None and (answer := pending.answer(id, request)) is not None:
+            return answer
+        if subject is None:
+            if sticky is not None:
+                raise InvalidInputError("sticky: expected a subject with it, got none; give subject=…")
+            return None
+        now = self._turns.clock.reached(at)
+        decision = given_again(pending.subjects.find(subject), sticky, now=now, rounds=self._player.rounds)
+        if decision is None or self._player.pinned() not in (-1.0, decision.arm):
+            return None
+        closed = self._player.common.closed if available is None else self._open(available)
+        return None if closed[decision.arm] else decision
+
+    def _when(self, elapsed: Any, at: datetime | None, *, with_context: bool) -> _When:
+        """Return of which moment a decision is, by how many have passed or by the clock; refuse what cannot be."""
+        turns, missed = self._turns, False
+        now = turns.clock.reached(at)
+        if at is not None and now is not None and turns.clock.tick is not None:
+            turns.clock.require_alone(elapsed)
+            elapsed, missed = turns.by_clock(now)
+            with_context = with_context and elapsed > 0
+        elapsed = turns.checked_elapsed(elapsed, begun=self._player.rounds > 0, with_context=with_context)
+        return _When(elapsed == 0, max(elapsed - 1, 0), missed, now)
+
+    def _come_before(
+        self, arrived: Sequence[Event], when: _When, subject: str | None
+    ) -> tuple[Sequence[Event], str | None]:
+        """Return what happens before a decision beside the fits that have arrived, and the hash of its subject."""
+        events = [*map(_defaulted, self._pending.fallen_due(when.at)), *arrived]
+        if when.missed:
+            events.append(Observed(context=None))
+        if when.passed:
+            events.append(Skipped(rounds=when.passed))
+        if subject is None:
+            return events, None
+        subjects = self._pending.subjects
+        key = subjects.key or subjects.new_key()
+        return events if subjects.key else [Keyed(key=key), *events], subjects.code_of(subject, key)
 
     def decide_several(self, count: int, features: Inputs | None = None, **how: Any) -> tuple[Decision, ...]:
         """Choose several arms for this round, such as places of a list: the best, the best of the others, and so on.
@@ -168,19 +208,6 @@ class Calls(Steering):
         with self._lock:
             self._get_ready(decides=True)
             return several(self, count, features, **how)
-
-    def _given_before(
-        self, subject: str | None, sticky: str | timedelta | int | None, available: Any, at: datetime | None
-    ) -> Decision | None:
-        """Return the earlier decision of a subject, if it lasts and its arm can be played."""
-        if subject is None:
-            raise InvalidInputError("sticky: expected a subject with it, got none; give subject=…")
-        subjects, now = self._pending.subjects, self._turns.clock.reached(at)
-        decision = given_again(subjects.find(subject), sticky, now=now, rounds=self._player.rounds)
-        if decision is None or self._player.pinned() not in (-1.0, decision.arm):
-            return None
-        closed = self._player.common.closed if available is None else self._open(available)
-        return None if closed[decision.arm] else decision
 
     def _open(self, available: Any) -> FloatArray:
         return open_arms(available, self._player.common.closed > 0, self.names)
@@ -364,5 +391,10 @@ def _defaulted(id: str) -> Defaulted:
     return Defaulted(id=id)
 
 
-def _listed(available: Iterable[str | int]) -> Iterable[str | int]:
-    return list(available) if isinstance(available, Iterable) and not isinstance(available, np.ndarray) else available
+def _listed(available: Any) -> Any:
+    """Return arms as a list that can be read twice."""
+    return (
+        list(available)
+        if isinstance(available, Iterable) and not isinstance(available, np.ndarray | str)
+        else available
+    )

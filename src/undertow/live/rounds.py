@@ -156,8 +156,9 @@ class Timeline:
         """Do what the policy asked for when it answered −1 instead of an arm, so that it can decide."""
         raise NotImplementedError("a policy of this kind always decides")
 
-    def decided(self, t: int, arm: int) -> None:
-        """File the choice of round t, the last one: −1 if it passed without one."""
+    def decided(self, t: int, arm: int) -> Why | None:
+        """File the choice of round t, the last one, −1 if it passed without one; explain it if there is more to say."""
+        return None
 
     def catch_up(self) -> None:
         """Have the state know all that has come."""
@@ -190,10 +191,6 @@ class Timeline:
     def nbytes(self) -> int:
         """Bytes of what is remembered in addition to the state."""
         return 0
-
-    def why(self, t: int) -> Why | None:
-        """Explain the decision that was just made, of round t."""
-        return None
 
     def take_over(self, old: Any) -> None:
         """Continue the timeline of a policy with one arm less; the state has been carried over."""
