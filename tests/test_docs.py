@@ -9,9 +9,8 @@ import undertow
 
 ROOT = Path(__file__).parents[1]
 WORDS = (ROOT / "CONTRIBUTING.md").read_text().partition("## Words of the inside")[2].partition("\n## ")[0]
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text().partition("## Names in the code")[2]
 LEARNERS = (ROOT / "docs" / "decisions" / "0004-learners.md").read_text().partition("## Symbols\n")[2]
-TABLES = (ROOT / "docs" / "notation.md").read_text() + LEARNERS + GLOSSARY + WORDS
+TABLES = (ROOT / "docs" / "notation.md").read_text() + LEARNERS + WORDS
 NAMES = sorted({name for row in re.findall(r"^\|.*\|$", TABLES, re.M) for name in re.findall(r"`([\w.]+)`", row)})
 
 
