@@ -391,7 +391,12 @@ def test_a_call_that_is_cut_short_did_not_happen(url: str, name: str, monkeypatc
     np.testing.assert_array_equal(policy.forecast(X).forecast, plain.forecast(X).forecast)
 
 
-def test_a_server_that_was_away(postgres: services.Postgres, name: str) -> None:
+@pytest.mark.parametrize("soon", [0.0, 60.0])
+def test_a_server_that_was_away(
+    postgres: services.Postgres, name: str, soon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a call reads before it locks, or locks at once."""
+    monkeypatch.setattr("undertow.store.replica._WHILE", soon)
     policy = undertow.open(postgres.url, name, courier())
     policy.decide(X, id="first")
     postgres.stop(kill=True)

@@ -199,11 +199,8 @@ class SqlStore(Store):
 
     def overview(self, name: str | None = None) -> list[Overview]:
         """Return an overview of each bandit, sorted by name, or of one."""
-        with self.failing(), self._connection() as connection:
-            rows = connection.execute(
-                self.sql(_OVERVIEW + "WHERE name = ?" * (name is not None)), (name,) * (name is not None)
-            )
-            return sorted(Overview(*row) for row in rows.fetchall())
+        one = (name,) * (name is not None)
+        return sorted(Overview(*row) for row in self._read(_OVERVIEW + "WHERE name = ?" * len(one), *one))
 
     def spec(self, name: str) -> bytes | None:
         """Return what `create` was given for a bandit; None if there is none of this name."""
@@ -237,8 +234,18 @@ class SqlStore(Store):
         return found
 
     def _read(self, statement: str, *parameters: Any) -> list[Any]:
-        """Return the rows of a statement that changes and locks nothing."""
-        with self.failing(), self._connection() as connection:
+        """Return the rows of a statement that changes and locks nothing; if a connection is lost, of a new one."""
+        with self.failing():
+            try:
+                return self._rows(statement, parameters)
+            except Exception as error:
+                if not self._is_lost(error):
+                    raise
+                self.close()  # the others are lost, too
+                return self._rows(statement, parameters)
+
+    def _rows(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
+        with self._connection() as connection:
             found: list[Any] = connection.execute(self.sql(statement), parameters).fetchall()
             return found
 

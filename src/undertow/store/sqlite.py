@@ -1,9 +1,9 @@
 """A store in one SQLite file: for any number of processes of one machine.
 
-SQLite locks the whole file, and who waits for it asks again after sleeps that grow: of eight busy processes one waited
-for seconds. So every transaction first waits for its turn at an advisory lock on a file beside the database. The kernel
-wakes all who wait for a lock, to give it to one of them; so only one waits for that lock, and the others for the lock of
-whoever is next, while the transaction goes on.
+SQLite locks the whole file, and who waits for it asks again after sleeps that grow: of eight busy processes one
+waited for seconds. So every transaction first waits for its turn at an advisory lock on a file beside the database. To
+give such a lock to one of those who wait for it, the kernel wakes them all; so only the next one waits for it, and the
+others wait for a second lock, while the transaction goes on.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ class SqliteStore(SqlStore):
         """Lock one of the files beside the database; closed, it gives up the lock."""
         path = f"{self.path}-{which}"
         try:
-            file = open(path, "ab")
+            file = open(path, "ab")  # noqa: SIM115 (whoever holds the lock closes it)
         except OSError as error:
             raise StoreUnavailableError(f"store: {path}: {error.strerror}; the call did not happen") from error
         if not _wait_in_line(file, until - time.monotonic()):
