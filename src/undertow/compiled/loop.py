@@ -34,9 +34,15 @@ __all__ = [
     "ignore_arm",
     "ignore_context",
     "ignore_row",
+    "order_of",
 ]
 
-DECIDE, LEARN, OBSERVE = 0, 1, 2
+DECIDE, LEARN, OBSERVE = 0, 1, 2  # the steps of a round, in the paper's order
+
+
+def order_of(context_first: bool) -> tuple[int, int, int]:
+    """Return the steps of a round in their order: a context ends it, or comes first."""
+    return (OBSERVE, DECIDE, LEARN) if context_first else (DECIDE, LEARN, OBSERVE)
 
 
 if TYPE_CHECKING:  # the names that every copy of a template binds to steps of its own

@@ -5,6 +5,7 @@ decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot wit
 """
 
 import copy
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.compiled.layout import Layout
+from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.errors import InvalidInputError
 from undertow.learners.fits import Claim
 from undertow.learners.learner import Learner
-from undertow.learners.log import AFTER, BEFORE
+from undertow.learners.log import has_context
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
 from undertow.live.events import Installed
@@ -249,18 +251,16 @@ class WithCandidates(Timeline):
 
     def lead_through_log(self) -> None:
         """Lead the candidates through the rounds of the log, as if they had been there."""
-        log, first = self.learner.log, self.learner.turns.context_first
+        log, turns = self.learner.log, self.learner.turns
         m = log.context_dim
-        for t in range(log.begin, log.end):
+        for t, candidate in itertools.product(range(log.begin, log.end), self.candidates):
             row = log.row(t)
-            within, more = int(row[log.shared]) & BEFORE, int(row[log.shared]) & AFTER
-            for candidate in self.candidates:
-                if first and not within:
-                    candidate.observe(row[:m].copy())
-                candidate.forecast(row[m : log.shared].copy())
-                if not math.isnan(row[log.reward]):
+            for step in turns.order:
+                if step == DECIDE:
+                    candidate.forecast(row[m : log.shared].copy())
+                elif step == LEARN and not math.isnan(row[log.reward]):
                     candidate.learn(t, int(row[log.arm]), float(row[log.reward]))
-                if m and not first and not more:
+                elif step == OBSERVE and has_context(row[log.shared], context_first=turns.context_first):
                     candidate.observe(row[:m].copy())
 
     def scratch(self) -> FloatArray:

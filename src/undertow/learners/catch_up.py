@@ -7,7 +7,7 @@ import numpy as np
 
 from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
-from undertow.compiled.loop import bound
+from undertow.compiled.loop import DECIDE, OBSERVE, bound
 from undertow.compiled.views import view
 from undertow.learners.log import AFTER, BEFORE
 from undertow.learners.model import Steps, open_block
@@ -34,24 +34,28 @@ def _catch_up(
     block = open_block(blocks, at)
     m, width = int(block.sizes.m), rows.shape[1]
     shared, arm, reward = width - 3, width - 2, width - 1
-    for i in range(len(rows)):
+    shift = OBSERVE if first else DECIDE
+    for step in range(3 * len(rows)):
+        i, call = step // 3, (step + shift) % 3
         t = begin + i
         within, more = int(rows[i, shared]) & BEFORE > 0, int(rows[i, shared]) & AFTER > 0
-        if first and fresh <= t < seen and not within:
-            observe_step(blocks, at, t, view(rows, i * width, (m,)), first)
-        if t < decided:
+        if call == OBSERVE:
+            if fresh <= t < seen and not (within if first else more):
+                observe_step(blocks, at, t if first else t + 1, view(rows, i * width, (m,)), first)
+        elif t >= decided:
+            continue
+        elif call == DECIDE:
             if within:
                 block.head.over = 0.0
             begin_step(blocks, at)
             if rows[i, arm] >= 0.0:
                 see_step(blocks, at, t, view(rows, i * width + m, (shared - m,)))
             played_step(blocks, at, t, int(rows[i, arm]))
+        else:
             if rows[i, arm] >= 0.0 and not np.isnan(rows[i, reward]):
                 learn_step(blocks, at, t, int(rows[i, arm]), rows[i, reward])
             if first or m == 0:
                 block.head.over = 1.0
-        if not first and fresh <= t < seen and not more:
-            observe_step(blocks, at, t + 1, view(rows, i * width, (m,)), first)
 
 
 def compile_catch_up(module: str, steps: Steps) -> Callable[..., None]:

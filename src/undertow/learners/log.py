@@ -11,7 +11,17 @@ from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
 from undertow.live.saved import MEASURED, Saved
 
-__all__ = ["AFTER", "BEFORE", "LARGEST", "RoundLog", "arms_played", "by_moment", "require_small", "same_moment"]
+__all__ = [
+    "AFTER",
+    "BEFORE",
+    "LARGEST",
+    "RoundLog",
+    "arms_played",
+    "by_moment",
+    "has_context",
+    "require_small",
+    "same_moment",
+]
 
 BEFORE, AFTER = 1, 2  # a round shares its moment with the one before, with the one after; added up for both
 
@@ -151,6 +161,14 @@ def same_moment(rows: FloatArray) -> npt.NDArray[np.bool_]:
     return np.asarray(rows[:, -3] % AFTER == BEFORE)
 
 
+def has_context(shared: Any, *, context_first: bool) -> Any:
+    """Return whether a round has the context of its moment: the first one or, where it comes after decisions, the last.
+
+    `shared` says with which rounds it shares the moment; a number, or several.
+    """
+    return shared % AFTER == 0 if context_first else shared < AFTER
+
+
 def by_moment(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatArray, npt.NDArray[np.int64], bool]:
     """Return the m contexts of every moment in rows of a log, the moment of every row, and whether the last is over.
 
@@ -161,7 +179,7 @@ def by_moment(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatAr
         return rows[:, :m], np.arange(len(rows)), True
     begun = np.cumsum(~same_moment(rows), dtype=np.int64)
     moments = begun - begun[0]
-    holds = shared % AFTER == 0 if context_first else shared < AFTER
+    holds = has_context(shared, context_first=context_first)
     contexts = np.full((int(moments[-1]) + 1, m), math.nan)
     contexts[moments[holds]] = rows[holds, :m]
     return contexts, moments, context_first or bool(shared[-1] < AFTER)

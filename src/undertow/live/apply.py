@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from undertow._checks import FloatArray
+from undertow.compiled.loop import DECIDE, OBSERVE
 from undertow.live.clock import stamp
 from undertow.live.commits import Commits
 from undertow.live.decision import Claims, Decision
@@ -189,19 +190,18 @@ class Applies(Commits):
     def _skip(self, rounds: int, contexts: FloatArray | None) -> None:
         """Let rounds pass without a decision."""
         player, columns, pending, timeline = self._player, self._columns, self._pending, self._timeline
-        first = self._turns.context_first
         for number in range(rounds):
             columns.put_context(None if contexts is None else contexts[number], player.context)
-            if first:
-                timeline.observe()
-            t = player.rounds
-            if pending.wait is not None:
-                self._learn_defaults(t)
-            timeline.prepare(pending.oldest(t), choice=False)
-            player.skip()
-            timeline.decided(t, -1)
-            if self._context_dim and not first:
-                timeline.observe()
+            for step in self._turns.order:
+                if step == OBSERVE:
+                    timeline.observe()
+                elif step == DECIDE:
+                    t = player.rounds
+                    if pending.wait is not None:
+                        self._learn_defaults(t)
+                    timeline.prepare(pending.oldest(t), choice=False)
+                    player.skip()
+                    timeline.decided(t, -1)
 
     def _add_arm(self, name: str) -> None:
         """Add an arm, or bring back one that was retired."""

@@ -37,7 +37,7 @@ def play_episode(
     head = player.common.head
     heard = np.full_like(path.rewards, np.nan) if head.pinned >= 0 and head.unlearned else path.rewards
     seen = (path.contexts[:, :m], heard, features)
-    shift = OBSERVE if parts.turns.context_first else DECIDE
+    shift = parts.turns.order[0]
     first = (LEARN - shift) % 3  # the step in which the first reward is learned
     kept = int(len(records) > 0)
     for start in range(0, path.rounds, _BLOCK):

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from undertow._checks import FloatArray
+from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live.rounds import Timeline, Turns, Waiting
@@ -124,7 +125,7 @@ class Rewinding(Timeline):
         if not self.behind:
             return
         then, self.late = int(self.late), math.inf
-        player, begun, first = self.player, self.player.rounds, self.turns.context_first
+        player, begun = self.player, self.player.rounds
         today, context, no_memory = player.loop.layout.open(player.state.copy()), player.context.copy(), np.empty(0)
         player.state[:] = self.rounds[then].before
         player.obey(today.common)  # what has been said since
@@ -133,15 +134,14 @@ class Rewinding(Timeline):
                 continue
             if number > then:  # what this round begins with has changed
                 self.rounds[number] = seen._replace(before=player.state.copy())
-            if first:
-                self._see_again(seen)
-            if number < begun:
-                player.stay(still=seen.still)
-                player.skip()
-            if seen.arm >= 0:
-                player.learn(no_memory, seen.arm, seen.reward, 0)
-            if not first:
-                self._see_again(seen)
+            for step in self.turns.order:
+                if step == OBSERVE:
+                    self._see_again(seen)
+                elif step == DECIDE and number < begun:
+                    player.stay(still=seen.still)
+                    player.skip()
+                elif step == LEARN and seen.arm >= 0:
+                    player.learn(no_memory, seen.arm, seen.reward, 0)
         player.context[:] = context  # of a round that may have yet to take it in
         self._forget()
 

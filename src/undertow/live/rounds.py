@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from undertow import _checks
 from undertow._checks import FloatArray
+from undertow.compiled.loop import OBSERVE, order_of
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.live.clock import Clock
@@ -25,13 +26,15 @@ class Turns:
 
     def __init__(self, context_dim: int, *, context_first: bool, tick: int | None = None) -> None:
         self.context_dim, self.context_first = context_dim, context_first and context_dim > 0
+        order = order_of(self.context_first)
+        self.order = order if context_dim else tuple(step for step in order if step != OBSERVE)
         self.clock = Clock(tick)
         self.due = self.first
 
     @property
     def first(self) -> Literal["decide", "observe"]:
         """The call with which a round begins."""
-        return "observe" if self.context_first else "decide"
+        return "observe" if self.order[0] == OBSERVE else "decide"
 
     def require(self, call: Literal["decide", "observe"]) -> None:
         """Refuse a call that is not due."""

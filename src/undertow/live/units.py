@@ -193,10 +193,6 @@ class Columns:
         if given is not None:
             player.give(given if self.units is None else self.units.inward(given, self.context_dim))
 
-    def checked_context(self, context: npt.ArrayLike | None) -> FloatArray | None:
-        """Return a context, checked: (m,), None if there is none."""
-        return None if context is None else _checks.row("context", context, (self.context_dim,), missing=True)
-
     def put_context(self, context: FloatArray | None, row: FloatArray) -> None:
         """Write a checked context into a row, in the policy's units."""
         if context is None:
