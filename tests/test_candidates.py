@@ -213,9 +213,9 @@ def test_a_forecast_that_makes_no_sense_names_the_candidate(candidate: Constant,
 
 
 def test_names_of_candidates_have_to_differ() -> None:
-    with pytest.raises(InvalidInputError, match="candidates: expected names that differ"):
+    with pytest.raises(InvalidInputError, match="candidates: expected different names"):
         autopilot(Constant(), Constant())
-    with pytest.raises(InvalidInputError, match="candidates: expected names that differ"):
+    with pytest.raises(InvalidInputError, match="candidates: expected different names"):
         autopilot(Constant(name="ridge"))
 
 

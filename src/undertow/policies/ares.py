@@ -1,4 +1,4 @@
-"""ARES: ridge regression on a window of contexts, with a window chosen for every arm (the paper's algorithm)."""
+"""ARES: ridge regression on a window of contexts, with a window for every arm (the paper's algorithm)."""
 
 import math
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Settings(Record):
 
 
 class AresState(NamedTuple):
-    """For every arm a regression on p = m s_N + 1 inputs, and s_N + 1 windows; the memory of a decision is its Θ."""
+    """A regression on p = m s_N + 1 inputs and s_N + 1 windows for every arm; the memory of a decision is its Θ."""
 
     common: Common
     inputs: Inputs
@@ -55,9 +55,9 @@ def decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
     forecast, width, window, closed, Θ = common.forecast, common.width, common.window, common.closed, common.memory
     k, m, t = len(forecast), int(common.sizes.m), int(common.head.rounds)
     build_inputs(own.inputs, k, t, features, Θ)
-    usable = min(int(own.inputs.sizes.s), int(own.inputs.head.seen))  # windows that have been filled (A6)
+    usable = min(int(own.inputs.sizes.s), int(own.inputs.head.seen))  # only full windows (A6)
     largest = 0
-    untried = -1  # of the arms without a reward, the one that was chosen least
+    untried = -1  # of the arms without a reward, the one chosen least
     for r in range(k):
         a = int(common.order[r])
         best = 0
@@ -92,7 +92,7 @@ def decide(own: AresState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def total_width(settings: Settings, learned: float, log_det: float, trace: float, p_s: int) -> float:
-    """Return e (Eq. 24 e_def), and b where B_β > 0 (Eq. 21 b_def)."""
+    """Return e (Eq. 24 e_def), or b if B_β > 0 (Eq. 21 b_def)."""
     e = noise_width(settings.logδ, settings.λ, settings.B_G, settings.B_R, log_det, trace)
     if settings.B_β > 0.0:
         e += settings.B_β * math.sqrt(learned * max(p_s - settings.λ * trace, 0.0))
@@ -101,7 +101,7 @@ def total_width(settings: Settings, learned: float, log_det: float, trace: float
 
 @inlined
 def played(own: AresState, arm: int) -> None:
-    """Take note of the arm of this round."""
+    """Count the arm of this round."""
     if arm >= 0:
         own.chosen[arm] += 1.0
 
@@ -142,7 +142,7 @@ def learn(own: AresState, memory: FloatArray, arm: int, rewards: FloatArray, age
 
 @inlined
 def observe(own: AresState, context: FloatArray) -> None:
-    """Take in a context."""
+    """Store a context."""
     push_context(own.inputs, context)
 
 
@@ -152,10 +152,10 @@ class ARES(RidgePolicy):
     """Adaptive Recursive least-squares Exploration of System, with the paper's mistakes corrected (docs/paper.md).
 
     Each arm's reward is regressed on windows of the last s = 0…s_N contexts, all at once. The arm's forecast comes from
-    the window that minimises Ĵ = ζ + ν e √(Θ'V⁻¹Θ); its width e √(Θ'V⁻¹Θ) from the largest of the arms' windows, which
-    keeps one arm from looking certain only because its window is short. It is a heuristic, not optimism: the noise
-    that e bounds is not a martingale (T1). The arm with the largest forecast + width is played; each arm is played once
-    before that.
+    the window that minimises Ĵ = ζ + ν e √(Θ'V⁻¹Θ). Its width e √(Θ'V⁻¹Θ) comes from the largest of the arms' windows,
+    so that no arm looks certain just because its window is short. It is a heuristic, not optimism: the noise that e
+    bounds is not a martingale (T1). The arm with the largest forecast + width is played; each arm is played once before
+    that.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class ARES(RidgePolicy):
     ridge
         λ > 0.
     smoothing
-        α in (0, 1), how slowly ζ forgets.
+        α in (0, 1); the larger, the more slowly ζ forgets.
     max_window
         s_N ≥ 1.
     window_penalty
@@ -180,7 +180,7 @@ class ARES(RidgePolicy):
     width
         "noise" for e (Eq. 24 e_def), the paper's choice; "noise+bias" for b (Eq. 21 b_def), with `bias_bound`.
     bias_bound
-        Bound on |β_a|, in units of reward; it stands for √g(δ/N_a) B_β of Theorem 2 (A18).
+        Bound on |β_a|, in units of reward, in place of √g(δ/N_a) B_β of Theorem 2 (A18).
 
     Examples
     --------
@@ -234,7 +234,7 @@ class ARES(RidgePolicy):
 
     @property
     def noise_bound_in_use(self) -> float:
-        """B_R as it is now, in units of reward: given, or estimated."""
+        """The current B_R, in units of reward: given, or estimated."""
         units, B_R = self._columns.units, float(self._player.own.settings.B_R)
         return B_R if units is None else B_R * abs(float(units.scale[-1]))
 

@@ -1,4 +1,4 @@
-"""ARES as the paper prints it, for the reader who wants to see rows A1 to A4 of docs/paper.md fail."""
+"""ARES as printed in the paper, to show how rows A1 to A4 of docs/paper.md fail."""
 
 import math
 from collections.abc import Collection
@@ -25,7 +25,7 @@ class Rows(Record):
     A2: float
 
 
-# The state of ARES, with V itself (A1) and the weights of every window by themselves (A2)
+# The state of ARES, with V itself (A1) and separate weights for every window (A2)
 PrintedState: Any = NamedTuple(
     "PrintedState",
     [
@@ -40,7 +40,7 @@ PrintedState: Any = NamedTuple(
 
 @kernel
 def printed_forecasts(G: FloatArray, Θ: FloatArray, m: int, forecasts: FloatArray) -> None:
-    """Forecast Ĝ(s)'Θ of every window from weights that are kept per window, (S, p)."""
+    """Forecast Ĝ(s)'Θ of every window from its own weights, (S, p)."""
     for s in range(len(G)):
         total = 0.0
         for i in range(m * s + 1):
@@ -80,7 +80,7 @@ def printed_forms(V: FloatArray, Θ: FloatArray, m: int, forms: FloatArray) -> N
 
 @inlined
 def printed_decide(own: Any, features: FloatArray, draws: FloatArray) -> int:
-    """Do as ARES does, with forecasts from the printed weights (A2)."""
+    """Decide like ARES, with forecasts from the printed weights (A2)."""
     arm = decide(own, features, draws)
     if own.rows.A2 == 0.0:
         return arm
@@ -94,7 +94,7 @@ def printed_decide(own: Any, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def printed_learn(own: Any, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Do as ARES does, with residuals of the printed weights (A2) and the printed form in the cost (A1)."""
+    """Learn like ARES, with residuals of the printed weights (A2) and the printed form in the cost (A1)."""
     settings, m, reward, α = own.settings, int(own.common.sizes.m), rewards[arm], own.settings.α
     ζ, printed, y = own.ζ[arm], own.printed, own.scratch[0]
     if own.rows.A2 > 0.0:
@@ -126,7 +126,7 @@ class PrintedARES(ARES):
     Parameters
     ----------
     as_printed
-        Which of the rows "A1", "A2", "A3" and "A4" are as printed. A3 needs a `noise_bound` that is given.
+        Which of the rows "A1", "A2", "A3" and "A4" are as printed. A3 needs a numeric `noise_bound`.
 
     Examples
     --------

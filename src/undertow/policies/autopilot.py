@@ -1,4 +1,4 @@
-"""Autopilot: several models side by side, and the one that predicts the played arms' rewards best decides."""
+"""Autopilot: several models side by side; the best predictor of the played arms' rewards decides."""
 
 import copy
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from undertow.live.rounds import Timeline
 __all__ = ["Autopilot"]
 
 _MODELS: tuple[tuple[type[Model], dict[str, Any]], ...] = (
-    (SharedSystem, {"bonus": 2.0}),  # times its own width; the others' is what exploring an arm is worth
+    (SharedSystem, {"bonus": 2.0}),  # times its own width; the other models' bonus is the value of exploring an arm
     (Levels, {"bonus": 1.0}),
     (Ridge, {"bonus": 1.0}),
     (Ridge, {"bonus": 1.0, "memory": 0}),
@@ -34,15 +34,15 @@ class Autopilot(LearningPolicy):
 
     Every model predicts the reward of the played arm, no matter which one chose it, so comparing them costs no regret.
     The score is the log likelihood of a model's errors with a variance for each arm, in which no arm counts for more
-    than fifty rewards and no error below a tenth of the rewards' spread counts (`learners.model.note_error`). Where
-    there are contexts, the other models have to lead the shared system by some nats (`learners.judge.handicap`).
+    than fifty rewards and no error below a tenth of the rewards' spread counts (`learners.model.note_error`). If there
+    are contexts, another model needs a lead of some nats over the shared system (`learners.judge.handicap`).
 
     Parameters
     ----------
     feature_dim
         Number q of features given to `decide`, (q,) for all arms or (k, q), a row for each.
     candidates
-        Models of your own that compete with the others; see `undertow.policies.Candidate`.
+        Your own models, which compete with the others; see `undertow.policies.Candidate`.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Autopilot(LearningPolicy):
         ]
         names = [model.name for model in models]
         if len(set(names)) < len(names):
-            raise InvalidInputError(f"candidates: expected names that differ from one another's, got {names}")
+            raise InvalidInputError(f"candidates: expected different names, got {names}")
         return models
 
     def _make_timeline(self) -> Timeline:
@@ -90,5 +90,5 @@ class Autopilot(LearningPolicy):
 
     @property
     def by_hand(self) -> bool:
-        """Whether `simulate` has to play through the methods: candidates are not compiled."""
+        """Whether `simulate` must call the methods: candidates are not compiled."""
         return bool(self.candidates)

@@ -32,7 +32,7 @@ from undertow.live.standardise import Change, change_inputs
 __all__ = ["DiscountedLinUCB", "SlidingWindowLinUCB"]
 
 _ROUNDING = 2.0**-46  # of a pivot, relative to its diagonal entry
-_DROPPED = math.inf  # a pivot that leaves its input without weight
+_DROPPED = math.inf  # a pivot that gives its input no weight
 
 
 class Sizes(Record):
@@ -50,7 +50,7 @@ class Settings(Record):
 
 
 class ForgettingState(NamedTuple):
-    """One regression on p inputs for each arm, whose rows carry weights w."""
+    """One regression on p inputs for each arm, with weighted rows."""
 
     common: Common
     inputs: Inputs
@@ -70,8 +70,8 @@ class ForgettingState(NamedTuple):
 def factorise(V: FloatArray, λ: float, L: FloatArray) -> None:
     """V + λI = LL'.
 
-    Where rounding is all that is left of an input once those before it are known (contexts far from zero, a gross error
-    that has gone), it gets no weight.
+    An input that the ones before it determine up to rounding (contexts far from zero, a past gross error) gets no
+    weight.
     """
     for i in range(len(L)):
         for j in range(i + 1):
@@ -104,7 +104,7 @@ def solve(L: FloatArray, b: FloatArray, x: FloatArray) -> None:
 
 @kernel
 def add_row(V: FloatArray, V2: FloatArray, b: FloatArray, Θ: FloatArray, reward: float, weight: float) -> None:
-    """Give a row of a regression a weight; a negative one takes it away."""
+    """Give a row of a regression a weight; a negative one removes it."""
     for i in range(len(Θ)):
         b[i] += weight * reward * Θ[i]
         for j in range(len(Θ)):
@@ -135,7 +135,7 @@ def replace_round(
     arm: int,
     Θ: FloatArray,
 ) -> None:
-    """Take the oldest round out of the sums and open its slot for the present one."""
+    """Remove the oldest round from the sums and open its slot for the present one."""
     if not np.isnan(past_reward[slot]):
         a = int(past_arm[slot])
         add_row(V[a], V2[a], b[a], past_inputs[slot], past_reward[slot], -1.0)
@@ -143,7 +143,7 @@ def replace_round(
     past_reward[slot] = np.nan
     for i in range(len(Θ)):
         past_inputs[slot, i] = Θ[i]
-    if slot == 0:  # add up from scratch now and then, so that rounding cannot pile up
+    if slot == 0:  # add up from scratch occasionally, so that rounding errors cannot accumulate
         scale_all(b, V, V2, 0.0)
         for i in range(len(past_arm)):
             if not np.isnan(past_reward[i]):
@@ -159,7 +159,7 @@ def see(own: ForgettingState, features: FloatArray) -> None:
 
 @inlined
 def played(own: ForgettingState, arm: int) -> None:
-    """Take note of the arm of round t: rows age by a round, or the row of round t − h makes room for this one."""
+    """Count the arm of round t: rows age by a round, or the row of round t − h makes room for this one."""
     t, γ, h = int(own.common.head.rounds), own.settings.discount, len(own.past_arm)
     note_round(own.inputs, present_moment(own.common.head), t, arm)
     if γ < 1.0:
@@ -214,7 +214,7 @@ def learn(own: ForgettingState, memory: FloatArray, arm: int, rewards: FloatArra
 
 @inlined
 def observe(own: ForgettingState, context: FloatArray) -> None:
-    """Take in a context."""
+    """Store a context."""
     push_context(own.inputs, context)
 
 
@@ -289,7 +289,7 @@ class SlidingWindowLinUCB(_ForgettingPolicy):
     Parameters
     ----------
     history
-        How many rounds, at least 1.
+        Number of rounds, at least 1.
 
     Examples
     --------

@@ -20,7 +20,7 @@ _TURNS = 20  # plays of each arm before the first choice of s without a horizon:
 
 
 class Settings(Record):
-    """Factor α of the width, λ, rounds in which arms take turns, and whether s is chosen once for all."""
+    """Factor α of the width, λ, rounds in which arms take turns, and whether s is chosen only once."""
 
     α: float
     λ: float
@@ -29,14 +29,14 @@ class Settings(Record):
 
 
 class Order(Record):
-    """How many past rounds s enter, and the round in which that is chosen next."""
+    """The number s of past rounds used, and the round of its next choice."""
 
     s: Annotated[float, Index("lags+1")]
     next: float
 
 
 class LarlState(NamedTuple):
-    """For every arm one regression on the past of the largest s; that of a smaller one is its beginning."""
+    """One regression per arm on the past of the largest s; that of a smaller s is its beginning."""
 
     common: Common
     inputs: Inputs
@@ -110,7 +110,7 @@ def decide(own: LarlState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def played(own: LarlState, arm: int) -> None:
-    """Take note of the arm of this round."""
+    """Count the arm of this round."""
     head = own.common.head
     note_round(own.inputs, present_moment(head), int(head.rounds), arm)
     if arm >= 0:
@@ -135,14 +135,14 @@ class LARL(LivePolicy):
 
     A Kalman filter of a latent autoregressive state, cut off after s rounds, is linear in the rewards and the arms of
     these rounds. Each arm has a regression on them, with inputs as for `LinUCB` with `reward_lags=s` and no contexts,
-    and a width of α √(Φ'V⁻¹Φ). What differs is that arms first take turns, for a fifth of the horizon, and that s is
-    then chosen among 1, …, `max_lags`. Without a horizon, which is ours, arms take turns until each was played 20
-    times, and s is chosen then and again whenever the number of rounds has doubled.
+    and a width of α √(Φ'V⁻¹Φ). Unlike LinUCB, arms first take turns, for a fifth of the horizon, and s is then chosen
+    among 1, …, `max_lags`. Without a horizon (an extension of the paper), arms take turns until each was played 20
+    times; s is chosen then, and again whenever the number of rounds has doubled.
 
     Parameters
     ----------
     horizon
-        T, the number of rounds to be played; None if it is not known.
+        T, the number of rounds to be played; None if unknown.
     max_lags
         The largest s, ≥ 1.
     ridge

@@ -1,4 +1,4 @@
-"""LearnedKalman: one shared hidden system, estimated from the learner's own log, and the filter that it implies."""
+"""LearnedKalman: one shared hidden system, estimated from the policy's own history, and its Kalman filter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ __all__ = ["LearnedKalman"]
 class LearnedKalman(LearningPolicy):
     """Learn the hidden system from contexts and own rewards, and play the largest forecast + width of its filter.
 
-    The width is β √(z̃'V_a z̃): what is unknown of the arm, not of the state, which all share. β grows with the rounds,
-    from 1 up to `exploration`; an arm that is seldom played and hardly known is widened
+    The width is β √(z̃'V_a z̃): the uncertainty about the arm, not about the state, which all share. β grows with the
+    rounds, from 1 up to `exploration`. It is larger for a rarely played, uncertain arm
     (`learners.shared_system.widening`).
 
     Parameters

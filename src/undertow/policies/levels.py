@@ -1,4 +1,4 @@
-"""LevelsKalman: levels of the arms whose numbers are known, by one Kalman filter over the last rounds."""
+"""LevelsKalman: levels of the arms with known parameters, by one Kalman filter over the last rounds."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _KNOWN = 1e9  # degrees of a scale that is 1
 
 
 class Sizes(Record):
-    """Number of features, and of rounds that are remembered."""
+    """Number of features, and of remembered rounds."""
 
     Q: float
     n: float
@@ -48,7 +48,7 @@ class Settings(Record):
     """Factor of the width, rounds expected, limit of innovations, degrees of the scale, whether arms take turns.
 
     The variances of a bandit are those of `hyper` times a scale of its own, whose inverse has the prior χ²_ν / ν for ν
-    degrees. Arms take turns as long as nothing is known of the numbers.
+    degrees. Arms take turns as long as the parameters are unknown.
     """
 
     bonus: float
@@ -59,7 +59,7 @@ class Settings(Record):
 
 
 class Filtered(Record):
-    """The moment that a belief is of, sum of squared standardised innovations, and their number."""
+    """The moment of a belief, the sum of squared standardised innovations, and their number."""
 
     at: float
     squares: float
@@ -67,13 +67,13 @@ class Filtered(Record):
 
 
 class Progress(Record):
-    """Whether the numbers have changed since the belief was filtered."""
+    """Whether the parameters have changed since the belief was filtered."""
 
     stale: float
 
 
 class LevelsState(NamedTuple):
-    """Numbers, the last n rounds in a ring, and beliefs: of now, and of before the oldest of these rounds."""
+    """Parameters, the last n rounds in a ring, and two beliefs: now, and before the oldest of these rounds."""
 
     common: Common
     sizes: Sizes
@@ -87,20 +87,20 @@ class LevelsState(NamedTuple):
     centre: Annotated[FloatArray, "Q"]
     scale: Annotated[FloatArray, "Q"]
     chosen: Annotated[FloatArray, "k"]
-    given: Annotated[FloatArray, "Q"]  # features of the arm that is played
-    u: Annotated[FloatArray, "Q"]  # features that are looked at, standardised
+    given: Annotated[FloatArray, "Q"]  # features of the played arm
+    u: Annotated[FloatArray, "Q"]  # features under consideration, standardised
     past_arm: Annotated[FloatArray, "n", Index("k", -1)]
-    past_reward: Annotated[FloatArray, "n"]  # NaN where there is none
+    past_reward: Annotated[FloatArray, "n"]  # NaN if none
     past_moment: Annotated[FloatArray, "n"]
     past_features: Annotated[FloatArray, "n Q"]
-    forecast: Annotated[FloatArray, "6 k"]  # what `forecast_arms` writes
+    forecast: Annotated[FloatArray, "6 k"]  # output of `forecast_arms`
     belief: Belief
     base: Belief
 
 
 @inlined
 def standardise(own: LevelsState, features: FloatArray) -> None:
-    """Look at these features."""
+    """Use these features."""
     for j in range(len(own.u)):
         own.u[j] = (features[j] - own.centre[j]) / own.scale[j]
 
@@ -114,7 +114,7 @@ def scale_of(own: LevelsState, filtered: Filtered) -> float:
 
 @inlined
 def take_in(own: LevelsState, belief: Belief, filtered: Filtered, slot: int) -> None:
-    """Step to the moment of a remembered round, and condition on its reward."""
+    """Advance to the moment of a remembered round, and condition on its reward."""
     moment = own.past_moment[slot]
     if moment > filtered.at:
         predict(belief, own.hyper, moment - filtered.at)
@@ -148,7 +148,7 @@ def copy_belief(source: Belief, target: Belief) -> None:
 
 @inlined
 def filter_again(own: LevelsState) -> None:
-    """Go through the remembered rounds once more, from the belief before them."""
+    """Filter the remembered rounds again, from the belief before them."""
     rounds, n = int(own.common.head.rounds), len(own.past_arm)
     if rounds <= n:
         start(own.base, own.hyper)
@@ -162,7 +162,7 @@ def filter_again(own: LevelsState) -> None:
 
 @inlined
 def helps(own: LevelsState, a: int, t: int) -> float:
-    """Return for how many rounds it helps to know an arm: its levels, intercept and weights, each by its share."""
+    """Return the rounds for which knowledge of an arm helps: its levels, intercept and weights, by their shares."""
     φ, P = Hyper(own.hyper, 0), own.belief.P_own[a]
     fast = P[FAST, FAST]
     total = P[SLOW, SLOW] + fast + P[CONSTANT, CONSTANT]
@@ -177,7 +177,7 @@ def helps(own: LevelsState, a: int, t: int) -> float:
 
 @inlined
 def heavier(β: float, ν: float) -> float:
-    """Return by how much wider a t distribution of ν degrees makes the width that is β for a normal one.
+    """Return the factor by which a t distribution of ν degrees widens the width β of a normal one.
 
     With ψ(x) = E[max(0, T − x)], the width β_ν is where H ψ(β_ν) = β_ν. For H ≤ 1000 this is within 6 % for ν ≥ 3,
     and within 17 % for ν = 2.
@@ -187,7 +187,7 @@ def heavier(β: float, ν: float) -> float:
 
 @inlined
 def decide(own: LevelsState, features: FloatArray, draws: FloatArray) -> int:
-    """Play the largest forecast + width; before anything is known of the numbers, the arm played least."""
+    """Play the largest forecast + width; while the parameters are unknown, the arm played least."""
     common, k, q = own.common, len(own.means), int(own.common.sizes.q)
     if own.progress.stale > 0.0:
         filter_again(own)
@@ -197,7 +197,7 @@ def decide(own: LevelsState, features: FloatArray, draws: FloatArray) -> int:
         own.now.at = now
     for j in range(q):
         own.given[j] = features[j]
-    t = max(int(common.head.rounds), int(own.settings.horizon))  # as many rounds as there were are still to come
+    t = max(int(common.head.rounds), int(own.settings.horizon))  # assume as many rounds to come as so far
     ν = own.settings.degrees + own.now.count
     bonus = own.settings.bonus * math.sqrt(scale_of(own, own.now))
     mean, scale, noise = own.reward.mean, own.reward.scale, Hyper(own.hyper, 0).reward_noise
@@ -219,14 +219,14 @@ def decide(own: LevelsState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def see(own: LevelsState, features: FloatArray) -> None:
-    """Remember the features of the arm that is played."""
+    """Remember the features of the played arm."""
     for j in range(len(features)):
         own.given[j] = features[j]
 
 
 @inlined
 def played(own: LevelsState, arm: int) -> None:
-    """Remember the round, in place of the oldest one, which goes into the base."""
+    """Remember the round in place of the oldest one, which moves into the base."""
     head, n = own.common.head, len(own.past_arm)
     if own.progress.stale > 0.0:
         filter_again(own)
@@ -256,7 +256,7 @@ def learn(own: LevelsState, memory: FloatArray, arm: int, rewards: FloatArray, a
 
 
 class _Remembering(Timeline):
-    """Rewards of the last rounds, and of no older ones."""
+    """Accept rewards of the last rounds only."""
 
     plain: ClassVar[bool] = False
 
@@ -265,7 +265,7 @@ class _Remembering(Timeline):
         self.max_delay = max_delay
 
     def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
-        """Refuse a reward of a round that is not remembered."""
+        """Refuse a reward of a round that is no longer remembered."""
         if age > self.max_delay:
             raise too_late(age, self.max_delay)
 
@@ -273,11 +273,11 @@ class _Remembering(Timeline):
 @register("levels-kalman", citation="undertow")
 @dataclass(kw_only=True, eq=False, repr=False)
 class LevelsKalman(LivePolicy):
-    """Filter the levels of `StructuralKalman` with numbers that are given, and fit nothing.
+    """Filter the levels of `StructuralKalman` with given parameters, without fits.
 
     Each arm has a slow and a fast level, an intercept and weights on features; a further level and weights are shared
     (`undertow.identify.fit_levels`). Play the largest forecast + width, the width `exploration` · √(variance of the
-    arm's slow level, intercept and weights). `FleetKalman` estimates the numbers over many keys.
+    arm's slow level, intercept and weights). `FleetKalman` estimates the parameters over many keys.
 
     Parameters
     ----------
@@ -287,13 +287,13 @@ class LevelsKalman(LivePolicy):
         φ of shared, slow and fast level, intercept, own and shared weights; then their stationary variances; then the
         variance of the noise, (13,). Variances are those of rewards divided by `reward_scale`. Typical ones by default.
     arm_means
-        Expected reward of each arm before anything is known of it, (k,); `reward_mean` by default.
+        Expected reward of each arm before its first reward, (k,); `reward_mean` by default.
     reward_mean, reward_scale
-        The units of the rewards: mean and standard deviation that they typically have.
+        The units of the rewards: their typical mean and standard deviation.
     exploration
-        Factor of the width, which is what exploring an arm is worth (`learners.worth`).
+        Factor of the width, the value of exploring an arm (`learners.worth`).
     max_delay
-        How many rounds late a reward may come. The last rounds are remembered, and filtered again if one does.
+        Rounds by which a reward may be late. These last rounds are remembered, and filtered again if necessary.
 
     Examples
     --------
@@ -340,7 +340,7 @@ class LevelsKalman(LivePolicy):
         return _Remembering(self._player, self.max_delay)
 
     def _welcome(self, own: LevelsState) -> None:
-        """Know nothing of the new arm."""
+        """Start the new arm without data."""
         fresh: Any = self.loop.layout.open(self._new_state())
         for belief in (own.belief, own.base):
             belief.P_own[-1], belief.own[-1] = fresh.belief.P_own[-1], 0.0

@@ -39,7 +39,7 @@ __all__ = ["PIES", "LinTS", "LinUCB"]
 
 
 class Settings(Record):
-    """Factor of the width, whether it is drawn, rounds of start-up per arm, whether learning ends with them."""
+    """Factor of the width, whether it is sampled, initial rounds per arm, whether learning ends with them."""
 
     factor: float
     drawn: Annotated[float, Fixed()]
@@ -62,7 +62,7 @@ class LinearState(NamedTuple):
 
 @inlined
 def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
-    """Play the largest forecast + width, or the largest drawn forecast."""
+    """Play the largest forecast + width, or the largest sampled forecast."""
     common, settings = own.common, own.settings
     forecast, width, value, closed, Θ = common.forecast, common.width, common.value, common.closed, common.memory
     k, p, t = len(forecast), len(Θ), present_moment(common.head)
@@ -99,13 +99,13 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def see(own: LinearState, features: FloatArray) -> None:
-    """Remember the inputs of the arm that is played."""
+    """Remember the inputs of the played arm."""
     put_features(own.inputs, features, own.common.memory)
 
 
 @inlined
 def played(own: LinearState, arm: int) -> None:
-    """Take note of the arm of this round."""
+    """Count the arm of this round."""
     head = own.common.head
     note_round(own.inputs, present_moment(head), int(head.rounds), arm)
     if arm >= 0:
@@ -127,7 +127,7 @@ def learn(own: LinearState, memory: FloatArray, arm: int, rewards: FloatArray, a
 
 @inlined
 def observe(own: LinearState, context: FloatArray) -> None:
-    """Take in a context."""
+    """Store a context."""
     push_context(own.inputs, context)
 
 
@@ -180,9 +180,9 @@ class LinUCB(LaggedPolicy):
 @register("lints", citation="Agrawal and Goyal, ICML 2013")
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinTS(LaggedPolicy):
-    """Linear Thompson sampling: for each arm all weights are drawn together from N(Ĝ, `exploration`² V⁻¹).
+    """Linear Thompson sampling: all weights of an arm are sampled jointly from N(Ĝ, `exploration`² V⁻¹).
 
-    The width is the standard deviation of the drawn forecast.
+    The width is the standard deviation of the sampled forecast.
 
     Examples
     --------
@@ -207,8 +207,8 @@ class LinTS(LaggedPolicy):
         _change_units(own, self.ridge, change)
 
     def _chances(self, own: LinearState, played: int) -> FloatArray:
-        """Return for every open arm the probability that its drawn forecast less its cost is the largest."""
-        if self.exploration == 0:  # nothing is drawn
+        """Return for every open arm the probability that its sampled forecast less its cost is the largest."""
+        if self.exploration == 0:  # nothing is sampled
             return super()._chances(own, played)
         common = own.common
         worth, width = common.forecast - common.cost * common.head.reward_unit, common.width
@@ -225,12 +225,12 @@ class PIES(RidgePolicy):
     Parameters
     ----------
     window
-        s ≥ 1, how many contexts the forecast uses and how long each arm is tried first.
+        s ≥ 1, the number of contexts in the forecast and of initial rounds per arm.
     ridge
         λ > 0.
     frozen
-        Whether learning stops after the first phase. The paper does not say; what it reports fits only a policy that
-        keeps learning (A10), which is the default.
+        Whether learning stops after the first phase. The paper does not say. Its results fit only a policy that keeps
+        learning (A10), which is the default.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Policies that know the system: the paper's Oracle and its relatives, all by the Kalman filter.
 
-The filter steps to the next round when that round begins, so that the reward of the last one may come until then.
+The filter advances when the next round begins, so that the reward of the last one may come until then.
 """
 
 import math
@@ -35,7 +35,7 @@ class Sizes(Record):
 
 
 class Settings(Record):
-    """Whether own rewards are used, factor and kind of the width, whether the context comes first."""
+    """Whether own rewards are used, factor and kind of the width, and whether the context comes first."""
 
     uses_rewards: float
     factor: float
@@ -44,7 +44,7 @@ class Settings(Record):
 
 
 class Now(Record):
-    """Whether the belief is still in a round that is over."""
+    """Whether the belief is still in the last round."""
 
     over: float
 
@@ -64,9 +64,9 @@ class KnownState(NamedTuple):
 
 @inlined
 def begin_round(own: KnownState) -> None:
-    """Step to the present round, if the belief is still in the last one; rewards of that one could come until now.
+    """Advance to the present round, if the belief is still in the last one, whose reward could come until now.
 
-    In another round of the same moment, the belief stays where it is.
+    In another round of the same moment, the belief does not advance.
     """
     if own.now.over > 0.0:
         if own.common.head.still == 0.0:
@@ -124,14 +124,14 @@ def condition_on_reward(own: KnownState, arm: int, reward: float) -> None:
 
 @inlined
 def learn(own: KnownState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Take in the reward of the chosen arm, if the policy uses it."""
+    """Condition on the reward of the chosen arm, if the policy uses it."""
     if own.settings.uses_rewards > 0.0:
         condition_on_reward(own, arm, rewards[arm])
 
 
 @inlined
 def learn_all(own: KnownState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Take in the rewards of all arms, which only a simulation knows."""
+    """Condition on the rewards of all arms, which only a simulation has."""
     for a in range(len(rewards)):
         condition_on_reward(own, a, rewards[a])
 
@@ -165,8 +165,8 @@ class KnownPolicy(LivePolicy):
     context_first
         Whether the context of a round comes before its decision (the usual order) or after (the paper's).
     max_delay
-        How late a reward may be, in rounds, or as a time, such as "3 days", for decisions with `at`: it is applied at
-        its own round, and what came since is filtered again.
+        How late a reward may be, in rounds, or as a time such as "3 days" for decisions with `at`. It is applied at its
+        own round, and later rounds are filtered again.
     """
 
     loop = _LOOP
@@ -193,11 +193,11 @@ class KnownPolicy(LivePolicy):
         return self.system.context_dim
 
     def add_arm(self, name: str) -> None:
-        """Bring back an arm that was retired; one that the system does not have cannot be filtered."""
+        """Reactivate a retired arm; an arm outside the system cannot be filtered."""
         if name not in self.names:
             raise InvalidInputError(
-                f"name: the system has no arm {name!r}; build a policy with a system that has it, and retire what is "
-                f"not to be played yet"
+                f"name: the system has no arm {name!r}; build a policy with a system that has it, and "
+                f"retire it until it can be played"
             )
         super().add_arm(name)
 
@@ -225,10 +225,10 @@ class KnownPolicy(LivePolicy):
 
 
 def _what_is_seen(system: LinearGaussianSystem) -> tuple[FloatArray, FloatArray, Symbols]:
-    """Return the law of the first state and the system, without modes that grow for ever and are never seen.
+    """Return the law of the first state and the system, without modes that grow forever and are not observable.
 
     Neither contexts nor rewards depend on such a mode, but the belief about it would grow beyond all numbers. With U
-    the directions that are seen, U'Γ = (U'ΓU)U', so that U'z is a system by itself.
+    the observable directions, U'Γ = (U'ΓU)U', so that U'z is a system.
     """
     mean, covariance, symbols = system.initial_mean, system.initial_covariance, system.symbols
     H = np.vstack([symbols.C, symbols.c])
@@ -300,7 +300,7 @@ class KalmanUCB(KnownPolicy):
 @register("idea", citation="Gornet and Sinopoli, arXiv 2510.01364 (IDEA)")
 @dataclass(kw_only=True, eq=False, repr=False)
 class IDEA(KnownPolicy):
-    """KalmanGreedy with a width for what an arm's reward would reveal of the next state.
+    """KalmanGreedy with a width for the information of an arm's reward about the next state.
 
     The width is `exploration` · √tr(ΓPc_a (c_a'Pc_a + σ²)⁻¹ c_a'PΓ').
 
@@ -321,12 +321,12 @@ class IDEA(KnownPolicy):
 class FullInformationOracle(KnownPolicy):
     """The largest forecast of a filter that sees the contexts and every arm's reward: the lower bound on regret.
 
-    It cannot be played, since only the chosen arm pays; `undertow.simulate` can run it.
+    It cannot be played, since only the chosen arm's reward is observed; `undertow.simulate` can run it.
     """
 
     claims: ClassVar[Claims] = _OWN_REWARDS._replace(simulates_only=True)
     loop = _FULL_INFORMATION
 
     def decide(self, features: Any = None, **how: Any) -> Decision:
-        """Refuse: the policy needs rewards that are not seen."""
+        """Refuse: the policy needs unobserved rewards."""
         raise OutOfTurnError("decide: the full-information oracle sees every arm's reward, so only simulate can run it")

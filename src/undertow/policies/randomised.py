@@ -1,4 +1,4 @@
-"""Policies that draw their arm: Random, and Rexp3 for rewards that vary within a budget."""
+"""Policies with a random arm: Random, and Rexp3 for rewards that vary within a budget."""
 
 import abc
 import math
@@ -28,13 +28,13 @@ class Settings(Record):
 
 
 class Progress(Record):
-    """The batch that the weights belong to."""
+    """The batch of the weights."""
 
     batch: float
 
 
 class DrawnState(NamedTuple):
-    """A weight for each arm, and the mean of its rewards; a memory holds the arm's chance and its batch."""
+    """A weight for each arm, and the mean of its rewards; a memory has the arm's probability and its batch."""
 
     common: Common
     settings: Settings
@@ -45,7 +45,7 @@ class DrawnState(NamedTuple):
 
 
 class Drawn(Record):
-    """What learning a reward will need: the probability with which its arm was drawn, and the batch."""
+    """For learning the reward: the probability of its arm, and the batch."""
 
     chance: float
     batch: float
@@ -55,7 +55,7 @@ class Drawn(Record):
 def decide(own: DrawnState, features: FloatArray, draws: FloatArray) -> int:
     """Draw an arm with probability (1 − γ) w_a / Σw + γ / k, the weights equal at the start of a batch.
 
-    Sum and number are over the arms that are open.
+    Sum and number are over the open arms.
     """
     order, forecast, closed = own.common.order, own.common.forecast, own.common.closed
     batch = np.floor(own.common.head.rounds / own.settings.batch_length)
@@ -71,20 +71,19 @@ def decide(own: DrawnState, features: FloatArray, draws: FloatArray) -> int:
         a = int(order[r])
         forecast[a] = own.sums[a] / max(own.counts[a], 1.0)
         if closed[a] == 0.0 and not found:
-            arm = a  # the last one, where rounding leaves a rest
+            arm = a  # the last one, if rounding leaves a rest
             probability = chance(own, a, scale)
             found = left < probability
             left -= probability
-    best_arm(own.common)  # nothing is compared; the values are for whoever looks at them
+    best_arm(own.common)  # no values are compared; these are for display
     return arm
 
 
 @inlined
 def log_weight(own: DrawnState, arm: int) -> float:
-    """Return the log weight of an arm, of its rewards less what it is known to cost.
+    """Return the log weight of an arm, for its rewards less its known cost.
 
-    A known cost needs no estimate: it counts as if it had been paid for every reward of the batch, of which there are
-    as many to a round as there have been so far.
+    A known cost needs no estimate: it counts for every round of the batch, at its share of rewards per round so far.
     """
     settings, rounds, rewards = own.settings, own.common.head.rounds, 0.0
     result: float = own.log_weights[arm]
@@ -99,7 +98,7 @@ def log_weight(own: DrawnState, arm: int) -> float:
 
 @inlined
 def weight_scale(own: DrawnState) -> float:
-    """Return log Σw over the arms that are open."""
+    """Return log Σw over the open arms."""
     closed, largest, total = own.common.closed, -np.inf, 0.0
     for a in range(len(closed)):
         if closed[a] == 0.0:
@@ -113,7 +112,7 @@ def weight_scale(own: DrawnState) -> float:
 
 @inlined
 def chance(own: DrawnState, arm: int, scale: float) -> float:
-    """Return the probability with which the policy itself draws an arm."""
+    """Return the policy's own probability of an arm."""
     γ = own.settings.rate
     result: float = (1.0 - γ) * math.exp(log_weight(own, arm) - scale) + γ / count_open(own.common.closed)
     return result
@@ -121,7 +120,7 @@ def chance(own: DrawnState, arm: int, scale: float) -> float:
 
 @inlined
 def played(own: DrawnState, arm: int) -> None:
-    """Take note of the probability of the arm, which learning will need: that of being drawn, or explored."""
+    """Store the probability of the arm for learning: of being sampled, or explored."""
     ε = own.common.head.explore
     if arm >= 0:
         drawn = (1.0 - ε) * chance(own, arm, weight_scale(own)) + ε / count_open(own.common.closed)
@@ -167,7 +166,7 @@ class _Drawn(LivePolicy):
         return rng.random((rounds, 1))
 
     def _chances(self, own: DrawnState, played: int) -> FloatArray:
-        """Return (1 − γ) w_a / Σw + γ / k for the arms that are open."""
+        """Return (1 − γ) w_a / Σw + γ / k for the open arms."""
         opened, chances = own.common.closed == 0, np.zeros(self.arm_count)
         if own.common.cost.any():
             logs = np.array([_LOG_WEIGHT(own, arm) for arm in np.flatnonzero(opened).tolist()])
@@ -180,19 +179,19 @@ class _Drawn(LivePolicy):
     def _propensities(self, arm: int) -> FloatArray | None:
         found = super()._propensities(arm)
         assert found is not None
-        found[arm] = Drawn(self._player.common.memory, 0).chance  # as learning will have it, to the bit
+        found[arm] = Drawn(self._player.common.memory, 0).chance  # bit-identical to the value in learning
         return found
 
     def _welcome(self, own: DrawnState) -> None:
         own.settings.batch_length, own.settings.rate, *_ = self._settings(self.arm_count)
         own.progress.batch = self.round // own.settings.batch_length
-        own.log_weights[-1] = own.log_weights[:-1].mean()  # a newcomer is neither ahead nor behind
+        own.log_weights[-1] = own.log_weights[:-1].mean()  # a new arm is neither ahead nor behind
 
 
 @register("random", citation="a baseline")
 @dataclass(kw_only=True, eq=False, repr=False)
 class Random(_Drawn):
-    """Every arm with the same probability; the forecast is the mean of the rewards seen.
+    """Every arm with the same probability; the forecast is the mean of the rewards so far.
 
     Examples
     --------
@@ -211,16 +210,16 @@ class Random(_Drawn):
 class Rexp3(_Drawn):
     """Exp3, restarted every Δ = ⌈(k log k)^⅓ (T / V_T)^⅔⌉ rounds, with rate γ = min(1, √(k log k / ((e − 1) Δ))).
 
-    The forecast is the mean of the rewards seen; the width is 0.
+    The forecast is the mean of the rewards so far; the width is 0.
 
     Parameters
     ----------
     horizon
-        T, the number of rounds that the rate is made for.
+        T, the number of rounds for which the rate is chosen.
     variation_budget
-        V_T > 0, by how much the scaled expected rewards vary in all; a tenth of the horizon by default.
+        V_T > 0, the total variation of the scaled expected rewards; a tenth of the horizon by default.
     bounds
-        Lowest and highest reward, which are scaled to 0 and 1; "auto" takes the extremes seen so far.
+        Lowest and highest reward, which are scaled to 0 and 1; "auto" uses the extremes so far.
 
     Examples
     --------

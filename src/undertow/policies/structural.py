@@ -1,4 +1,4 @@
-"""StructuralKalman: every arm moves on its own, with a level that all share and features known beforehand."""
+"""StructuralKalman: every arm has its own levels, next to a shared level and features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ __all__ = ["StructuralKalman"]
 @register("structural-kalman", citation="undertow")
 @dataclass(kw_only=True, eq=False, repr=False)
 class StructuralKalman(LearningPolicy):
-    """Learn a level that all arms share, a slow and a fast level of each, and weights on features.
+    """Learn a level shared by all arms, a slow and a fast level of each, and weights on features.
 
     Play the largest forecast + width, the width `exploration` · √(variance of the arm's slow level and weights): an arm
-    that has not been played for long has moved unseen. What is unknown of its fast level is left out: by the time it is
-    known, it has passed. The last contexts enter as further features.
+    that has not been played for long may have changed. The uncertainty of its fast level is left out, since that level
+    has changed by the time it is known. The last contexts enter as further features.
 
     Parameters
     ----------
     feature_dim
         Number q of features given to `decide`, (q,) for all arms or (k, q), a row for each.
     exploration
-        Factor of the width, which is what exploring an arm is worth (`learners.worth`).
+        Factor of the width, the value of exploring an arm (`learners.worth`).
 
     Examples
     --------

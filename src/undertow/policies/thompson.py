@@ -1,4 +1,4 @@
-"""Thompson sampling for rewards of 0 or 1, less a price that is known: clicks, answers that are right or wrong."""
+"""Thompson sampling for rewards of 0 or 1, less a known price: clicks, right or wrong answers."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from undertow.live.propensity import largest_of_laws
 
 __all__ = ["BetaThompson"]
 
-_TRIES = 4  # to draw a gamma number: each fails once in twenty times or more seldom
+_TRIES = 4  # tries to sample a gamma number: each fails at most once in twenty times
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _BENDS = np.array([1e-9, 1e-4, 0.005, 0.05, 0.2, 0.5, 0.8, 0.95, 0.995, 1.0 - 1e-4, 1.0 - 1e-9])  # quantiles
 
@@ -28,7 +28,7 @@ class Settings(Record):
 
 
 class ThompsonState(NamedTuple):
-    """Weight of the successes and failures of each arm, its price, and the chance of success that was drawn."""
+    """Weight of the successes and failures of each arm, its price, and the sampled probability of success."""
 
     common: Common
     settings: Settings
@@ -39,7 +39,7 @@ class ThompsonState(NamedTuple):
 
 @inlined
 def gamma(shape: float, draws: FloatArray, first: int) -> float:
-    """Return a gamma number of a shape of at least 1, by Marsaglia and Tsang's method; the last try is taken.
+    """Return a gamma number of a shape of at least 1, by Marsaglia and Tsang's method; the last try is accepted.
 
     Normal numbers for the tries begin at `first`, uniform ones as far into the second half of the draws.
     """
@@ -56,7 +56,7 @@ def gamma(shape: float, draws: FloatArray, first: int) -> float:
 
 @inlined
 def decide(own: ThompsonState, features: FloatArray, draws: FloatArray) -> int:
-    """Draw each arm's chance of success from Beta(1 + successes, 1 + failures); play the largest less its price."""
+    """Sample each arm's success rate from Beta(1 + successes, 1 + failures); play the largest less its price."""
     common, k = own.common, len(own.price)
     arm = -1
     for r in range(k):
@@ -83,7 +83,7 @@ def played(own: ThompsonState, arm: int) -> None:
 
 @inlined
 def learn(own: ThompsonState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Add a reward with the weight that its age leaves it; what lies beyond 0 or 1 counts as these."""
+    """Add a reward with the weight of its age, clipped to 0 and 1."""
     weight = own.settings.discount**age
     success = min(max(rewards[arm] + own.price[arm], 0.0), 1.0)
     own.successes[arm] += weight * success
@@ -93,16 +93,16 @@ def learn(own: ThompsonState, memory: FloatArray, arm: int, rewards: FloatArray,
 @register("beta-thompson", citation="Thompson, Biometrika 1933; with a discount Raj and Kalyani, arXiv 1707.09727")
 @dataclass(kw_only=True, eq=False, repr=False)
 class BetaThompson(LivePolicy):
-    """Draw each arm's chance of success from its posterior, and play the largest chance less price.
+    """Sample each arm's probability of success from its posterior, and play the largest less its price.
 
-    A reward is 1 or 0, or a share between them, less the arm's price; with `minimise`, a cost is the price less that.
+    A reward is 1 or 0, or a share between them, less the arm's price; with `minimise`, a cost is the price minus this.
 
     Parameters
     ----------
     discount
         γ in (0, 1], by which earlier rewards lose weight in every round.
     prices
-        What a play of each arm costs, known beforehand; arms that have none cost nothing.
+        The known cost of playing each arm, 0 by default.
 
     Examples
     --------
@@ -131,12 +131,12 @@ class BetaThompson(LivePolicy):
         return np.array(rows).reshape(rounds, 2 * count)
 
     def _chances(self, own: ThompsonState, played: int) -> FloatArray:
-        """Return the probability of every arm that its drawn value is the largest of the open arms'.
+        """Return for every arm the probability that its sampled value is the largest of the open arms'.
 
         ∫ f_a(x) Π_b F_b(x) dx, b ≠ a, in panels that end where one of the factors bends, each with Gauss–Legendre
         quadrature.
         """
-        from scipy.special import betainc, betaincinv, betaln, xlog1py, xlogy  # which only this needs
+        from scipy.special import betainc, betaincinv, betaln, xlog1py, xlogy  # needed only here
 
         common = own.common
         opened, chances = common.closed == 0, np.zeros(self.arm_count)

@@ -17,11 +17,11 @@ from undertow.ridge import noise_width, ridge_project, ridge_update
 
 __all__ = ["UBSS"]
 
-_MOST = 2**24  # numbers that all regressions together may keep, 128 MB
+_MOST = 2**24  # numbers in all regressions together, 128 MB
 
 
 class Sizes(Record):
-    """Number c of regressions: one for every sequence of s + 1 arms, the last of which is the one to forecast."""
+    """Number c of regressions: one for every sequence of s + 1 arms; the last arm is forecast."""
 
     c: float
 
@@ -38,7 +38,7 @@ class Settings(Record):
 
 
 class UbssState(NamedTuple):
-    """A regression on the last s rewards for each sequence; a memory holds these rewards and their arms."""
+    """A regression on the last s rewards for each sequence; a memory has these rewards and their arms."""
 
     common: Common
     inputs: Inputs
@@ -66,7 +66,7 @@ def sequence_of(memory: FloatArray, k: int) -> int:
 
 @inlined
 def total_width(own: UbssState, r: int) -> float:
-    """Return e + β of a regression: the bound on its noise, and on what lies before its s rewards."""
+    """Return e + β of a regression: the bounds on its noise, and on everything before its s rewards."""
     settings, N, trace, s = own.settings, own.learned[r], own.trace[r], own.u.shape[1]
     e = noise_width(settings.logδ, settings.λ, settings.B_G, settings.B_R, own.log_det[r], trace)
     if N > 0.0:
@@ -77,17 +77,17 @@ def total_width(own: UbssState, r: int) -> float:
 
 @inlined
 def decide(own: UbssState, features: FloatArray, draws: FloatArray) -> int:
-    """Play the largest forecast + width of the regressions that belong to the last s arms; before that, draw an arm."""
+    """Play the largest forecast + width of the regressions of the last s arms; before that, a random arm."""
     common, inputs, settings = own.common, own.inputs, own.settings
     forecast, width, closed, memory = common.forecast, common.width, common.closed, common.memory
     k, s, t = len(forecast), own.u.shape[1], present_moment(common.head)
-    for i in range(s):  # oldest first; a reward that is not known counts as 0, its mean
+    for i in range(s):  # oldest first; an unknown reward counts as 0, its mean
         slot = (t - s + i) % (s + 1)
         reward = inputs.lag_reward[slot]
         memory[i] = 0.0 if np.isnan(reward) else reward
         memory[s + i] = inputs.lag_arm[slot]
     first = sequence_of(memory, k) * k
-    left = int(draws[0] * count_open(closed))  # open arms before the one that is drawn
+    left = int(draws[0] * count_open(closed))  # open arms before the sampled one
     y = own.scratch[0]
     drawn = -1
     for r in range(k):
@@ -110,7 +110,7 @@ def decide(own: UbssState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def played(own: UbssState, arm: int) -> None:
-    """Take note of the arm of this round."""
+    """Count the arm of this round."""
     head = own.common.head
     note_round(own.inputs, present_moment(head), int(head.rounds), arm)
 
@@ -140,14 +140,14 @@ def learn(own: UbssState, memory: FloatArray, arm: int, rewards: FloatArray, age
 @register("ubss", citation="Gornet and Sinopoli, L4DC 2024, arXiv 2405.09584")
 @dataclass(kw_only=True, eq=False, repr=False)
 class UBSS(LivePolicy):
-    """Uncertainty-Based System Search: forecasts from the last s own rewards, by the arms that earned them.
+    """Uncertainty-Based System Search: forecasts from the last s own rewards and their arms.
 
-    In a hidden linear system every reward tells something about every arm, and which combination of the last s rewards
-    forecasts arm a depends only on the arms that were played. So each sequence of s arms has its own regression of
-    each arm's reward, k^(s + 1) in all, without a constant: rewards are taken to have mean 0. The width is
-    (e + β) √(x'V⁻¹x), with the noise's e and a β for what lies before the s rounds. The arms of the first s rounds are
-    drawn at random. Three slips of the published code are corrected: the arm that a regression is kept under, the
-    newest reward missing from the forecast, and a count that starts at 10,000.
+    In a hidden linear system every reward has information about every arm, and the combination of the last s rewards
+    that forecasts arm a depends only on the arms played. So each sequence of s arms has its own regression of each
+    arm's reward, k^(s + 1) in all, without a constant: rewards are taken to have mean 0. The width is (e + β)
+    √(x'V⁻¹x), with the noise's e and a β for everything before the s rounds. The arms of the first s rounds are random.
+    Three slips of the published code are corrected: the arm of a regression, the newest reward missing from the
+    forecast, and a count that starts at 10,000.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class UBSS(LivePolicy):
         if (s + 1) * math.log(k) + 2 * math.log(s + 1) > math.log(_MOST):
             raise InvalidInputError(
                 f"reward_lags: expected k^(s + 1) regressions on s rewards to take at most {_MOST} numbers, got {k} "
-                f"arms and s = {s}; lower reward_lags, or take LinUCB with reward_lags"
+                f"arms and s = {s}; lower reward_lags, or use LinUCB with reward_lags"
             )
         return inputs_sizes(k, 0, 0, 0, s) | {"c": k ** (s + 1), "p": 2 * s}
 
@@ -209,13 +209,13 @@ class UBSS(LivePolicy):
         return rng.random((rounds, 1))
 
     def _chance(self, own: UbssState, arm: int) -> float:
-        """Return 1 or 0 once the last s arms are known; before that, arms are drawn."""
+        """Return 1 or 0 once the last s arms are known; before that, arms are random."""
         if (own.common.memory[self.reward_lags :] >= 0).all():
             return float(arm == own.common.head.proposed)
         return 1 / float((own.common.closed == 0).sum())
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
-        """Return where the old sequences stand among those of one more arm."""
+        """Return the places of the old sequences among those of one more arm."""
         length = self.reward_lags + 1
         arms = np.unravel_index(np.arange(old_arms**length), (old_arms,) * length)
         return {"c": np.ravel_multi_index(arms, (self.arm_count,) * length)}

@@ -16,13 +16,13 @@ __all__ = ["UCB", "DiscountedUCB", "SlidingWindowUCB"]
 
 
 class Sizes(Record):
-    """History h, in rounds; 0 for kinds that are not sliding."""
+    """History h, in rounds; 0 if all rounds count."""
 
     h: float
 
 
 class Settings(Record):
-    """Factor of the width, discount γ, and the size of the rewards' noise, 0 for "auto"."""
+    """Factor of the width, discount γ, and the scale of the rewards' noise, 0 for "auto"."""
 
     factor: float
     discount: float
@@ -48,12 +48,12 @@ class UcbState(NamedTuple):
     counts: Annotated[FloatArray, "k"]  # weight of the rewards of each arm
     sums: Annotated[FloatArray, "k"]  # weighted sum of the rewards of each arm
     past_arm: Annotated[FloatArray, "h", Index("k", -1)]
-    past_reward: Annotated[FloatArray, "h"]  # NaN where there is none
+    past_reward: Annotated[FloatArray, "h"]  # NaN if none
 
 
 @inlined
 def decide(own: UcbState, features: FloatArray, draws: FloatArray) -> int:
-    """Play the largest mean + width; an arm without a reward comes first, the least chosen before the others."""
+    """Play the largest mean + width; arms without a reward come first, the least chosen one before the others."""
     order, forecast, width, closed = own.common.order, own.common.forecast, own.common.width, own.common.closed
     k = len(order)
     total = 0.0
@@ -63,7 +63,7 @@ def decide(own: UcbState, features: FloatArray, draws: FloatArray) -> int:
     if scale == 0.0:
         scale = math.sqrt(own.seen.squares / own.seen.count) if own.seen.count > 0.0 else 1.0
     factor = own.settings.factor * scale * math.sqrt(max(math.log(max(total, 1.0)), 0.0))
-    untried = -1  # of the arms without a reward, the one that was chosen least
+    untried = -1  # of the arms without a reward, the one chosen least
     for r in range(k):
         a = int(order[r])
         known = own.counts[a] > 1e-12
@@ -77,7 +77,7 @@ def decide(own: UcbState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def played(own: UcbState, arm: int) -> None:
-    """Take note of the arm of this round: rewards lose weight, or the oldest round makes room for this one."""
+    """Count the arm of this round: rewards lose weight, or the oldest round makes room for this one."""
     if arm >= 0:
         own.chosen[arm] += 1.0
     γ, h = own.settings.discount, len(own.past_arm)
@@ -93,7 +93,7 @@ def played(own: UcbState, arm: int) -> None:
             own.sums[a] = own.sums[a] - own.past_reward[slot] if own.counts[a] > 0.0 else 0.0
         own.past_arm[slot] = arm
         own.past_reward[slot] = np.nan
-        if slot == 0:  # add up from scratch now and then, so that rounding cannot pile up
+        if slot == 0:  # add up from scratch occasionally, so that rounding errors cannot accumulate
             own.sums[:] = 0.0
             for r in range(h):
                 if not np.isnan(own.past_reward[r]):
@@ -102,7 +102,7 @@ def played(own: UcbState, arm: int) -> None:
 
 @inlined
 def learn(own: UcbState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Add a reward, with the weight that its age leaves it."""
+    """Add a reward, with the weight of its age."""
     seen, h, reward = own.seen, len(own.past_arm), rewards[arm]
     seen.count += 1.0
     step = reward - seen.mean
@@ -126,7 +126,7 @@ class _CountingPolicy(LivePolicy):
     exploration
         Factor of the width, ≥ 0.
     scale
-        Size of the rewards' noise; "auto" takes the standard deviation of all rewards so far.
+        Scale of the rewards' noise; "auto" uses the standard deviation of all rewards so far.
     """
 
     claims: ClassVar[Claims] = Claims(late_rewards_count_alike=True)
@@ -137,7 +137,7 @@ class _CountingPolicy(LivePolicy):
 
     @abc.abstractmethod
     def _kind(self) -> "Kind":
-        """Check what is particular to the kind, and return it."""
+        """Check and return the parameters of this kind."""
 
     def _sizes(self) -> dict[str, int]:
         return {"h": self._kind().history}
@@ -150,7 +150,7 @@ class _CountingPolicy(LivePolicy):
 
 
 class Kind(NamedTuple):
-    """What the kinds differ in: √ξ, discount γ, and how many rounds count, 0 for all of them."""
+    """Parameters of a kind: √ξ, discount γ, and the number of rounds that count, 0 for all."""
 
     factor: float
     discount: float
@@ -182,7 +182,7 @@ class SlidingWindowUCB(_CountingPolicy):
     Parameters
     ----------
     history
-        τ, how many rounds count.
+        τ, the number of rounds that count.
     """
 
     history: int = 1000
