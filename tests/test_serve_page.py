@@ -217,7 +217,7 @@ def test_the_keyboard_is_enough(opened: Open, url: str) -> None:
     assert page.locator(".why .card:focus").count() == 1
     page.locator("input[name=id]").fill("no such id")
     page.keyboard.press("Enter")
-    page.get_by_text("there is no decision 'no such id'").wait_for()
+    page.get_by_text("this bandit has no decision 'no such id'").wait_for()
 
 
 def test_why_a_decision_was_made(opened: Open, url: str) -> None:

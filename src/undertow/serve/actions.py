@@ -1,4 +1,4 @@
-"""What each call does: from what came in path, query and body to a status and an answer. The functions block."""
+"""The action of each call: from path, query and body to a status and an answer. The functions block."""
 
 import json
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ Answer = tuple[int, msgspec.Struct]
 
 
 def decide(bandits: Bandits, path: Path, body: bodies.Decide) -> Answer:
-    """Decide a round. The same call with the same id is answered with the same decision."""
+    """Decide a round. A repeated call with the same id returns the same decision."""
     policy = bandits[path["name"]]
     if body.id is not None and not body.id.isprintable():
         raise InvalidInputError(f"id: expected printable characters, got {body.id!r:.80}")
@@ -68,7 +68,7 @@ def _decision(decision: live.Decision, names: tuple[str, ...], **more: Any) -> a
     """Return a decision with names for arms."""
 
     def by_arm(values: Any) -> dict[str, float | None]:
-        return dict(zip(names, values.tolist(), strict=False))  # arms that came later were not there
+        return dict(zip(names, values.tolist(), strict=False))  # arms added later are missing
 
     why = decision.why
     return answers.Decision(
@@ -87,7 +87,7 @@ def _decision(decision: live.Decision, names: tuple[str, ...], **more: Any) -> a
 
 
 def reward(bandits: Bandits, path: Path, body: bodies.Reward) -> Answer:
-    """Learn the reward of a decision, once, whenever it comes."""
+    """Learn the reward of a decision, once, however late."""
     policy, id = bandits[path["name"]], _id(path)
     with policy.transaction():
         if body.context is not UNSET:
@@ -97,15 +97,15 @@ def reward(bandits: Bandits, path: Path, body: bodies.Reward) -> Answer:
 
 
 def _id(path: Path) -> str:
-    """Return the id in a path; a store need not be asked for one that cannot be."""
+    """Return the id in a path; refuse impossible ones without a look into the store."""
     id: str = path["id"]
     if not id.isprintable() or len(id) > LONGEST_ID:
-        raise NotFoundError(f"decision: there is no decision {id!r:.80} of this bandit")
+        raise NotFoundError(f"decision: this bandit has no decision {id!r:.80}")
     return id
 
 
 def observe(bandits: Bandits, path: Path, body: bodies.Context) -> Answer:
-    """Take in the context of a round, once."""
+    """Observe the context of a round, once."""
     policy = bandits[path["name"]]
     with policy.transaction():
         _observe(policy, path["t"], body.context)
@@ -113,16 +113,16 @@ def observe(bandits: Bandits, path: Path, body: bodies.Context) -> Answer:
 
 
 def _observe(policy: DurablePolicy, t: int, context: Any) -> None:
-    """Take in the context of a round, unless it was taken in before."""
+    """Observe the context of a round, unless it was observed before."""
     seen = policy.contexts_seen
     if t > seen:
-        raise OutOfTurnError(f"round: the context of round {seen} is due before that of round {t}; give it, or null")
+        raise OutOfTurnError(f"round: the context of round {seen} is due before that of round {t}; send it, or null")
     if t == seen:
         policy.observe(_row(context))
 
 
 def skip(bandits: Bandits, path: Path, body: bodies.Skip) -> Answer:
-    """Let rounds pass without a decision, once."""
+    """Advance by some rounds without a decision, once."""
     policy = bandits[path["name"]]
     contexts = None if body.contexts is None else [_row(row) for row in body.contexts]
     with policy.transaction():
@@ -206,7 +206,7 @@ def events(bandits: Bandits, path: Path, body: None) -> Answer:
 
 
 def history(bandits: Bandits, path: Path, body: None) -> Answer:
-    """Return past decisions as columns: forecasts, rewards, what was earned."""
+    """Return past decisions as columns: forecasts, rewards and mean rewards."""
     name = path["name"]
     policy = bandits[name]
     after = max(policy.newest - path["events"], 0)
@@ -217,13 +217,13 @@ def history(bandits: Bandits, path: Path, body: None) -> Answer:
 
 
 def create(bandits: Bandits, path: Path, body: bodies.Create) -> Answer:
-    """Create a bandit; the same again changes nothing."""
+    """Create a bandit; a repeated call changes nothing."""
     new = bandits.create(path["name"], body.policy, body.arms, body.parameters)
     return 201 if new else 200, answers.Created(path["name"], body.policy, list(bandits[path["name"]].names))
 
 
 def add_arm(bandits: Bandits, path: Path, body: None) -> Answer:
-    """Add an arm, or bring back one that was retired, with what was learned of it."""
+    """Add an arm, or reactivate a retired one with all it has learned."""
     policy, arm = bandits[path["name"]], path["arm"]
     require_printable([arm])
     with policy.transaction() as now:
@@ -237,11 +237,11 @@ def add_arm(bandits: Bandits, path: Path, body: None) -> Answer:
 
 def _require_arm(policy: Any, arm: str) -> None:
     if arm not in policy.names:
-        raise NotFoundError(f"arm: there is no arm {arm!r:.100}; there are {', '.join(policy.names):.300}")
+        raise NotFoundError(f"arm: there is no arm {arm!r:.100}; expected one of {', '.join(policy.names):.300}")
 
 
 def retire_arm(bandits: Bandits, path: Path, body: None) -> Answer:
-    """Stop playing an arm; rewards of its earlier decisions are still learned."""
+    """Stop playing an arm. Rewards of its earlier decisions are still learned."""
     policy, arm = bandits[path["name"]], path["arm"]
     with policy.transaction() as now:
         _require_arm(now, arm)
@@ -254,7 +254,7 @@ def retire_arm(bandits: Bandits, path: Path, body: None) -> Answer:
 
 
 def pin(bandits: Bandits, path: Path, body: bodies.Pin) -> Answer:
-    """Play this arm until further notice: the switch that a person on call needs first."""
+    """Play this arm until further notice: the first switch in an emergency."""
     policy, arm = bandits[path["name"]], path["arm"]
     with policy.transaction() as now:
         _require_arm(now, arm)
@@ -271,13 +271,13 @@ def unpin(bandits: Bandits, path: Path, body: None) -> Answer:
     with policy.transaction() as now:
         _require_arm(now, arm)
         if now.pinned not in (None, arm):
-            raise ConflictError(f"arm: {now.pinned!r} is pinned, not {arm!r}; DELETE …/pin/{now.pinned} lets it go")
+            raise ConflictError(f"arm: {now.pinned!r} is pinned, not {arm!r}; DELETE …/pin/{now.pinned} unpins it")
         policy.unpin()
         return 200, answers.Pinned(policy.pinned)
 
 
 def set_costs(bandits: Bandits, path: Path, body: bodies.Costs) -> Answer:
-    """Say what a play of some arms costs from now on."""
+    """Set the cost of playing some arms, from the next decision on."""
     policy = bandits[path["name"]]
     with policy.transaction():
         policy.set_costs(body.costs)

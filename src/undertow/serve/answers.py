@@ -1,4 +1,4 @@
-"""What the service answers, as structs. The OpenAPI document is made of them, too."""
+"""Answers of the service, as structs. The OpenAPI document is generated from them, too."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ class Created(msgspec.Struct):
 
 
 class Why(msgspec.Struct):
-    """How a learner came to its forecasts.
+    """The model behind a learner's forecasts.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Why(msgspec.Struct):
     since_fit
         Rounds since the model was fitted; −1 before its first fit.
     look
-        Odds that the arm has changed since it was left, if the decision is a look at it, else 0.
+        Odds that the arm has changed since it was last played, if the decision is a look at it, else 0.
     state_error, arm_error
         Standard errors of every arm's forecast: of the hidden state, and of the arm itself.
     """
@@ -71,7 +71,7 @@ class Decision(msgspec.Struct):
     Attributes
     ----------
     id, round
-        What names it, and its round.
+        Its unique id, and its round.
     arm
         The chosen arm.
     propensity
@@ -79,13 +79,13 @@ class Decision(msgspec.Struct):
     forecast, width
         Predicted reward of every arm and its exploration bonus; null if unknown or infinite.
     value
-        What was compared, for every arm, known costs included; null if the policy does not say.
+        The compared value of every arm, known costs included; null if the policy reports none.
     time_step
         The time step of the hidden state, counted from 0.
     why
         Standard errors and the model behind the forecast; null if the policy learns none.
     reward
-        Its reward; null if that has not come. Only where a decision is looked up.
+        Its reward; null if that has not come. Only if a decision is looked up.
     """
 
     id: str
@@ -101,7 +101,7 @@ class Decision(msgspec.Struct):
 
 
 class Rewarded(msgspec.Struct):
-    """A reward that was learned, now or before; `pending` decisions wait for theirs."""
+    """A reward that was learned, now or before, and the number of `pending` decisions."""
 
     id: str
     reward: float
@@ -109,14 +109,14 @@ class Rewarded(msgspec.Struct):
 
 
 class Observed(msgspec.Struct):
-    """The bandit's number of rounds begun, and of rounds whose context was taken in or is missing."""
+    """The number of rounds that have begun, and of rounds whose context was observed or is missing."""
 
     round: int
     contexts_seen: int
 
 
 class Arm(msgspec.Struct):
-    """An arm; a retired one is not played any more."""
+    """An arm; a retired one is no longer played."""
 
     name: str
     retired: bool
@@ -129,19 +129,19 @@ class Arms(msgspec.Struct):
 
 
 class Pinned(msgspec.Struct):
-    """The arm that every decision is until further notice; null if there is none."""
+    """The arm of all decisions until further notice; null if none."""
 
     pinned: str | None
 
 
 class Costed(msgspec.Struct):
-    """What a play of each arm is known to cost."""
+    """The known cost of playing each arm."""
 
     costs: dict[str, float]
 
 
 class Health(msgspec.Struct):
-    """What a person on call looks at first; `undertow.live.Health` describes the fields."""
+    """A health summary; `undertow.live.Health` describes the fields."""
 
     policy: str
     ok: bool
@@ -173,14 +173,13 @@ class Figures(msgspec.Struct):
     Attributes
     ----------
     ok, problems
-        Whether there are problems, and what they are.
+        Whether all is well, and the problems if not.
     round, pending, waited
-        Rounds begun, decisions that wait for their reward, and for how many rounds the oldest of them has.
+        Rounds begun, pending decisions, and for how many rounds the oldest of them has been pending.
     model, pinned
-        The model that decides, and the arm that is pinned; null if there is none.
+        The model that decides, and the pinned arm; null if none.
     per_hour, delay
-        Rewards per hour, and the 95th percentile of the seconds until they came, of the last events; null if there are
-        too few.
+        Rewards per hour, and the 95th percentile of their delays in seconds, over the last events; null if too few.
     refused, alarms
         Rewards that this worker refused, by reason, and alarms of models.
     """
@@ -204,17 +203,17 @@ class Bandit(msgspec.Struct):
     Attributes
     ----------
     name, policy, parameters, arms
-        What it is.
+        Its definition.
     round, contexts_seen, pending
-        Rounds begun, rounds whose context was taken in, and decisions that wait for their reward.
+        Rounds begun, rounds whose context was observed, and pending decisions.
     events, decided, rewarded
         Number of its newest event, and the times of its last decision and reward.
     pinned, costs
-        The arm that is played until further notice, null if there is none, and what each arm is known to cost.
+        The arm that is played until further notice, null if none, and the known cost of each arm.
     figures, health, models
-        It at a glance, its health, and the models of a learner.
+        A summary, its health, and the models of a learner.
     forecast, width
-        What it predicts for the next round; null if that depends on features.
+        Its forecast for the next round; null if that depends on features.
     """
 
     name: str
@@ -239,7 +238,7 @@ class Bandit(msgspec.Struct):
 class Overview(msgspec.Struct):
     """A bandit in a list: its policy, its newest event, and the times of its last decision and reward, Unix seconds.
 
-    Its figures are there if they were asked for.
+    It has figures if the call asked for them.
     """
 
     name: str
@@ -256,16 +255,17 @@ class Earned(msgspec.Struct):
     Attributes
     ----------
     rounds
-        How many decisions count: those whose reward has come and whose arm was drawn, with a propensity below 1.
+        Number of decisions that count: with a reward, and with a random arm (propensity below 1).
     share
-        Their share of the decisions whose reward has come.
+        Their share of the rewarded decisions.
     bandit, uniform, fixed
         Mean reward of the bandit, and self-normalised inverse propensity estimates of the uniform policy and of the
         best fixed arm; null before its first reward.
     best, error
-        The best fixed arm, by this estimate less its standard error, and that error; null if none was drawn ten times.
+        The best fixed arm, by this estimate less its standard error, and that error; null if no arm was sampled ten
+        times.
     missing
-        Why there are no baselines; null if there are.
+        The reason if there are no baselines, else null.
     """
 
     rounds: int
@@ -279,7 +279,7 @@ class Earned(msgspec.Struct):
 
 
 class Mark(msgspec.Struct):
-    """Something that happened between two rounds."""
+    """An event between two rounds."""
 
     n: int
     at: float
@@ -296,9 +296,9 @@ class History(msgspec.Struct):
     arms, models
         Names, which `arm` and `model` are indices of.
     first, next
-        Numbers of the first and the last event that was looked at.
+        Numbers of the first and the last event that was read.
     decisions, plays, means
-        How many decisions there were, how many of each arm, and the mean reward of each arm.
+        Number of decisions, of each arm's decisions, and each arm's mean reward.
     id, round, at, arm, propensity, reward, delay
         One entry for each row; a reward that has not come is null.
     model, lead
@@ -306,7 +306,7 @@ class History(msgspec.Struct):
     forecast, band
         For each arm a list: forecasts, and their standard errors or, if the policy has none, exploration bonuses.
     earned
-        What the bandit earned, against baselines.
+        The bandit's mean reward, against baselines.
     marks
         Fits, arms, pins and costs.
     """
@@ -334,7 +334,7 @@ class History(msgspec.Struct):
 
 
 class Access(msgspec.Struct):
-    """The role of whoever asks."""
+    """The role of the caller."""
 
     role: str
 
@@ -347,7 +347,7 @@ class BanditPage(msgspec.Struct):
 
 
 class EventRow(msgspec.Struct):
-    """An event: its number, its time in Unix seconds, and what happened."""
+    """An event: its number, its time in Unix seconds, and its content."""
 
     n: int
     at: float
@@ -362,24 +362,24 @@ class EventPage(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """Whether the service is well, or ready, in one word."""
+    """Whether the service is healthy, or ready, in one word."""
 
     status: str
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """Why a call was refused, as RFC 9457 has it.
+    """The reason for a refused call, as in RFC 9457.
 
     Attributes
     ----------
     type, title, status
-        Kind of the problem, for programs; in words; and the status of the answer.
+        The kind of problem, for programs and in words, and the status of the answer.
     detail
-        What is wrong and what to do instead.
+        The mistake and its remedy.
     field
         The field at fault.
     happened
-        Whether the call was committed all the same: null if nobody can tell. Repeat it with the same id.
+        Whether the call was committed nevertheless: null if unknown. Repeat it with the same id.
     """
 
     type: str

@@ -55,17 +55,17 @@ def application(
         The bandits: sqlite:///file.db, or postgresql://user:password@host/database.
     tokens
         A file with a role (read, play or admin) and a token per line. Without it, the environment variable
-        UNDERTOW_TOKENS has the same, and if that is not set, everybody who reaches the service may do everything.
+        UNDERTOW_TOKENS has the same, and if that is not set, everybody who can reach the service may do everything.
     hosts
-        Host names that requests may be for, by default those of this machine; None for any.
+        Accepted host names, by default those of this machine; None for any.
     threads
-        How many calls are under way at once, each with a connection to the database.
+        Maximum number of concurrent calls, each with a connection to the database.
     timeout
-        Seconds that a call waits for a bandit that others hold.
+        Seconds that a call waits for a bandit locked by others.
     most_open
-        How many bandits are kept in memory.
+        Maximum number of bandits in memory.
     most_bandits
-        How many may exist before no more are created over HTTP.
+        Number of bandits from which no more can be created over HTTP.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _routes(service: Service) -> list[BaseRoute]:
     encode = msgspec.json.Encoder().encode
 
     async def openapi(request: Request) -> Response:
-        """Return the OpenAPI document, which is no secret."""
+        """Return the OpenAPI document, which is public."""
         content = encode(document(CALLS, request.scope.get("root_path", "")))
         return Response(content, media_type="application/json")
 
@@ -116,7 +116,7 @@ def _routes(service: Service) -> list[BaseRoute]:
         return Response(encode(Status("ok")), media_type="application/json")
 
     async def readyz(request: Request) -> Response:
-        """Return whether the worker may get requests: kernels are loaded, and the store can be read."""
+        """Return whether the worker can take requests: kernels are loaded, and the store can be read."""
         try:
             await service.run(service.check_ready)
         except Exception as error:
@@ -124,7 +124,7 @@ def _routes(service: Service) -> list[BaseRoute]:
         return Response(encode(Status("ready")), media_type="application/json")
 
     async def access(request: Request) -> Response:
-        """Return the role of whoever asks."""
+        """Return the role of the caller."""
         try:
             role = service.check_role(request.scope, "read")
         except Exception as error:

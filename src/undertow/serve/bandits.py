@@ -1,6 +1,6 @@
-"""The bandits of a store, as the calls of the service use them: opened when somebody asks, and those of late kept open.
+"""The bandits of a store, opened on demand; the most recently used ones stay open.
 
-Everything here blocks, and is called in threads: those that ask for the same bandit at once share a commit.
+Everything here blocks, and is called in threads; concurrent calls for the same bandit share a commit.
 """
 
 import json
@@ -22,7 +22,7 @@ __all__ = ["Bandits", "require_printable"]
 
 _LARGEST = 2**22  # numbers in the state of a policy that is created over HTTP: 32 MB
 _MOST_INPUTS = 1000  # features, or contexts
-_SOME = 1000  # bandits that are looked at to find out which policies there are
+_SOME = 1000  # bandits that are searched for the policies in use
 
 
 class Bandits:
@@ -31,14 +31,14 @@ class Bandits:
     Parameters
     ----------
     store
-        Where they are.
+        Their store.
     timeout
-        Seconds that a call waits for a bandit that others hold.
+        Seconds that a call waits for a bandit locked by others.
     most_open
-        How many are kept open; those that nobody has asked for the longest are closed first, which costs nothing but
-        the time to open them again.
+        Maximum number of open bandits. The least recently used ones are closed first; opening them again takes only
+        time.
     most
-        How many may exist before no more are created over HTTP.
+        Number of bandits from which no more can be created over HTTP.
     """
 
     def __init__(self, store: Store, *, timeout: float = 5.0, most_open: int = 1000, most: int = 1_000_000) -> None:
@@ -48,7 +48,7 @@ class Bandits:
         self._guard = threading.Lock()
 
     def __getitem__(self, name: str) -> DurablePolicy:
-        """Return a bandit that exists."""
+        """Return an existing bandit."""
         with self._guard:
             if (found := self._open.get(name)) is not None:
                 self._open.move_to_end(name)
@@ -62,7 +62,7 @@ class Bandits:
         return found
 
     def spec(self, name: str) -> dict[str, Any]:
-        """Return policy and parameters of a bandit; refuse a name that none has."""
+        """Return policy and parameters of a bandit; refuse unknown names."""
         content = self.store.spec(name) if name.isprintable() and len(name) <= LONGEST_NAME else None
         if content is None:
             raise NotFoundError(f"name: there is no bandit {name!r:.100}; create it with PUT, or see GET /v1/bandits")
@@ -97,19 +97,19 @@ class Bandits:
 
 
 def require_printable(arms: Sequence[str]) -> None:
-    """Refuse names of arms that a page or a log cannot show as they are."""
+    """Refuse names of arms that a page or a log cannot show unchanged."""
     if odd := next((arm for arm in arms if not arm.isprintable()), None):
         raise InvalidInputError(f"arms: expected printable names, got {odd!r:.80}")
 
 
 def _made(name: str, arms: Sequence[str], parameters: dict[str, Any]) -> LivePolicy:
-    """Make the policy that somebody asked for over HTTP."""
+    """Make a policy from a request over HTTP."""
     entry = registry().get(name)
     if entry is not None and (entry.claims.needs_system or entry.claims.simulates_only):
-        raise InvalidInputError(f"policy: {name} has to know the hidden system; take one that learns, as autopilot")
+        raise InvalidInputError(f"policy: {name} needs the true system; use one that learns, such as autopilot")
     require_printable(arms)
     if "arms" in parameters:
-        raise InvalidInputError("parameters: arms have a field of their own; leave them out here")
+        raise InvalidInputError("parameters: arms have their own field; omit them here")
     for key in ("feature_dim", "context_dim"):
         value = parameters.get(key, 0)
         if isinstance(value, int) and value > _MOST_INPUTS:

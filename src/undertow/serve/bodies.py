@@ -1,4 +1,4 @@
-"""What clients send: strict JSON, as these structs. The OpenAPI document is made of them, too."""
+"""Bodies of requests: strict JSON, as these structs. The OpenAPI document is generated from them, too."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -16,10 +16,10 @@ __all__ = [
     "Skip",
 ]
 
-LARGEST_NUMBER = 2**53  # above it, JSON of other languages loses digits
+LARGEST_NUMBER = 2**53  # above it, JSON in other languages loses digits
 LONGEST_ID, LONGEST_NAME = 64, 100
 
-Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID, description="Unique; names one decision forever.")]
+Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID, description="Unique id of one decision, forever.")]
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 Count = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 Page = Annotated[int, Meta(ge=1, le=1000)]
@@ -38,7 +38,7 @@ Features = (
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What a client sends."""
+    """The body of a request."""
 
 
 class Create(Body):
@@ -65,9 +65,10 @@ class Decide(Body):
     Attributes
     ----------
     id
-        Yours, such as the number of an order. By default the bandit generates one; then a repeated call is another one.
+        Your own id, such as the number of an order. By default the bandit generates one, and a repeated call makes
+        another decision.
     features
-        What is known before the choice: numbers in order, or values by name if the bandit has `feature_names`.
+        The features: numbers in order, or values by name if the bandit has `feature_names`.
     context
         The round's context, if the bandit sees it before it decides. Null if it is missing.
     available
@@ -75,10 +76,10 @@ class Decide(Body):
     elapsed
         Time steps since the last decision.
     at
-        The time, with its zone, if the bandit has a `tick`; the time steps that have passed follow from it.
+        The time, with its zone, if the bandit has a `tick`; it determines the elapsed time steps.
     subject, sticky
-        Whom the decision is for. An earlier decision for the same subject is answered again for so long, "7 days", or
-        for so many rounds.
+        The subject of the decision, such as a user. Its earlier decision is returned again for this long, such as "7
+        days", or for this many rounds.
     """
 
     id: Id | None = None
@@ -97,11 +98,11 @@ class Reward(Body):
     Attributes
     ----------
     reward
-        How good it was.
+        The reward.
     context
         The context of the decision's round, if it comes with the reward. Null if it is missing.
     at
-        When it came, with its zone, if the bandit has a `tick`.
+        The time of the reward, with its zone, if the bandit has a `tick`.
     """
 
     reward: float
@@ -121,9 +122,9 @@ class Skip(Body):
     Attributes
     ----------
     round
-        The first of them, which is the bandit's `round`. A repeated call finds that they have passed.
+        The first of them, which is the bandit's `round`. A repeated call changes nothing.
     rounds
-        How many.
+        Their number.
     contexts
         Their contexts, if there were any.
     """
@@ -134,7 +135,7 @@ class Skip(Body):
 
 
 class Costs(Body):
-    """What a play of some arms costs from now on, in units of reward; the other arms stay as they are."""
+    """The cost of playing some arms from now on, in units of reward; other arms keep theirs."""
 
     costs: Annotated[dict[Name, float], Meta(min_length=1, max_length=1000)]
 

@@ -1,6 +1,6 @@
-"""The calls of the service: under which path each of them is, who may make it, and what it takes and answers.
+"""The calls of the service: their paths, roles, parameters, bodies and answers.
 
-The routes and the OpenAPI document are made of this table.
+The routes and the OpenAPI document are generated from this table.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ __all__ = ["CALLS", "Call", "Parameter"]
 
 
 class Parameter(NamedTuple):
-    """A parameter of the query: its name, its type, its default, and what it says."""
+    """A parameter of the query: its name, type, default and description."""
 
     name: str
     type: Any
@@ -26,7 +26,7 @@ class Parameter(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call: its method and path, the least role that may make it, the function, and what it takes and answers."""
+    """A call: its method and path, the least role that may make it, the function, its body and its answers."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
     @property
     def needs_body(self) -> bool:
-        """Whether a body has fields that cannot be left out, or the call could be made by a form without one."""
+        """Whether the body has required fields, or a form could make the call without one."""
         fields = () if self.takes is None else msgspec.structs.fields(self.takes)
         return self.method == "POST" or any(field.required for field in fields)
 
@@ -47,10 +47,10 @@ class Call(NamedTuple):
 _BANDIT = "/v1/bandits/{name}"
 _AFTER = Parameter("after", str, "", "The name after which the page begins.")
 _NUMBER = Parameter("after", bodies.Count, 0, "The number after which the page begins.")
-_EVENTS = Parameter("events", bodies.Count, 10_000, "How many of the newest events to look at.")
-_POINTS = Parameter("points", bodies.Points, 2000, "How many rows at the most, or a few more.")
+_EVENTS = Parameter("events", bodies.Count, 10_000, "Number of newest events to read.")
+_POINTS = Parameter("points", bodies.Points, 2000, "About the maximum number of rows.")
 _FIGURES = Parameter("figures", bool, False, "Whether to open each bandit and return its figures.")
-_MOST = Parameter("most", bodies.Page, 100, "How many at the most.")
+_MOST = Parameter("most", bodies.Page, 100, "Maximum number.")
 
 CALLS = (
     Call(
@@ -77,7 +77,7 @@ CALLS = (
         "play",
         actions.observe,
         bodies.Context,
-        {200: (answers.Observed, "Taken in, now or before.")},
+        {200: (answers.Observed, "Observed, now or before.")},
         (404, 409, 422),
     ),
     Call(
@@ -150,7 +150,7 @@ CALLS = (
         "admin",
         actions.retire_arm,
         None,
-        {200: (answers.Arms, "The arm is not played any more.")},
+        {200: (answers.Arms, "The arm is no longer played.")},
         (404, 409, 422),
     ),
     Call(
@@ -168,7 +168,7 @@ CALLS = (
         "admin",
         actions.unpin,
         None,
-        {200: (answers.Pinned, "The policy chooses.")},
+        {200: (answers.Pinned, "The policy chooses again.")},
         (404, 409, 422),
     ),
     Call(
@@ -177,6 +177,6 @@ CALLS = (
         "admin",
         actions.set_costs,
         bodies.Costs,
-        {200: (answers.Costed, "They count from the next decision on.")},
+        {200: (answers.Costed, "The costs apply from the next decision on.")},
     ),
 )

@@ -1,4 +1,4 @@
-"""A client of the service: calls that may be repeated, and are, until they are answered."""
+"""A client of the service, which repeats every call until it is answered."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ _JSON = {"content-type": "application/json"}
 
 
 class _Request(NamedTuple, Generic[T]):
-    """A call: method, path, body, and what is answered."""
+    """A call: method, path, body, and type of the answer."""
 
     method: str
     path: str
@@ -56,7 +56,7 @@ def _decide(
     name: str, features: Any, context: Any, available: Any, id: str | None, **how: Any
 ) -> _Request[answers.Decision]:
     body = bodies.Decide(
-        id=uuid4().hex if id is None else id,  # without one, a repeated call would be another decision
+        id=uuid4().hex if id is None else id,  # without one, a repeated call would make another decision
         features=None if features is None else _listed(features),
         context=context if context is UNSET or context is None else _listed(context),
         available=None if available is None else list(available),
@@ -88,7 +88,7 @@ def _listed(values: Any) -> Any:
 
 
 class _Base:
-    """What both clients share: the address, the token, and when to try again."""
+    """Shared by both clients: the address, the token, and the retries."""
 
     def __init__(self, url: str, *, token: str | None = None, patience: float = 30.0) -> None:
         token = os.environ.get("UNDERTOW_TOKEN") if token is None else token
@@ -100,7 +100,7 @@ class _Base:
         self._patience = patience
 
     def _pauses(self) -> Iterator[float]:
-        """Yield the pauses between attempts: longer each time, and random, so that clients do not come at once."""
+        """Yield the pauses between attempts: longer each time, and random, so that clients do not retry together."""
         until, longest = time.monotonic() + self._patience, _FIRST
         while time.monotonic() < until:
             yield longest * random.uniform(0.5, 1.0)
@@ -117,7 +117,7 @@ def _given_up(request: _Request[Any], last: httpx.Response | httpx.TransportErro
 
 
 def _answer(request: _Request[T], response: httpx.Response) -> T:
-    """Return what was answered, or raise what was refused."""
+    """Return the answer, or raise the error in it."""
     if response.is_success:
         return msgspec.json.decode(response.content, type=request.answer)
     problem = _problem(response)
@@ -141,8 +141,8 @@ def _problem(response: httpx.Response) -> answers.Problem:
 class Client(_Base):
     """A client of `undertow serve`.
 
-    Every call is repeated, with the same id and growing pauses, until it is answered or `patience` is over. What the
-    service refuses is raised as by a policy: `InvalidInputError`, `OutOfTurnError`, `UnknownDecisionError`.
+    Every call is repeated, with the same id and growing pauses, until it is answered or `patience` is over. Refusals
+    raise the errors of a policy: `InvalidInputError`, `OutOfTurnError`, `UnknownDecisionError`.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class Client(_Base):
         raise _given_up(request, last)
 
     def create(self, name: str, policy: str, arms: Sequence[str], **parameters: Any) -> answers.Created:
-        """Create a bandit; the same again changes nothing."""
+        """Create a bandit; a repeated call changes nothing."""
         return self._send(_create(name, policy, arms, parameters))
 
     def decide(
@@ -201,7 +201,7 @@ class Client(_Base):
         subject: str | None = None,
         sticky: str | int | None = None,
     ) -> answers.Decision:
-        """Decide a round; without an id of yours, the client makes one."""
+        """Decide a round; the client generates an id unless you pass one."""
         return self._send(
             _decide(name, features, context, available, id, elapsed=elapsed, at=at, subject=subject, sticky=sticky)
         )
@@ -214,13 +214,13 @@ class Client(_Base):
         *,
         context: Sequence[float | None] | Mapping[str, Any] | UnsetType | None = UNSET,
     ) -> answers.Rewarded:
-        """Give the reward of a decision or of its id, and the context of its round if it comes with it."""
+        """Learn the reward of a decision or of its id, and the context of its round if it comes with it."""
         return self._send(_reward(name, decision, value, context))
 
     def observe(
         self, name: str, round: int, context: Sequence[float | None] | Mapping[str, Any] | None
     ) -> answers.Observed:
-        """Give the context of a round; None if it is missing."""
+        """Observe the context of a round; None if it is missing."""
         return self._send(_observe(name, round, context))
 
     def look_up(self, name: str, decision: answers.Decision | str) -> answers.Decision:
@@ -240,7 +240,7 @@ class Client(_Base):
         return self._send(_Request("DELETE", _path(name, "pin", arm), None, answers.Pinned))
 
     def set_costs(self, name: str, costs: Mapping[str, float]) -> answers.Costed:
-        """Say what a play of some arms costs from now on."""
+        """Set the cost of playing some arms, from the next decision on."""
         return self._send(_Request("PUT", _path(name, "costs"), bodies.Costs(costs=dict(costs)), answers.Costed))
 
 
@@ -278,7 +278,7 @@ class AsyncClient(_Base):
         raise _given_up(request, last)
 
     async def create(self, name: str, policy: str, arms: Sequence[str], **parameters: Any) -> answers.Created:
-        """Create a bandit; the same again changes nothing."""
+        """Create a bandit; a repeated call changes nothing."""
         return await self._send(_create(name, policy, arms, parameters))
 
     async def decide(
@@ -294,7 +294,7 @@ class AsyncClient(_Base):
         subject: str | None = None,
         sticky: str | int | None = None,
     ) -> answers.Decision:
-        """Decide a round; without an id of yours, the client makes one."""
+        """Decide a round; the client generates an id unless you pass one."""
         return await self._send(
             _decide(name, features, context, available, id, elapsed=elapsed, at=at, subject=subject, sticky=sticky)
         )
@@ -307,13 +307,13 @@ class AsyncClient(_Base):
         *,
         context: Sequence[float | None] | Mapping[str, Any] | UnsetType | None = UNSET,
     ) -> answers.Rewarded:
-        """Give the reward of a decision or of its id, and the context of its round if it comes with it."""
+        """Learn the reward of a decision or of its id, and the context of its round if it comes with it."""
         return await self._send(_reward(name, decision, value, context))
 
     async def observe(
         self, name: str, round: int, context: Sequence[float | None] | Mapping[str, Any] | None
     ) -> answers.Observed:
-        """Give the context of a round; None if it is missing."""
+        """Observe the context of a round; None if it is missing."""
         return await self._send(_observe(name, round, context))
 
     async def look_up(self, name: str, decision: answers.Decision | str) -> answers.Decision:
@@ -333,5 +333,5 @@ class AsyncClient(_Base):
         return await self._send(_Request("DELETE", _path(name, "pin", arm), None, answers.Pinned))
 
     async def set_costs(self, name: str, costs: Mapping[str, float]) -> answers.Costed:
-        """Say what a play of some arms costs from now on."""
+        """Set the cost of playing some arms, from the next decision on."""
         return await self._send(_Request("PUT", _path(name, "costs"), bodies.Costs(costs=dict(costs)), answers.Costed))

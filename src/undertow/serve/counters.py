@@ -11,7 +11,7 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Counters:
-    """How many requests there were, and how long they took."""
+    """The number of requests, and their durations."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str, int]] = Counter()

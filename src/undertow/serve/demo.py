@@ -1,4 +1,4 @@
-"""A demonstration that fills itself: recorded data, played by bandits whose rewards come late, and some never."""
+"""A live demonstration: recorded data, played by bandits whose rewards come late, and some never."""
 
 import contextlib
 import random
@@ -14,7 +14,7 @@ from undertow.store import open as open_bandit
 
 __all__ = ["fill", "play"]
 
-_TOGETHER = 20  # rounds that share a commit while the past is filled in
+_TOGETHER = 20  # rounds that share a commit while past rounds are filled in
 
 
 class _Story(NamedTuple):
@@ -34,7 +34,7 @@ _STORIES = (
 
 
 class _Player:
-    """Plays the recorded rounds one after the other, and again from the first one."""
+    """Plays the recorded rounds in order, and starts again after the last."""
 
     def __init__(self, url: str, story: _Story, seed: int) -> None:
         data = dataset(story.data)
@@ -58,7 +58,7 @@ class _Player:
 
 
 def fill(url: str, rounds: int) -> list[_Player]:
-    """Play so many rounds of every bandit, and return their players."""
+    """Play some rounds of every bandit, and return their players."""
     players = [_Player(url, story, seed) for seed, story in enumerate(_STORIES)]
     for player in players:
         for _ in range(rounds // _TOGETHER):
@@ -67,7 +67,7 @@ def fill(url: str, rounds: int) -> list[_Player]:
 
 
 def play(url: str, rounds: int = 2000, pause: float = 0.5) -> threading.Thread:
-    """Fill a store, and go on for as long as the process lives."""
+    """Fill a store, and continue for as long as the process lives."""
 
     def go_on() -> None:
         players = fill(url, rounds)

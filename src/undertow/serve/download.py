@@ -1,4 +1,4 @@
-"""The log of a bandit as a file: decisions that have a reward, as `undertow replay` reads them."""
+"""The log of a bandit as a file: rewarded decisions, in the format of `undertow replay`."""
 
 import tempfile
 from pathlib import Path

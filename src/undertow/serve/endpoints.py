@@ -1,4 +1,4 @@
-"""How a request becomes a call: who asks, what is in it, and what is answered, errors included."""
+"""From a request to a call: its role, its body, and its answer or error."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class Endpoint:
         return Response(_ENCODER.encode(answer), status, media_type="application/json")
 
     async def _body(self, call: Call, scope: Scope, receive: Receive) -> Any:
-        """Return the body of a request, which is strict JSON, as its struct."""
+        """Parse the body of a request, strict JSON, into its struct."""
         if call.method == "GET":
             return None
         content, kind = b"", (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
@@ -58,7 +58,7 @@ class Endpoint:
             content = await _read(receive)
         if call.takes is None:
             if content.strip() not in (b"", b"{}"):
-                raise HttpError(422, "invalid", "body: this call takes none; leave it out")
+                raise HttpError(422, "invalid", "body: this call takes none; omit it")
             return None
         if not call.needs_body and not content:
             return call.takes()
@@ -68,12 +68,12 @@ class Endpoint:
 
 
 async def _read(receive: Receive) -> bytes:
-    """Return a body, unless it is too large; it is counted while it comes."""
+    """Return a body, unless it is too large; its size is checked while it arrives."""
     content = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HttpError(400, "cut short", "body: the connection was closed before all of it came")
+            raise HttpError(400, "cut short", "body: the connection was closed before the end")
         content += message.get("body", b"")
         if len(content) > _LARGEST:
             close = {"connection": "close"}
@@ -86,7 +86,7 @@ def _in_path(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {name: msgspec.convert(value, PATH_TYPES[name], strict=False) for name, value in given.items()}
     except msgspec.ValidationError as error:
-        raise HttpError(404, "not found", f"path: there is nothing of this name ({error})") from error
+        raise HttpError(404, "not found", f"path: there is nothing with this name ({error})") from error
 
 
 def _in_query(call: Call, text: bytes) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _in_query(call: Call, text: bytes) -> dict[str, Any]:
 
 
 def refusal(error: Exception) -> Response:
-    """Return the answer to a call that raised an error; one that nobody expected is logged."""
+    """Return the answer to a call that raised an error; log unexpected ones."""
     problem = problem_of(error)
     if problem.status == 500:
         _LOG.error("a call failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""What every request passes: its host is checked, its answer gets headers, and both are counted and logged."""
+"""Middleware for every request: check its host, add headers to its answer, count and log both."""
 
 import logging
 import time

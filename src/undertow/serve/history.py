@@ -1,4 +1,4 @@
-"""The past of a bandit as columns that a page draws, thinned, and what the bandit earned against baselines."""
+"""The past of a bandit as thinned columns for a page, and its mean reward against baselines."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from undertow.store.answers import read_answer
 __all__ = ["figures_of", "history_of"]
 
 Floats = npt.NDArray[np.float64]
-_LATELY = 1000  # events from which rates are taken
+_LATELY = 1000  # events from which rates are computed
 _PAGE = 100_000
-_LEAST = 10  # draws of an arm from which its mean is estimated
+_LEAST = 10  # random plays of an arm from which its mean is estimated
 
 
 class _Event(msgspec.Struct, tag_field="event"):
-    """What a page needs of an event; the rest is not read."""
+    """The parts of an event that a page needs; the rest is not read."""
 
 
 class _Decided(_Event, tag="decided"):
@@ -146,7 +146,7 @@ def history_of(store: Store, name: str, arms: Sequence[str], after: int, points:
 
 
 def _thinned(rewards: Floats, points: int) -> list[int]:
-    """Return which rows to keep: of as many in a row, the first, and those with the least and the largest reward."""
+    """Return the rows to keep: of each stretch, the first, and those with the smallest and largest reward."""
     if len(rewards) <= points:
         return list(range(len(rewards)))
     kept = {0, len(rewards) - 1}
@@ -159,12 +159,12 @@ def _thinned(rewards: Floats, points: int) -> list[int]:
 
 
 def _plain(values: Floats) -> list[float | None]:
-    """Return numbers with five digits, and null for what is none: a page shows no more."""
+    """Return numbers with five digits, as a page shows them, and null for NaN."""
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
 def _earned(past: _Past, arms: Sequence[str], kept: Sequence[int]) -> Earned:
-    """Return mean rewards so far, of the bandit and of baselines by the decisions whose arm was drawn."""
+    """Return mean rewards so far, of the bandit and of baselines, estimated from decisions with a random arm."""
     known = ~np.isnan(past.reward)
     drawn = known & (past.propensity < 1)
     share = float(drawn.sum() / max(known.sum(), 1))
@@ -175,15 +175,15 @@ def _earned(past: _Past, arms: Sequence[str], kept: Sequence[int]) -> Earned:
         missing = "no reward has come yet"
     elif not drawn.any():
         missing = (
-            "every arm was played with probability 1, so nothing says what others would have earned; explore=0.05 "
-            "makes one decision in twenty a draw"
+            "every arm was played with probability 1, so baselines cannot be estimated; explore=0.05 "
+            "makes one decision in twenty random"
         )
     if missing is not None:
         return Earned(0, share, _plain(bandit[kept]), nothing, nothing, None, None, missing)
     weights = np.where(drawn, 1 / past.propensity, 0.0)
     gains = np.where(drawn, past.reward, 0.0) * weights
     found = {arm: estimate for arm in range(len(arms)) if (estimate := _fixed(past, drawn & (past.arm == arm)))}
-    best = max(found, key=lambda arm: found[arm][0] - found[arm][1], default=-1)  # few draws may look good by luck
+    best = max(found, key=lambda arm: found[arm][0] - found[arm][1], default=-1)  # few plays may look good by luck
     mine = past.arm == best
     uniform = _means(gains, weights)
     fixed = _means(np.where(mine, gains, 0.0), np.where(mine, weights, 0.0))
@@ -200,7 +200,7 @@ def _earned(past: _Past, arms: Sequence[str], kept: Sequence[int]) -> Earned:
 
 
 def _fixed(past: _Past, drawn: npt.NDArray[np.bool_]) -> tuple[float, float] | None:
-    """Return the estimated mean reward of one arm, and its standard error; None after too few draws."""
+    """Return the estimated mean reward of one arm, and its standard error; None after too few random plays."""
     if drawn.sum() < _LEAST:
         return None
     weights, rewards = 1 / past.propensity[drawn], past.reward[drawn]

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: those of bandits, the same from any worker, and the requests of this worker."""
+"""Metrics for Prometheus: those of bandits, the same from any worker, and the requests of this worker."""
 
 import os
 
@@ -16,12 +16,12 @@ _OWN = (
     "problems",
     "fits_under_way",
     "reward_delay_seconds",
-)  # what each worker has of its own
+)  # different for each worker
 _MOST = 200  # bandits of an answer
 
 
 class Metrics:
-    """The figures of the bandits that were active last, or of one (`?bandit=courier`), and of this worker."""
+    """The metrics of the most recently active bandits, or of one (`?bandit=courier`), and of this worker."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -49,7 +49,7 @@ class Metrics:
 
 
 def _with_worker(measure: Measure) -> Measure:
-    """Label what is not the same from any worker."""
+    """Label metrics that differ between workers."""
     if measure.name not in _OWN:
         return measure
     return measure._replace(labels=measure.labels | {"worker": str(os.getpid())})

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the calls and of the structs that they take and answer."""
+"""The OpenAPI document, generated from the calls and the structs of their bodies and answers."""
 
 import inspect
 import re
@@ -26,10 +26,10 @@ _REFUSED = {
     401: "A token is needed: `Authorization: Bearer …`.",
     403: "The role of the token does not allow this.",
     404: "There is no such bandit, arm or decision.",
-    409: "The call contradicts what has happened.",
+    409: "The call contradicts the bandit's state.",
     410: "The reward comes too late.",
     413: "The body is too large.",
-    415: "The body has to be `application/json`.",
+    415: "The body must be `application/json`.",
     421: "This host is not served here.",
     422: "The input is invalid; `field` says where.",
     503: "The store is busy or cannot be reached; repeat the call after `Retry-After` seconds.",

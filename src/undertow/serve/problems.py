@@ -1,4 +1,4 @@
-"""Errors as HTTP tells of them: a status, and a problem that names the field and the remedy (RFC 9457)."""
+"""Errors over HTTP: a status, and a problem that names the field and the remedy (RFC 9457)."""
 
 import re
 from http import HTTPStatus
@@ -22,7 +22,7 @@ __all__ = ["ConflictError", "HttpError", "NotFoundError", "headers_of", "problem
 _REASONS = {"unknown": 404, "repeated": 409, "different": 409, "defaulted": 410, "forgotten": 410, "late": 410}
 _FIELD = re.compile(r"(\w{1,64}): ")
 _PATH = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
-_RETRY = 1  # seconds after which to try again
+_RETRY = 1  # seconds until a retry
 
 
 class HttpError(UndertowError):
@@ -48,7 +48,7 @@ class ConflictError(HttpError):
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return what is told of an error; of one that nobody expected, nothing."""
+    """Return the problem of an error, without details of unexpected ones."""
     happened: bool | UnsetType | None = UNSET
     match error:
         case HttpError():
@@ -76,7 +76,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _invalid_json(error: msgspec.DecodeError) -> Problem:
-    """Return what is wrong with the JSON of a body, and in which field."""
+    """Return the mistake in the JSON of a body, and its field."""
     detail, place = str(error), _PATH.search(str(error))
     if place is None:
         missing = re.search(r"(?:missing required|unknown) field `([^`]*)`", detail)
@@ -90,7 +90,7 @@ def _invalid_json(error: msgspec.DecodeError) -> Problem:
 
 
 def uncapitalised(text: str) -> str:
-    """Return a sentence as it stands behind a colon; abbreviations stay."""
+    """Return a sentence with a small first letter, for use behind a colon; abbreviations keep theirs."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
@@ -102,6 +102,6 @@ def _problem(
 
 
 def headers_of(error: Exception) -> dict[str, str]:
-    """Return the headers that an answer to an error has."""
+    """Return the headers of the answer to an error."""
     found: dict[str, Any] = {"retry-after": str(_RETRY)} if isinstance(error, StoreError) else {}
     return found | (error.headers if isinstance(error, HttpError) else {})

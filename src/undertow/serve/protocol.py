@@ -1,6 +1,6 @@
-"""A deadline for receiving a request, which uvicorn has in neither of its protocols.
+"""A deadline for receiving a request, which uvicorn's protocols lack.
 
-Without one, a client that sends a header byte by byte holds its connection for as long as it likes.
+Without one, a client that sends a header byte by byte can hold its connection forever.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ __all__ = ["Deadline"]
 
 
 class Deadline(HttpToolsProtocol):
-    """Closes a connection whose request takes too long to come, and lets streams know when the server stops."""
+    """Closes connections whose request takes too long to arrive, and ends streams when the server stops."""
 
     seconds: ClassVar[float] = 10.0
     _deadline: asyncio.TimerHandle | None = None
@@ -23,7 +23,7 @@ class Deadline(HttpToolsProtocol):
         self._begin()
 
     def data_received(self, data: bytes) -> None:
-        """Note whether a request has come, or begins to come."""
+        """Note whether a request has arrived, or begins to."""
         before = self.cycle
         answers = before is not None and not before.response_complete
         super().data_received(data)

@@ -25,13 +25,13 @@ except ModuleNotFoundError:  # there are systems without limits
 __all__ = ["Plan", "listen", "run"]
 
 _LOG = logging.getLogger("undertow.serve")
-_PATIENCE = 30  # seconds that a worker may take to finish what is under way
+_PATIENCE = 30  # seconds that a worker may take to finish its calls
 _BACKLOG = 2048
 _FILES = 65_536  # connections, files and sockets of a process
 
 
 class Plan(NamedTuple):
-    """What to run: a store, an address, how many workers, and what `application` takes."""
+    """What to run: a store, an address, the number of workers, and the arguments of `application`."""
 
     store: str
     host: str = "127.0.0.1"
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
-        """The hosts that requests may be for: on loopback this machine's, elsewhere any if none is named."""
+        """The accepted hosts: by default those of this machine on loopback, elsewhere any."""
         if "*" in self.allowed or not (self.allowed or is_loopback(self.host)):
             return None
         return (*LOCAL, *self.allowed)
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def listen(plan: Plan) -> socket.socket:
-    """Return the socket of a service; refuse to be reached from elsewhere without tokens."""
+    """Return the socket of a service; without tokens, refuse all addresses but loopback."""
     if not is_loopback(plan.host) and plan.tokens is None and not os.environ.get(ENVIRONMENT):
         raise InvalidInputError(
             f"host: {plan.host} can be reached from other machines, so the service needs tokens: --tokens FILE with "
@@ -65,11 +65,11 @@ def listen(plan: Plan) -> socket.socket:
         )
     plan.make()  # tokens that cannot be read, and a store that cannot be opened, are refused here
     family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # by the last, asyncio sends without delay
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # TCP: asyncio sends without delay
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((plan.host.strip("[]"), plan.port))
-        bound.listen(_BACKLOG)  # whoever comes before the workers are there waits for them
+        bound.listen(_BACKLOG)  # early connections wait for the workers
         bound.set_inheritable(True)
     except (OSError, OverflowError) as error:
         bound.close()
@@ -81,7 +81,7 @@ def listen(plan: Plan) -> socket.socket:
 
 
 def run(plan: Plan, bound: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT; what is under way is finished first."""
+    """Serve until SIGTERM or SIGINT, then finish the calls in progress."""
     config = uvicorn.Config(
         partial(_make, plan),
         factory=True,
@@ -102,14 +102,14 @@ def run(plan: Plan, bound: socket.socket) -> None:
 
 
 class _Supervisor(Multiprocess):
-    """uvicorn's supervisor, which starts another worker for one that has ended.
+    """uvicorn's supervisor, which replaces workers that have ended.
 
-    uvicorn's own also asks its workers whether they are well, and waits for the answer. One that is being started takes
-    long to answer, and one that is killed meanwhile never does.
+    uvicorn's own also checks its workers' health and waits for the answer. A starting worker answers late, and a killed
+    one never.
     """
 
     def keep_subprocess_alive(self) -> None:
-        """Start workers in place of those that have ended; give up if they cannot be started."""
+        """Replace workers that have ended; give up if they cannot be started."""
         for place, worker in enumerate(self.processes):
             if worker.process.is_alive() or self.should_exit.is_set():
                 continue
@@ -128,7 +128,7 @@ def _make(plan: Plan) -> Starlette:
 
 
 def _raise_limit() -> None:
-    """Have as many open files as the system lets a process have, for as many connections."""
+    """Raise the limit of open files as far as the system allows, for as many connections."""
     if resource is not None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)

@@ -1,4 +1,4 @@
-"""What all calls of a worker share: bandits, tokens, threads, counters, and whether the worker is ready."""
+"""Shared by all calls of a worker: bandits, tokens, threads, counters, and whether the worker is ready."""
 
 import asyncio
 import ipaddress
@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 
 class Service:
-    """What all calls share.
+    """Shared by all calls.
 
     Parameters
     ----------
     bandits, tokens
-        The bandits, and who may do what; without tokens anybody may do everything.
+        The bandits, and the roles; without tokens anybody may do everything.
     hosts
-        The hosts that requests may be for; None for any.
+        The accepted hosts; None for any.
     threads
-        How many calls are under way at once. Each of them may use a connection to the database.
+        Maximum number of concurrent calls. Each may use a connection to the database.
     """
 
     def __init__(self, bandits: Bandits, tokens: Tokens, hosts: tuple[str, ...] | None, threads: int) -> None:
@@ -49,13 +49,13 @@ class Service:
         self._failure: str | None = None
 
     async def run(self, call: Callable[..., T], *given: Any) -> T:
-        """Call a function that blocks in a thread."""
+        """Call a blocking function in a thread."""
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(self._threads)
         return await anyio.to_thread.run_sync(partial(call, *given), limiter=self._limiter)
 
     def check_host(self, scope: Mapping[str, Any]) -> None:
-        """Refuse requests for other hosts, which a web page can have a browser send to an address of this machine."""
+        """Refuse requests for other hosts: a web page can make a browser send them to an address of this machine."""
         if self.hosts is None:
             return
         found = _HOST.fullmatch(header(scope, b"host") or b"")
@@ -99,16 +99,16 @@ class Service:
         self.begin()
         assert self._loading is not None
         if self._loading.is_alive():
-            raise HttpError(503, "loading", "ready: kernels are being loaded; ask again", {"retry-after": "1"})
+            raise HttpError(503, "loading", "ready: kernels are being loaded; try again", {"retry-after": "1"})
         if self._failure is not None:
-            self._loading, failure = None, self._failure  # the next one who asks has it tried again
+            self._loading, failure = None, self._failure  # the next request tries again
             self._failure = None
             raise HttpError(503, "failed", f"ready: kernels cannot be loaded ({failure})", {"retry-after": "5"})
         self.bandits.store.page("", 1)
 
 
 def header(scope: Mapping[str, Any], name: bytes) -> bytes | None:
-    """Return a header of a request; None if it has none, or several that differ."""
+    """Return a header of a request; None if it is missing or ambiguous."""
     found = {value for key, value in scope["headers"] if key == name}
     return found.pop() if len(found) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Committed events as they come, over server-sent events: from any number on, without a gap or a double."""
+"""Committed events as they come, over server-sent events: from any number on, each exactly once."""
 
 import asyncio
 from collections import Counter
@@ -15,16 +15,16 @@ from undertow.serve.service import Service
 
 __all__ = ["Streams"]
 
-_PAUSE = 0.25  # seconds between two looks at the store
+_PAUSE = 0.25  # seconds between two reads of the store
 _QUIET = 15.0  # seconds after which a comment keeps the connection open
-_LONGEST = 60.0  # seconds after which a stream ends; whoever listens asks for the rest
+_LONGEST = 60.0  # seconds after which a stream ends; the client reconnects for the rest
 _PAGE = 500
 _MOST = 1000  # streams of a worker
 _ENCODER = msgspec.json.Encoder()
 
 
 class Streams:
-    """The streams of a worker; one task looks for new events of all bandits that somebody listens to."""
+    """The streams of a worker; one task looks for new events of all bandits with listeners."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -82,18 +82,18 @@ class Streams:
                 return
 
     async def _look(self) -> None:
-        """Look for new events again and again, as long as somebody listens."""
+        """Look for new events repeatedly, as long as there are listeners."""
         while self._listeners and not self._service.closing.is_set():
             try:
                 self._newest = await self._service.run(self._numbers, tuple(self._listeners))
-            except Exception:  # the store is away: streams find out when they read
+            except Exception:  # the store is unavailable: streams notice when they read
                 self._newest = dict.fromkeys(self._listeners, 2**63)
             self._wake()
             await asyncio.sleep(_PAUSE)
         self._wake()
 
     def _wake(self) -> None:
-        """Let those that wait have a look; whoever waits from now on waits for the next time."""
+        """Wake all waiting streams; later ones wait for the next time."""
         looked, self._looked = self._looked, asyncio.Event()
         looked.set()
 

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with a role, from a file that may change, or from the environment."""
+"""Bearer tokens with a role, from a file that may change, or from the environment."""
 
 import hashlib
 import hmac
@@ -14,14 +14,14 @@ from undertow.errors import InvalidInputError
 __all__ = ["ROLES", "Role", "Tokens", "allows"]
 
 Role = Literal["read", "play", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)  # each may do what those before it may
+ROLES: tuple[Role, ...] = get_args(Role)  # each includes the ones before it
 
 _LOG = logging.getLogger("undertow.serve")
 _SHORTEST = 16  # characters of a token
 
 
 def allows(role: Role, needed: Role) -> bool:
-    """Return whether a role may do what needs another one."""
+    """Return whether a role includes another one."""
     return ROLES.index(role) >= ROLES.index(needed)
 
 
@@ -33,7 +33,7 @@ class Tokens:
     path
         A file with a role and a token per line, such as `play 5f2c…`. It is read again when it changes.
     text
-        The same text, if there is no file.
+        The content, if there is no file.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, text: str = "") -> None:
@@ -48,7 +48,7 @@ class Tokens:
         return self._path is not None or bool(self._roles)
 
     def role(self, token: str) -> Role | None:
-        """Return the role of a token; None if nobody has it. The time that takes does not depend on the token."""
+        """Return the role of a token; None if unknown. The time it takes does not depend on the token."""
         if self._path is not None:
             self._read_again(self._path)
         given, found = _digest(token), None
@@ -66,22 +66,22 @@ class Tokens:
         return now.st_mtime_ns, now.st_size, now.st_ino
 
     def _read_again(self, path: Path) -> None:
-        """Read the file if it has changed; if it cannot be read, the tokens stay as they were."""
+        """Read the file if it has changed; if it cannot be read, keep the tokens."""
         now = self._stamp_now(path)
         if now == self._stamp:
             return
         self._stamp = now
         try:
             self._roles = _read(_content(path), str(path))
-            _LOG.info("tokens were read again from %s: %d", path, len(self._roles))
+            _LOG.info("tokens reloaded from %s: %d", path, len(self._roles))
         except InvalidInputError as error:
-            _LOG.error("tokens stay as they were: %s", error)
+            _LOG.error("tokens unchanged: %s", error)
 
 
 def _content(path: Path) -> str:
     try:
         if path.stat().st_mode & stat.S_IROTH:
-            _LOG.warning("anybody on this machine can read the tokens in %s; chmod 600 it", path)
+            _LOG.warning("anybody on this machine can read the tokens in %s; run chmod 600 on it", path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"tokens: {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -205,7 +205,7 @@ class DurablePolicy:
             self._inside()
             known = self._known(id)
             if known is None:
-                raise UnknownDecisionError(f"decision: there is no decision {id!r:.80} of this bandit")
+                raise UnknownDecisionError(f"decision: this bandit has no decision {id!r:.80}")
             return read_answer(known).decision, known.reward
 
     @property
