@@ -111,7 +111,7 @@ class Forgetful(SqliteStore):
 
 
 def test_a_store_that_forgets_is_found_out(tmp_path: Path) -> None:
-    with pytest.raises(BrokenContractError, match="what is committed is read in order: "):
+    with pytest.raises(BrokenContractError, match="committed events are read in order: "):
         check_store(lambda: Forgetful(tmp_path / "a.db"))
 
 

@@ -1,11 +1,11 @@
-"""The rules that every policy keeps, for everyone who writes a policy.
+"""The rules for every policy, for authors of policies.
 
     check_policy(lambda system, rng: MyPolicy(arms=system.arm_count, context_dim=system.context_dim, rng=rng))
 
 Rules that do not apply to a policy's capabilities are skipped. The first broken rule raises `BrokenContractError`.
 """
 
-from undertow.contracts import fleets, inside, rules, serving, timing, worth  # noqa: F401 (they enter the rules, in this order)
+from undertow.contracts import fleets, inside, rules, serving, timing, worth  # noqa: F401 (they register their rules, in this order)
 from undertow.contracts.stores import check_store
 from undertow.contracts.trial import RULES, BrokenContractError, Factory, Trial
 from undertow.example_systems import paper_system
@@ -20,10 +20,10 @@ def check_policy(factory: Factory, *, system: LinearGaussianSystem | None = None
     Parameters
     ----------
     factory
-        Makes an unused policy for a system, given a seed. Policies that do not know the system take from it only the
-        numbers of arms and context entries.
+        Makes a new policy for a system and a seed. Policies that do not know the system use only its numbers of arms
+        and context entries.
     system
-        Where to try the policy; the paper's system at psi = 1 by default.
+        The test system; the paper's at psi = 1 by default.
 
     Examples
     --------

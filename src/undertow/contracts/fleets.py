@@ -1,10 +1,10 @@
-"""What a policy does in a fleet: the same as by itself, bit for bit."""
+"""A policy in a fleet: bit-identical to a single policy."""
 
 from typing import Any
 
 import numpy as np
 
-from undertow.contracts import inside, rules, serving, timing  # noqa: F401 (their rules come first)
+from undertow.contracts import inside, rules, serving, timing  # noqa: F401 (its rules come first)
 from undertow.contracts.trial import Trial, require, rule
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.fleet import Fleet, bucket_of
@@ -14,14 +14,14 @@ _BUCKETS = 2
 
 @rule("a fleet plays as single policies", "ours", "live")
 def _as_single(trial: Trial) -> None:
-    """Play 60 batches of keys in a fleet, and each key by itself, with late and lost rewards (seed 0)."""
+    """Play 60 batches of keys in a fleet, and each key alone, with late and lost rewards (seed 0)."""
     policy: Any = trial.make(3)
     try:
         fleet = Fleet(policy, buckets=_BUCKETS)
     except InvalidInputError:
-        return  # a policy that no fleet takes
+        return  # a policy that fleets do not accept
     keys, buckets = np.arange(6), bucket_of(np.arange(6), _BUCKETS)
-    if len(policy.parts.player.draws):  # one key in each bucket, which then draws what the policy would
+    if len(policy.parts.player.draws):  # one key in each bucket, which then has the policy's random numbers
         keys = np.array([int(np.argmax(buckets == number)) for number in range(_BUCKETS)])
     single = {key: policy.for_run(int(buckets[key])) for key in keys.tolist()}
     rng, first = np.random.default_rng(0), getattr(policy, "context_first", False)
@@ -62,11 +62,11 @@ def _as_single(trial: Trial) -> None:
     for key, alone in single.items():
         if key in fleet:
             same = fleet[key].parts.player.state.tobytes() == alone.parts.player.state.tobytes()
-            require(same, f"the state of key {key} in a fleet is not that of the policy by itself")
+            require(same, f"the state of key {key} in a fleet differs from that of the policy alone")
 
 
 def _learns(policy: Any, decision: Any, reward: float) -> bool:
-    """Learn a reward; return whether it was taken."""
+    """Learn a reward; return whether it was accepted."""
     try:
         policy.learn(decision, reward)
     except UnknownDecisionError:

@@ -1,4 +1,4 @@
-"""Parameters, state and steps of our policies, tried before anything compiled runs: a wrong index ends the process."""
+"""Parameters, state and steps of registered policies, tested before compiled code runs: wrong indices are fatal."""
 
 import dataclasses
 import traceback
@@ -30,7 +30,7 @@ def _parameters(trial: Trial) -> None:
     kept += [(name, value, other.parameters[name]) for name, value, other in _varied(policy)]
     for name, given, has in kept:
         same = bool(np.all(has == given))
-        require(same, f"{name}={given!r} became {has!r}; keep it, and compute what follows from it in `_begin`")
+        require(same, f"{name}={given!r} became {has!r}; keep it, and compute derived numbers in `_begin`")
 
 
 @rule("numbers named after a parameter hold it", "ours")
@@ -40,13 +40,13 @@ def _named_numbers(trial: Trial) -> None:
         for leaf in layout.leaves:
             if leaf.record and name in leaf.record.names:
                 has = getattr(reduce(getattr, leaf.path.split("."), own), name)
-                remedy = "put it there in `_begin`, or give the number another name"
+                remedy = "set it in `_begin`, or rename the number"
                 require(has == value, f"{leaf.path}.{name} is {has:g} where {name}={value:g}; {remedy}")
 
 
 @rule("steps stay within their state", "ours")
 def _within_state(trial: Trial) -> None:
-    """Play 30 rounds through the steps as Python code, where NumPy checks every index; compiled, nobody does."""
+    """Play 30 rounds through the steps as Python code, in which NumPy checks every index; compiled code does not."""
     features: dict[str, Any] = {"feature_dim": 1} if trial.claims.takes_arm_features else {}
     policy = trial.make(**features)
     play, skip, layout = policy.loop
@@ -61,13 +61,13 @@ def _within_state(trial: Trial) -> None:
     again = [] if is_fitted(policy) else _play_rounds(trial, policy)
     for t, (slow, fast) in enumerate(zip(decisions, again, strict=False)):
         if slow.arm != fast.arm:
-            break  # rounding may decide between arms that are as good
+            break  # rounding may decide between equal arms
         same = np.allclose(slow.forecast, fast.forecast, rtol=1e-6, atol=1e-9)
         require(same, f"round {t}: forecast {fast.forecast} compiled, {slow.forecast} as Python code")
 
 
 def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
-    """Play with late rewards, rounds without a decision, two in a moment and, where it can be, features and an arm."""
+    """Play with late rewards, rounds without a decision, two in a moment and, if possible, features and a new arm."""
     if trial.claims.simulates_only:
         simulate(policy, trial.start(30))
         return []
@@ -86,23 +86,23 @@ def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
 
 
 def _report(error: Exception, more: str) -> str:
-    """Say in which step an error happened, and where."""
+    """Name the step and the line of an error."""
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     ours = [code.co_filename.startswith(_MACHINERY) for code, _ in frames]
     loops = [at for at, (code, _) in enumerate(frames) if ours[at] and code.co_name in ("_play", "_skip")]
     steps = [frames[at] for at in range(max(loops, default=len(frames)), len(frames)) if not ours[at]]
     what = f"{type(error).__name__}: {error}"
     if not steps:
-        return f"{what}{more} around a step; does `decide` answer with an arm that is open?"
+        return f"{what}{more} around a step; does `decide` return an open arm?"
     step, (place, line) = steps[0][0].co_name, steps[-1]
-    remedy = "it would read or write beyond a part of the state; see what the axes of its arrays count"
+    remedy = "it would read or write beyond a part of the state; check the axes of its arrays"
     if isinstance(error, ArithmeticError) or str(error).startswith("math "):
-        remedy = "it would go on with NaN or infinity; see to it beforehand"
+        remedy = "it would continue with NaN or infinity; test for it first"
     return f"{step}{more} ({place.co_filename}:{line}): {what}. Compiled, {remedy}"
 
 
 def _varied(policy: Any) -> Iterator[tuple[str, float, Any]]:
-    """Yield the name of every parameter that is a number, another value for it, and a policy with that value."""
+    """Yield the name of every numeric parameter, another value for it, and a policy with that value."""
     for name, value in policy.parameters.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             for other in (value + 1 if isinstance(value, int) else 0.9 * value, value):

@@ -1,4 +1,4 @@
-"""What a policy does, whatever is inside: one function a rule."""
+"""The behaviour of a policy, whatever its implementation: one function per rule."""
 
 import math
 import tempfile
@@ -21,7 +21,7 @@ def _same_seed(trial: Trial) -> None:
     same = bool((first.arms == second.arms).all())
     require(
         same,
-        "two policies with the same seed chose different arms; all that is drawn comes from the policy's own stream",
+        "two policies with the same seed chose different arms; use random numbers of the policy's own stream only",
     )
 
 
@@ -38,7 +38,8 @@ def _rewards_unused(trial: Trial) -> None:
     first, second = (simulate(trial.make(3), path).arms for path in (trial.path, other))
     same = first == second
     require(
-        bool(same.all()), f"with other rewards, other arms from round {int(np.argmin(same))} on; claim that they count"
+        bool(same.all()),
+        f"other rewards, other arms from round {int(np.argmin(same))} on; claim that they count",
     )
 
 
@@ -58,7 +59,7 @@ def _by_hand(trial: Trial) -> None:
 
 @rule("a reward can only be learned once", "live")
 def _learned_once(trial: Trial) -> None:
-    """Refuse another reward for a decision; the same one again changes nothing, or is refused by others' policies."""
+    """Refuse a second reward for a decision; a repeated one changes nothing, or is refused by unregistered policies."""
     policy, decision = trial.begun()
     policy.learn(decision, 1.0)
     trial.changes_nothing(policy, lambda: policy.learn(decision, 1.0), "a reward given twice")
@@ -83,7 +84,7 @@ def _forecast(trial: Trial) -> None:
     if not hasattr(policy, "forecast"):
         return
     for first, second in zip(trial.drive(policy, ask=True), trial.drive(twin), strict=True):
-        require(first.arm == second.arm, f"round {second.round}: asking for a forecast changed the choice")
+        require(first.arm == second.arm, f"round {second.round}: a call of forecast changed the choice")
 
 
 @rule("late rewards are taken", "live")
@@ -115,8 +116,8 @@ def _late_counts_alike(trial: Trial) -> None:
     early, late = prompt.forecast().forecast, tardy.forecast().forecast
     require(
         np.allclose(late, early, rtol=1e-6, atol=1e-9),
-        f"the forecast is {late} if rewards come late, {early} if they come at once; `learn` gets the "
-        f"age of a reward in rounds, and the memory of its decision",
+        f"the forecast is {late} with late rewards, {early} with immediate ones; `learn` gets the age "
+        f"of a reward in rounds, and the memory of its decision",
     )
 
 
@@ -136,9 +137,9 @@ def _refit(trial: Trial) -> None:
         require(same, f"a simulation with refit={refit!r} chose other arms than one with fits inline")
 
 
-@rule("many rewards at once are learned as one by one", "ours", "live")
+@rule("many rewards together are learned as one by one", "ours", "live")
 def _learn_many(trial: Trial) -> None:
-    """Learn twelve rewards after 20 rounds, in one call and one by one; a list with a wrong one changes nothing."""
+    """Learn twelve rewards after 20 rounds, in one call and one by one; a list with an invalid one changes nothing."""
     together, apart = trial.make(1), trial.make(1)
     decisions = [[trial.step(policy, t, learn=t < 8) for t in range(20)][8:] for policy in (together, apart)]
     rewards = [trial.reward(decision.round, decision) for decision in decisions[0]]
@@ -152,7 +153,7 @@ def _learn_many(trial: Trial) -> None:
     for t in range(20, 30):
         first, second = trial.step(together, t), trial.step(apart, t)
         same = first.arm == second.arm and np.array_equal(first.forecast, second.forecast)
-        require(same, f"round {t}: {first} after rewards that were learned at once, {second} after one by one")
+        require(same, f"round {t}: {first} after rewards in one call, {second} after one by one")
 
 
 @rule("names of arms do not matter", "ours", "live")
@@ -166,7 +167,7 @@ def _names(trial: Trial) -> None:
 def _propensities(trial: Trial) -> None:
     """Explore with probability 0.5, seeds 0 to 19, 40 rounds each; seed 0 is also simulated.
 
-    Policies that fit models have seeds 0 to 4: fits take long, and their propensities come from the same draws.
+    Policies that fit models have seeds 0 to 4: fits take long, and their propensities use the same random numbers.
     """
     decisions = []
     for seed in range(5 if is_fitted(trial.make(0)) else 20):
@@ -180,9 +181,9 @@ def _propensities(trial: Trial) -> None:
 
 
 def _require_whole(decisions: Sequence[Decision]) -> None:
-    """Require that the probabilities of all arms add up to 1, hold that of the arm played, and are those of the draws.
+    """Require that the probabilities of all arms add up to 1, include the propensity, and match the frequencies.
 
-    For every arm, plays less probabilities are 0 on average, within 4 standard errors.
+    For every arm, plays minus probabilities are 0 on average, within 4 standard errors.
     """
     chances = np.array([decision.propensities for decision in decisions])
     played = np.array([decision.arm for decision in decisions])
@@ -201,7 +202,7 @@ def _require_whole(decisions: Sequence[Decision]) -> None:
 
 @rule("propensities are those of the policy itself", "live", "draws")
 def _own_propensities(trial: Trial) -> None:
-    """Compare policies with seeds 0 to 119 that have played the same arms so far, where there are 50 or more."""
+    """Compare policies with seeds 0 to 119 that have played the same arms so far, if there are at least 50."""
     alike: dict[tuple[int, ...], list[Decision]] = {}
     for seed in range(120):
         policy = trial.make(seed)
@@ -225,7 +226,7 @@ def _require_balance(decisions: Sequence[Decision], arm: int, when: str) -> None
     require(
         abs(weights.mean() - 1) <= 4 * error + 1e-9,
         f"{when}, arm {arm} was played {weights.mean():.2f} times as often as its propensities say (± {error:.2f}); a "
-        f"propensity is the probability of the arm before anything is drawn, for which our policies have `_chance`",
+        f"propensity is the probability of the arm before sampling; registered policies compute it in `_chance`",
     )
 
 
@@ -252,7 +253,7 @@ def _bounded(trial: Trial) -> None:
     first = trial.step(small, 0, learn=False)
     for t in range(1, 40):
         trial.step(small, t, learn=False)
-    require(small.pending == 5, f"{small.pending} decisions wait, although max_pending is 5")
+    require(small.pending == 5, f"{small.pending} decisions are pending, although max_pending is 5")
     least = small.parts.player.state.nbytes
     require(small.nbytes >= least, f"nbytes is {small.nbytes}, and the state alone has {least}")
     trial.refuses(small, lambda: small.learn(first, 1.0), "a reward for a forgotten decision")
@@ -286,14 +287,14 @@ def _arms_change(trial: Trial) -> None:
         policy.add_arm("a new arm")
         decision = trial.step(policy, 60, learn=False, available=["a new arm"])
         policy.learn(decision, 0.0)
-        require(policy.arm_count == trial.arms + 1, "an arm was added, and there is no more than before")
+        require(policy.arm_count == trial.arms + 1, "an arm was added, and their number is as before")
 
 
 @rule("a new arm leaves the others alone", "ours", "live", "takes new arms")
 def _newcomer(trial: Trial) -> None:
-    """Add an arm after 40 rounds, in which arm a earned 5 (a + 1) standard deviations more than it does.
+    """Add an arm after 40 rounds, in which arm a earned 5 (a + 1) standard deviations more than usual.
 
-    Forecasts of the others stay, to six digits; where a fit follows, to half a standard deviation.
+    Forecasts of the others stay, to six digits; after a fit, to half a standard deviation.
     """
     policy, spread = trial.make(1), float(trial.path.rewards.std())
     for t in range(40):
@@ -304,8 +305,8 @@ def _newcomer(trial: Trial) -> None:
     after = policy.forecast().forecast[: trial.arms]
     require(
         np.allclose(after, before, rtol=1e-6, atol=spread / 2 if is_fitted(policy) else 1e-9),
-        f"with one more arm, the forecast of the others went from {before} to {after}; what is counted by k is carried "
-        f"over by itself, `_places` and `_welcome` say the rest",
+        f"with one more arm, the forecast of the others went from {before} to {after}; arrays with an axis k "
+        f"are carried over automatically, `_places` and `_welcome` do the rest",
     )
 
 
@@ -340,7 +341,7 @@ def _reordered(trial: Trial) -> None:
     for name in ("arms", "reward_noise", "reward_offset"):
         fields[name] = np.asarray(fields[name])[turn]
     policy = trial.make(0, LinearGaussianSystem.from_dict(fields))
-    policy = policy.for_run(0, order=np.argsort(turn))  # start-up and ties in the old order
+    policy = policy.for_run(0, order=np.argsort(turn))  # initial rounds and ties in the old order
     path = Trajectory(trial.path.contexts, trial.path.rewards[:, turn])
     same = turn[simulate(policy, path).arms] == simulate(trial.make(0), trial.path).arms
     require(bool(same.all()), f"reordered arms were chosen differently from round {int(np.argmin(same))} on")

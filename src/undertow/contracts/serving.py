@@ -1,4 +1,4 @@
-"""What a policy promises to those who serve with it: ids, features, default rewards, what is written down."""
+"""Rules for serving: ids, features, default rewards, JSON."""
 
 import contextlib
 import copy
@@ -25,7 +25,7 @@ def _ids(trial: Trial) -> None:
     require(len(ids) == 16, f"16 decisions of a policy and two copies of it have {len(ids)} ids")
     for number, life in enumerate(lives):
         for decision in made[number - 1]:
-            _unknown(trial, life, decision, "a reward of what a copy decided")
+            _unknown(trial, life, decision, "a reward of a copy's decision")
         life.learn(waiting[3].id, 1.0)  # as after a restart
         trial.refuses(life, lambda life=life: life.learn(waiting[3], 2.0), "another reward for the same decision")  # type: ignore[misc]
 
@@ -49,7 +49,7 @@ def _given_ids(trial: Trial) -> None:
 
 
 def _repeats(trial: Trial, policy: Any, decision: Decision) -> None:
-    """Require that the call of a decision is answered with it again, and another call with its id refused."""
+    """Require that a repeated call returns the same decision, and that another call with its id is refused."""
     again: list[Decision] = []
     trial.changes_nothing(policy, lambda: again.append(policy.decide(id=decision.id)), "a call of decide made twice")
     require(again[0].to_json() == decision.to_json(), f"{again[0]} when the call was made again, {decision} before")
@@ -59,7 +59,7 @@ def _repeats(trial: Trial, policy: Any, decision: Decision) -> None:
 
 @rule("the same events, the same policy", "ours", "live")
 def _fold(trial: Trial) -> None:
-    """Play 90 rounds with whatever can happen, and have a policy of a save file go through the same events."""
+    """Play 90 rounds with all kinds of events, and replay them with a policy from a save file."""
     policy, log = trial.make(1), list[Event]()
     for t in range(10):
         trial.step(policy, t)
@@ -72,7 +72,7 @@ def _fold(trial: Trial) -> None:
 
 
 def play_everything(trial: Trial, policy: Any, begin: int, end: int) -> None:
-    """Play rounds with rewards that come late, never and twice, gaps, skipped rounds, arms that come and go."""
+    """Play rounds with rewards late, missing and repeated, gaps, skipped rounds, and changing arms."""
     waiting, first = list[Decision](), bool(getattr(policy, "context_first", False)) and trial.sees_contexts
     for t in range(begin, end):
         how: dict[str, Any] = {"id": f"event {t}"} if t % 2 else {}
@@ -100,14 +100,14 @@ def play_everything(trial: Trial, policy: Any, begin: int, end: int) -> None:
         for _ in range(len(waiting) - t % 6):
             decision = waiting.pop(t % len(waiting))
             if t % 8:
-                with contextlib.suppress(UnknownDecisionError):  # forgotten, or taken to be its default
+                with contextlib.suppress(UnknownDecisionError):  # forgotten, or replaced by the default
                     policy.learn(decision, trial.reward(t, decision))
                     policy.learn(decision.id, trial.reward(t, decision))
 
 
-@rule("a known cost counts at once, and teaches nothing", "ours", "live")
+@rule("a known cost counts immediately, and teaches nothing", "ours", "live")
 def _known_costs(trial: Trial) -> None:
-    """Play 80 rounds, every arm in turn, with and without costs; then the last arm costs more than it can ever earn."""
+    """Play 80 rounds, all arms in turn, with and without costs; then the last arm costs more than any reward."""
     policy, twin, dear = trial.make(1, cost={trial.make().names[-1]: 0.5}), trial.make(1), trial.arms - 1
     spread = float(np.ptp(trial.path.rewards))
     for t in range(80):
@@ -116,9 +116,7 @@ def _known_costs(trial: Trial) -> None:
         for each in (policy, twin):
             trial.step(each, t, available=[t % trial.arms])
     mine, theirs = policy.forecast().forecast, twin.forecast().forecast
-    require(
-        np.array_equal(mine, theirs), f"the forecast is {mine} where plays cost something, {theirs} where they do not"
-    )
+    require(np.array_equal(mine, theirs), f"the forecast is {mine} with costs, {theirs} without")
     policy.set_costs(dict.fromkeys(policy.names, 0.0) | {policy.names[dear]: 1000.0 * spread})
     policy = from_bytes(policy.to_bytes())
     require(policy.costs[policy.names[dear]] == 1000.0 * spread, f"after loading, costs are {policy.costs}")
@@ -127,7 +125,7 @@ def _known_costs(trial: Trial) -> None:
     require(
         played.count(dear) < 0.45 * len(played) or not chooses or trial.arms == 1,
         f"an arm that costs more than it can earn was played {played.count(dear)} times in {len(played)} rounds; the "
-        f"step `decide` chooses by `best_arm`, or takes off `known_cost`",
+        f"step `decide` must choose by `best_arm`, or subtract `known_cost`",
     )
     for odd in ({"no such arm": 1.0}, {policy.names[0]: np.inf}, [1.0], {policy.names[0]: None}):
         trial.refuses(policy, lambda odd=odd: policy.set_costs(odd), f"the costs {odd!r}")  # type: ignore[misc]
@@ -135,7 +133,7 @@ def _known_costs(trial: Trial) -> None:
 
 @rule("a pinned arm is every decision", "ours", "live")
 def _pinned(trial: Trial) -> None:
-    """Pin an arm for 10 rounds, whose rewards are not learned; the twin gets none of them."""
+    """Pin an arm for 10 rounds without learning their rewards; the twin gets none of them."""
     policy, twin, t = trial.make(1), trial.make(1), 40
     for each in (policy, twin):
         for t in range(40):
@@ -238,14 +236,14 @@ def _subjects(trial: Trial) -> None:
 
 @rule("several arms of a round differ", "ours", "live")
 def _several(trial: Trial) -> None:
-    """Play 30 rounds of all arms in an order; the twin plays each of them by hand."""
+    """Play 30 rounds of all arms in an order; the twin decides each of them separately."""
     policy, twin, k = trial.make(1), trial.make(1), trial.arms
     first = trial.sees_contexts and getattr(policy, "context_first", False)
     for t in range(30):
         how: dict[str, Any] = {"context": trial.path.contexts[t]} if first else {}
         made = policy.decide_several(k, id=f"page {t}", **how)
         again = policy.decide_several(k, id=f"page {t}", **how)
-        require([one.id for one in made] == [one.id for one in again], "the same list, asked for again, has other ids")
+        require([one.id for one in made] == [one.id for one in again], "a repeated call has other ids")
         require(sorted(one.arm for one in made) == list(range(k)), f"{made} are not all arms, each once")
         require(len({one.moment for one in made}) == 1, f"{made} are of several moments")
         names = list(policy.names)
@@ -264,7 +262,7 @@ def _several(trial: Trial) -> None:
 
 @rule("a named row is its array", "ours", "live")
 def _named(trial: Trial) -> None:
-    """Play 40 rounds with names and with arrays of the same numbers; policies that take none ignore the names."""
+    """Play 40 rounds with names and with arrays of the same numbers; policies without features ignore the names."""
     kinds = {"weight": "number", "country": ["DE", "FR"], "tag": "hash:3"}
     takes, sees = trial.claims.takes_features, trial.sees_contexts
     names = [f"entry {i}" for i in range(trial.system.context_dim)] or ["unseen"]
@@ -277,7 +275,7 @@ def _named(trial: Trial) -> None:
         if t == 20:
             content = one.to_bytes()
             same = fold(before, [decode(encode(event)) for event in log]).to_bytes() == content
-            require(same, "the policy that its events lead to is another one, where features have names")
+            require(same, "replaying the events gives another policy if features have names")
             one = from_bytes(content)
         row = {"weight": t % 7 - 3.0, "country": ("DE", "FR", "UK")[t % 3], "tag": f"word {t % 5}"}
         if one.parts.columns.features is not None and takes:
@@ -301,7 +299,7 @@ def _named(trial: Trial) -> None:
 
 @rule("a reward that never comes gets the default", "ours", "live")
 def _defaults(trial: Trial) -> None:
-    """Learn two rewards of three; the twin is told the default by hand, right before the decision."""
+    """Learn two rewards of three; the twin learns the default explicitly, right before the decision."""
     policy, twin = trial.make(1, default_reward=0.25, max_wait=3), trial.make(1)
     first = trial.sees_contexts and getattr(policy, "context_first", False)
     waiting, overdue = list[tuple[Decision, Decision]](), None
@@ -312,7 +310,7 @@ def _defaults(trial: Trial) -> None:
             _, by_hand = waiting.pop(0)
             twin.learn(by_hand, 0.25)
         made = policy.decide(), twin.decide()
-        _require_same(*made, f"round {t}: {made[0]} with a default reward, {made[1]} where it was learned by hand")
+        _require_same(*made, f"round {t}: {made[0]} with a default reward, {made[1]} after learning it explicitly")
         for each, decision in zip((policy, twin), made, strict=True):
             if t % 3:
                 each.learn(decision, trial.reward(t, decision))
@@ -320,7 +318,7 @@ def _defaults(trial: Trial) -> None:
                 each.observe(trial.path.contexts[t])
         waiting += [] if t % 3 else [made]
         overdue = overdue or made[0]
-    require(policy.pending == len(waiting), f"{policy.pending} decisions wait, expected {len(waiting)}")
+    require(policy.pending == len(waiting), f"{policy.pending} decisions are pending, expected {len(waiting)}")
     assert overdue is not None
     _unknown(trial, policy, overdue, "a reward that came after its default")
 
@@ -334,12 +332,12 @@ def _json(trial: Trial) -> None:
     kinds: tuple[tuple[Any, Any], ...] = ((Decision, decision), (Outlook, policy.forecast()), (Health, health))
     for kind, said in kinds:
         text = said.to_json()
-        require(kind.from_json(text).to_json() == text, f"{kind.__name__}: {text} comes back as something else")
+        require(kind.from_json(text).to_json() == text, f"{kind.__name__}: {text} changes in the round trip")
         try:
             kind.from_json(text[:-1] + ', "more": 1}')
         except ValueError:
             continue
-        raise BrokenContractError(f"{kind.__name__}: JSON with a key more was read")
+        raise BrokenContractError(f"{kind.__name__}: JSON with an additional key was accepted")
 
 
 @rule("names of arms start warm", "ours", "live", "starts warm")
@@ -361,7 +359,7 @@ def _require_same(one: Decision, two: Decision, message: str) -> None:
 
 
 def _unknown(trial: Trial, policy: Any, decision: Decision, what: str) -> None:
-    """Require that a reward is refused since its decision is not known, as a decision and as an id."""
+    """Require that a reward of an unknown decision is refused, for a decision and for an id."""
     for given in (decision, decision.id):
 
         def call(given: Decision | str = given) -> None:

@@ -1,8 +1,8 @@
-"""The rules that every store keeps, for everyone who writes one.
+"""The rules for every store, for authors of stores.
 
     check_store(lambda: MyStore(address))
 
-The first broken rule raises `BrokenContractError`. Bandits of names that nobody has are created, and stay.
+The first broken rule raises `BrokenContractError`. Bandits with new random names are created, and stay.
 """
 
 import secrets
@@ -15,7 +15,7 @@ from undertow.store.base import Answer, Checkpoint, Claim, Overview, Row, Store
 
 __all__ = ["check_store"]
 
-_ALL = bytes(range(256))  # every byte has to come back
+_ALL = bytes(range(256))  # every byte must survive
 _RULES: list[tuple[str, Callable[[Store, Store], None]]] = []
 
 
@@ -25,7 +25,7 @@ def check_store(make: Callable[[], Store]) -> list[str]:
     Parameters
     ----------
     make
-        Opens the store. It is called twice, since two processes have to see the same.
+        Opens the store. It is called twice, to test two processes side by side.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def _read(store: Store, name: str, first: int = 1) -> list[Row]:
 @_rule("a name is created once")
 def _create(one: Store, other: Store) -> None:
     name = _created(one)
-    _expect(other.create(name, b"other", b"other"), False, "create of a name that is taken")
+    _expect(other.create(name, b"other", b"other"), False, "create of a name in use")
     _expect(other.spec(name), b"spec" + _ALL, "spec")
     _expect(other.spec(name + "?"), None, "spec of no bandit")
     _expect(name in other.names() and other.names() == sorted(other.names()), True, "names, sorted")
@@ -103,7 +103,7 @@ def _create(one: Store, other: Store) -> None:
     _expect(_read(other, name + "!"), rows, "events that a bandit was created with")
 
 
-@_rule("what is committed is read in order")
+@_rule("committed events are read in order")
 def _order(one: Store, other: Store) -> None:
     name, rows = _created(one), _rows(1, 25)
     _expect(_read(other, name), [], "events of a new bandit")
@@ -115,7 +115,7 @@ def _order(one: Store, other: Store) -> None:
     _expect(_read(other, _created(one)), [], "events of another bandit")
 
 
-@_rule("what is committed is read while others hold the lock")
+@_rule("committed events are read while others hold the lock")
 def _pages(one: Store, other: Store) -> None:
     name, rows = min(_created(one), _created(one)), _rows(1, 25)
     _append(one, name, rows[:20])
@@ -135,7 +135,7 @@ def _pages(one: Store, other: Store) -> None:
     _expect(list(other.page(name, 2)), [(each, other.spec(each)) for each in after], "two bandits after a name")
 
 
-@_rule("an exception takes back all of a transaction")
+@_rule("an exception rolls back the whole transaction")
 def _rollback(one: Store, other: Store) -> None:
     name, rows = _created(one), _rows(1, 2)
     with one.lock(name, 5.0) as locked:

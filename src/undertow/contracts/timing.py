@@ -1,4 +1,4 @@
-"""What a policy does with time: several decisions in one moment, and moments that pass without one."""
+"""Rules for time: several decisions in one moment, and moments without one."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -15,10 +15,10 @@ _BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 
 @rule("time passes, or stands still", "ours", "live")
 def _time(trial: Trial) -> None:
-    """Play 30 rounds, every third after two moments that pass, each with a second decision in the same moment.
+    """Play 30 rounds, every third after two skipped moments, each with a second decision in the same moment.
 
-    The twin skips the moments. No reward comes before the second decision, so where no model is fitted its forecast is
-    that of the first, to a hundredth of the rewards' deviation: what forgets by rounds goes on forgetting.
+    The twin skips the moments. No reward comes before the second decision, so without a fit its forecast equals the
+    first, to a hundredth of the rewards' standard deviation: policies that forget by rounds go on forgetting.
     """
     policy, twin, little = trial.make(1), trial.make(1), 0.01 * float(trial.path.rewards.std())
     moments = 0
@@ -62,7 +62,7 @@ def _refused(trial: Trial) -> None:
 
 @rule("a clock counts moments, and gives defaults when they fall due", "ours", "live")
 def _clock(trial: Trial) -> None:
-    """Play 40 rounds at times, some in an hour, some hours apart; the twin is told moments and defaults by hand.
+    """Play 40 rounds at times, some in an hour, some hours apart; the twin gets moments and defaults explicitly.
 
     A default falls due between two calls, 150 minutes after its decision, and is learned before the next one.
     """
@@ -90,9 +90,9 @@ def _clock(trial: Trial) -> None:
         if t == 20:
             policy = from_bytes(policy.to_bytes())
             policy.events(log.append)
-    require(policy.pending == len(waiting), f"{policy.pending} decisions wait, expected {len(waiting)}")
+    require(policy.pending == len(waiting), f"{policy.pending} decisions are pending, expected {len(waiting)}")
     same = fold(before, [decode(encode(event)) for event in log]).to_bytes() == policy.to_bytes()
-    require(same, "the policy that its events lead to is another one, where they have times")
+    require(same, "replaying the events gives another policy if they have times")
 
 
 def _context_first(policy: Any) -> bool:
@@ -100,7 +100,7 @@ def _context_first(policy: Any) -> bool:
 
 
 def _decide(trial: Trial, policy: Any, t: int, elapsed: int, *, apart: bool = False) -> Decision:
-    """Decide after some moments, which pass in a call of their own or with the decision."""
+    """Decide after some moments, which pass in a separate call or with the decision."""
     how: dict[str, Any] = {"elapsed": elapsed}
     if apart and elapsed > 1:
         policy.skip(elapsed - 1)

@@ -1,4 +1,4 @@
-"""A policy on trial: how it is made, and how rounds are played with it by hand."""
+"""A policy under test: how it is made, and how rounds are played with it."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ __all__ = ["RULES", "BrokenContractError", "Factory", "Trial", "content_of", "is
 
 Factory = Callable[[LinearGaussianSystem, int], Policy]
 Attempt = Callable[["Trial"], None]
-RULES: list[tuple[str, set[str], Attempt]] = []  # in the order in which they are tried
+RULES: list[tuple[str, set[str], Attempt]] = []  # in the order of the tests
 
 
 class BrokenContractError(UndertowError, AssertionError):
@@ -32,7 +32,7 @@ def require(holds: bool, message: str) -> None:
 
 
 def rule(name: str, *needs: str) -> Callable[[Attempt], Attempt]:
-    """Enter a rule, for policies of which some facts hold."""
+    """Register a rule, for policies with some facts."""
 
     def enter(attempt: Attempt) -> Attempt:
         RULES.append((name, set(needs), attempt))
@@ -42,7 +42,7 @@ def rule(name: str, *needs: str) -> Callable[[Attempt], Attempt]:
 
 
 class Trial:
-    """A policy on trial on a system, one path of it, and the facts that rules ask for."""
+    """A policy under test, a system, one path of it, and the facts that rules require."""
 
     def __init__(self, factory: Factory, system: LinearGaussianSystem) -> None:
         self.factory, self.system, self.arms = factory, system, system.arm_count
@@ -68,7 +68,7 @@ class Trial:
         self.facts = {fact for fact, holds in facts.items() if holds}
 
     def make(self, seed: int = 0, system: LinearGaussianSystem | None = None, **changes: Any) -> Any:
-        """Make an unused policy, with some parameters changed; where it fits models, inline, to be repeatable."""
+        """Make a new policy, with some parameters changed; fits are inline, to be reproducible."""
         policy: Any = self.factory(system or self.system, seed)
         if "fits" in self.facts:
             changes = {"refit": "inline"} | changes
@@ -81,7 +81,7 @@ class Trial:
     def step(
         self, policy: Any, t: int, *, learn: bool = True, ask: bool = False, twice: bool = False, **how: Any
     ) -> Decision:
-        """Play one round of the path by hand; with `twice`, two of which the second is in the same moment."""
+        """Play one round of the path live; with `twice`, two in the same moment."""
         first = getattr(policy, "context_first", False)
         if self.sees_contexts and first:
             policy.observe(self.path.contexts[t])
@@ -97,16 +97,16 @@ class Trial:
         return decision
 
     def reward(self, t: int, decision: Decision) -> float:
-        """Return what a decision earns in round t of the path; an arm that was added earns what the first does."""
+        """Return the reward of a decision in round t of the path; an added arm has the rewards of the first."""
         return float(self.path.rewards[t, decision.arm % self.arms])
 
     def drive(self, policy: Any, *, ask: bool = False) -> Iterator[Decision]:
-        """Play the whole path by hand."""
+        """Play the whole path live."""
         for t in range(self.path.rounds):
             yield self.step(policy, t, ask=ask)
 
     def begun(self, *, decided: bool = True) -> tuple[Any, Decision]:
-        """Return a policy with some rounds behind it, in the middle of one, and its last decision."""
+        """Return a policy after some rounds, in the middle of one, and its last decision."""
         policy = self.make()
         for t in range(20):
             decision = self.step(policy, t)
@@ -123,10 +123,10 @@ class Trial:
             unchanged = before is None or before == content_of(policy)
             require(unchanged, f"{what} was refused, but changed the policy")
             return
-        raise BrokenContractError(f"{what} was taken")
+        raise BrokenContractError(f"{what} was accepted")
 
     def changes_nothing(self, policy: Any, call: Callable[[], object], what: str) -> None:
-        """Require that a call, refused or not, changes nothing; a policy of ours must not refuse it."""
+        """Require that a call, refused or not, changes nothing; a registered policy must not refuse it."""
         before = content_of(policy) if self.ours else None
         try:
             call()
@@ -152,11 +152,11 @@ class Trial:
 
 
 def is_fitted(policy: LivePolicy) -> bool:
-    """Tell whether a model is fitted now and then, which amplifies the last digit."""
+    """Return whether the policy fits models, which amplifies the last digit."""
     return type(policy.parts.timeline).attend is not Timeline.attend
 
 
 def content_of(policy: LivePolicy) -> dict[str, Any]:
-    """Return all that a save file would keep, to be compared."""
+    """Return the contents of a save file, for comparison."""
     header, arrays = snapshot(policy)
     return header | {name: values.tobytes() for name, values in arrays.items()}

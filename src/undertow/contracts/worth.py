@@ -1,4 +1,4 @@
-"""What a policy is worth, last of all: a policy that learns beats a random choice, and none beats full knowledge."""
+"""The value of a policy: one that learns beats a random choice, and none beats full knowledge."""
 
 from undertow.contracts.trial import Trial, rule
 from undertow.policies import FullInformationOracle, Random
@@ -14,6 +14,6 @@ def _better_with_gaps(trial: Trial) -> None:
     trial.compare(Random(arms=trial.arms, rng=1), worse=True, gaps=0.3)
 
 
-@rule("not better than everything known")
+@rule("not better than full knowledge")
 def _not_too_good(trial: Trial) -> None:
     trial.compare(FullInformationOracle(trial.system), worse=False, gaps=0.0)
