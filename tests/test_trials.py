@@ -237,9 +237,9 @@ def test_the_command(command: Terminal, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"families": ["martian"]}, "family: there is no 'martian'; there are paper-1"),
+        ({"families": ["martian"]}, "family: there is no 'martian'; expected one of paper-1"),
         ({"policies": ["Luck"]}, "policies: there is no 'Luck'; there are KalmanGreedy"),
-        ({"families": ["wrold"]}, r"family: there is no 'wrold' \(did you mean 'world'\?\); there are paper-1"),
+        ({"families": ["wrold"]}, r"family: there is no 'wrold' \(did you mean 'world'\?\); expected one of paper-1"),
         ({"policies": ["Autopilt"]}, r"policies: there is no 'Autopilt' \(did you mean 'Autopilot'\?\); there are"),
         ({"runs": 0}, "runs: expected at least 1, got 0"),
         ({"rounds": 0}, "rounds: expected at least 1, got 0"),

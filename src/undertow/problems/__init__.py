@@ -1,1 +1,1 @@
-"""What policies are tried on: generated systems, paths that no linear Gaussian model fits, recorded data."""
+"""Test problems for policies: generated systems, paths that no linear Gaussian model fits, recorded data."""

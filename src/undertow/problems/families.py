@@ -1,4 +1,4 @@
-"""Families of problems, for policies to play.
+"""Families of problems for policies.
 
 A family is a set of problems of one kind. Problem i of a family is the same in every program.
 """
@@ -34,9 +34,9 @@ _ORDER = 2**31 + 5  # branch of a seed that orders the arms of a recorded table
 
 
 class Problem(NamedTuple):
-    """A problem: its path, given the largest number of rounds; the system behind it, if any; the policy's seed.
+    """A problem: its path, given the largest number of rounds; the true system, if any; the policy's seed.
 
-    `known` are parameters that tell a policy what is known beforehand, such as prices.
+    `known` has parameters for known quantities, such as prices.
     """
 
     label: str
@@ -84,7 +84,7 @@ def _random(radius: float | None, drift: bool, seed: int) -> Problem:
 
 
 def _misspecified(kind: Kind, seed: int) -> Problem:
-    # Correlated noise is the one kind that a linear Gaussian system describes.
+    # Correlated noise is the only kind that a linear Gaussian system describes.
     system = base_system(kind, seed) if kind == "correlated-noise" else None
     return Problem(f"seed {seed}", partial(misspecified, kind, seed), system, seed)
 
@@ -96,8 +96,8 @@ def _world(world: World, seed: int) -> Problem:
 def _recorded(name: str, seed: int) -> Problem:
     """Return a recorded table with its arms in another order for every seed.
 
-    A policy that draws nothing breaks ties by the number of an arm. On a short table, these first choices decide much
-    of what it wins, so that one order says as little about it as one seed about a randomised policy.
+    A deterministic policy breaks ties by the number of an arm. On a short table, these first choices matter, so that
+    one order says as little about it as one seed about a randomised policy.
     """
 
     def path(rounds: int) -> Trajectory:
@@ -133,12 +133,12 @@ FAMILIES: dict[str, Family] = {
 
 
 def select_families(names: Iterable[str]) -> list[str]:
-    """Return the families that have one of these names or begin with one; all of them if no name is given."""
+    """Return the families with one of these names or prefixes; all if none is given."""
     chosen = set()
     for name in names:
         begin = [name] if name in FAMILIES else [family for family in FAMILIES if family.startswith(f"{name}-")]
         if not begin:
             near = _checks.did_you_mean(name, [*FAMILIES, *(family.partition("-")[0] for family in FAMILIES)])
-            raise InvalidInputError(f"family: there is no {name!r}{near}; there are {', '.join(FAMILIES)}")
+            raise InvalidInputError(f"family: there is no {name!r}{near}; expected one of {', '.join(FAMILIES)}")
         chosen.update(begin)
     return [family for family in FAMILIES if not chosen or family in chosen]

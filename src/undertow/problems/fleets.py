@@ -1,9 +1,9 @@
-"""Simulated fleets: the rewards of many keys, which have much in common or nothing at all.
+"""Simulated fleets: the rewards of many keys, with much in common or nothing.
 
 A seed fixes a fleet. The expected reward of arm a of key i in round t is m_a + b_ia + s_iat + g_it: a mean of the arm
 over all keys, the key's own constant, and two AR(1) levels of the key, its arm's and one that its arms share. In
-`alike` one law gives b, s, g and the noise of all keys. In `strangers` each key has a law of its own, whose deviations
-differ up to ten times, and there are no m.
+`alike` one law gives b, s, g and the noise of all keys. In `strangers` each key has its own law, whose standard
+deviations differ up to ten times, and there are no m.
 """
 
 import math

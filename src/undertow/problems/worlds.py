@@ -1,8 +1,8 @@
-"""Simulated worlds without contexts: what people meet in practice, and what no single model describes.
+"""Simulated problems without contexts: common in practice, and beyond any single model.
 
-A seed fixes a world and its path. Levels are AR(1) processes of stationary variance 1. In `SAFE_WORLDS`, arm 0 is the
-one that tempts a policy to stay. In `UNTOUCHED`, an arm becomes the best while nobody has a reason to play it. In
-`ROUTERS`, an arm succeeds or fails and has a price; in `CLICKS`, it seldom succeeds. Both tell the prices.
+A seed fixes a world and its path. Levels are AR(1) processes of stationary variance 1. In `SAFE_WORLDS`, arm 0 tempts a
+policy to stay. In `UNTOUCHED`, an arm becomes the best while there is no reason to play it. In `ROUTERS`, an arm
+succeeds or fails and has a price; in `CLICKS`, it rarely succeeds. Both provide the prices.
 """
 
 import math
@@ -21,14 +21,14 @@ __all__ = ["CLICKS", "ROUTERS", "SAFE_WORLDS", "UNTOUCHED", "WORLDS", "World"]
 
 _ROUNDS, _SAFE_ROUNDS, _SHORT_ROUNDS = 4000, 1500, 3000
 _BRANCH = 2**31 + 4  # of a seed: plain children are runs of a system
-_NOISE = 0.5  # standard deviation, where nothing else is said
+_NOISE = 0.5  # standard deviation by default
 _LEVEL, _SLOW = 0.99, 0.999  # persistence of levels, and of weights that drift
 _SEGMENT = 500  # rounds between two switches
 _STEP = 0.05  # of a random walk
 _DEGREES = 2  # of Student's t
-_GOOD, _GOOD_ROUNDS = 1.5, 200  # what the fading arm pays at first, and for how long
+_GOOD, _GOOD_ROUNDS = 1.5, 200  # first reward of the fading arm, and for how long
 
-_QUIET, _LOUD = 0.02, 0.35  # noise of worlds in which arms stand still
+_QUIET, _LOUD = 0.02, 0.35  # noise of stationary arms
 _WHEN = (0.1, 1 / 3, 0.5)  # of the rounds, when the worst arm becomes the best
 _LEAST_RISE, _LARGEST_RISE = 0.1, 0.5  # above the best
 _PRICES = (0.0, 0.05, 0.1, 0.2)
@@ -39,7 +39,7 @@ Sample = Callable[[np.random.Generator, int], Trajectory]
 
 
 class World(NamedTuple):
-    """A world: its title, its path for a seed and at most so many rounds, and what policies may know beforehand."""
+    """A problem: its title, its path for a seed and a number of rounds, and known parameters."""
 
     title: str
     path: Callable[[int, int], Trajectory]
@@ -109,7 +109,7 @@ def _shared_factor(draw: np.random.Generator, rounds: int) -> Trajectory:
 
 
 def _safe(draw: np.random.Generator, rounds: int, *, arms: int, noise: float, features: bool = False) -> Trajectory:
-    """Arm 0 always pays 0, up to its noise; the others have levels, and half their variance from features if asked."""
+    """Arm 0 has reward 0, plus noise; the others have levels and, optionally, half their variance from features."""
     means, given = _levels(draw, rounds, arms), None
     if features:
         given = draw.standard_normal((rounds, 2))
@@ -124,14 +124,14 @@ def _quiet(draw: np.random.Generator, rounds: int) -> Trajectory:
 
 
 def _fading(draw: np.random.Generator, rounds: int) -> Trajectory:
-    """Arm 0 is good at first, and then always pays 0."""
+    """Arm 0 is good at first, and then always has reward 0."""
     means = _levels(draw, rounds, 5)
     means[:, 0] = np.where(np.arange(rounds) < _GOOD_ROUNDS, _GOOD, 0.0)
     return _noisy(draw, means, np.append(0.02, np.full(4, _NOISE)))
 
 
 def _untouched(draw: np.random.Generator, rounds: int, *, arms: int) -> Trajectory:
-    """Arms stand still, and at some round the worst becomes the best."""
+    """Arms are stationary until, at some round, the worst becomes the best."""
     noise, when = math.exp(draw.uniform(math.log(_QUIET), math.log(_LOUD))), _WHEN[draw.integers(len(_WHEN))]
     means = np.tile(draw.random(arms), (rounds, 1))
     means[int(when * rounds) :, means[0].argmin()] = means[0].max() + draw.uniform(_LEAST_RISE, _LARGEST_RISE)
@@ -158,14 +158,14 @@ def _router(draw: np.random.Generator, rounds: int, *, kind: str) -> Trajectory:
 
 
 def _clicks(draw: np.random.Generator, rounds: int, *, arms: int, least: float, most: float) -> Trajectory:
-    """Arms stand still and seldom succeed, with chances at equal ratios, in any order."""
+    """Stationary arms that rarely succeed, with probabilities at equal ratios, in any order."""
     chances = np.tile(draw.permutation(np.geomspace(least, most, arms)), (rounds, 1))
     return _successes(draw, chances, np.zeros(arms))
 
 
 def _path(sample: Sample, most: int, seed: int, rounds: int) -> Trajectory:
     draw = _checks.child(_checks.seed_sequence(_checks.integer("seed", seed, least=0)), _BRANCH)
-    path = sample(draw, most)  # always whole, so that a shorter path is the beginning of a longer one
+    path = sample(draw, most)  # always complete, so that a shorter path is a prefix of a longer one
     parts = {name: getattr(path, name)[:rounds] for name in ("rewards", "means", "features")}
     return Trajectory(None, **parts)
 
@@ -178,7 +178,7 @@ def _safe_world(title: str, sample: Sample) -> World:
     return World(title, partial(_path, sample, _SAFE_ROUNDS))
 
 
-#: Worlds without contexts, by name.
+#: Problems without contexts, by name.
 WORLDS: dict[str, World] = {
     "switches": _world("all arms change every 500 rounds", _switches),
     "unequal-noise": _world("noise differs 100-fold between arms", _unequal_noise),
@@ -190,7 +190,7 @@ WORLDS: dict[str, World] = {
     "periodic": _world("each arm with a period of its own", _periodic),
     "shared-factor": _world("a shared factor, and levels", _shared_factor),
 }
-#: Worlds with an arm that tempts to stay, by name.
+#: Problems with an arm that tempts a policy to stay, by name.
 SAFE_WORLDS: dict[str, World] = {
     f"{arms}-{noise:g}{'-features' if features else ''}": _safe_world(
         f"a safe arm of noise {noise:g} among {arms}{', features' if features else ''}",
@@ -203,14 +203,14 @@ SAFE_WORLDS: dict[str, World] = {
     "quiet": _safe_world("one arm without noise among five", _quiet),
     "fading": _safe_world("one arm good at first, then dull", _fading),
 }
-#: Worlds in which the worst of some arms that stand still becomes the best, by name.
+#: Problems in which the worst of some stationary arms becomes the best, by name.
 UNTOUCHED: dict[str, World] = {
     f"{arms}": World(
         f"the worst of {arms} arms becomes the best", partial(_path, partial(_untouched, arms=arms), _SHORT_ROUNDS)
     )
     for arms in (3, 4, 6)
 }
-#: Success or failure at a price, by what the chances of success do.
+#: Success or failure at a price, by how the probabilities change.
 ROUTERS: dict[str, World] = {
     kind: World(
         f"success less a price: {title}",
