@@ -1,4 +1,4 @@
-"""The error and regret bounds of the paper as functions, with what had to be corrected (docs/theory.md).
+"""The error and regret bounds of the paper as functions, with corrections (docs/theory.md).
 
 V is the regularised Gram matrix λI + ΣΘΘ' of an arm's regression, δ the confidence, s the window, p = m s + 1.
 """
@@ -115,7 +115,7 @@ def bias_factor(system: LinearGaussianSystem, window: int) -> float:
 
 
 def true_noise_bound(system: LinearGaussianSystem) -> float:
-    """Return the smallest B_R with B_R² ≥ c_a'Pc_a + σ² for every arm (Assumption 5): what the paper gives to ARES.
+    """Return the smallest B_R with B_R² ≥ c_a'Pc_a + σ² for every arm (Assumption 5), as the paper gives it to ARES.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def corrected_regret_bound(
     confidence: float = 0.1,
     **more: float,
 ) -> float:
-    """Return n κ(P) + learning: the context Oracle's own regret, and what a learner may lose against it (T3).
+    """Return n κ(P) + learning: the context Oracle's own regret, and a learner's regret against it (T3).
 
     Σ(ε_{a*} − ε_a) does not stay small, because the best arm depends on the state: it grows linearly, by the Oracle's
     own regret n κ and more. Expected regret is exactly n κ(P), plus what is lost against the Oracle's forecasts, minus
@@ -300,7 +300,7 @@ def regret_rate(
     width: str = "noise",
     printed: bool = False,
 ) -> dict[str, float]:
-    """Return how each term of a regret bound grows, up to constants; `decay` is c in ‖A^s‖ ~ c^s.
+    """Return the growth of each term of a regret bound, up to constants; `decay` is c in ‖A^s‖ ~ c^s.
 
     Theorem 2 with `width="noise+bias"` (Eq. regret_rate_increase), Corollary 1 with "noise" (Eq.
     regret_rate_increase_no_bias).
@@ -361,7 +361,7 @@ def cost_inequality(
 
 
 def model_error_term(terms: BoundTerms, n: int, k: int, width: str) -> float:
-    """k√n B̄_θB̄_u(B̄_b + **B̄**_b), or with B̄_e for the last where the width leaves the bias out."""
+    """k√n B̄_θB̄_u(B̄_b + **B̄**_b), or with B̄_e for the last if the width has no bias."""
     _checks.choice("width", width, ("noise", "noise+bias"))
     second = terms.B_b_known if width == "noise+bias" else terms.B_e
     return k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second)

@@ -14,7 +14,7 @@ from undertow.theory.oracles import Estimate, greedy_regret
 
 
 def lower_bound(system: LinearGaussianSystem, rounds: int, *, context_first: bool = False) -> Estimate:
-    """Return n κ(P̃), which no policy's expected regret is below in the stationary regime, with its numerical error.
+    """Return n κ(P̃), a lower bound on any policy's expected regret in the stationary regime, with its numerical error.
 
     P̃ is the error covariance of a filter that sees every context and every arm's reward of the earlier rounds; with
     `context_first` it has seen the round's own context too. The full-information oracle attains it.
@@ -31,7 +31,7 @@ def lower_bound(system: LinearGaussianSystem, rounds: int, *, context_first: boo
 
 
 def repaired_lower_bound(system: LinearGaussianSystem, rounds: int) -> float:
-    """Return a lower bound in the authors' style with its integrals put right; weak, and 0 where pairs are degenerate.
+    """Return a lower bound in the authors' style with corrected integrals; weak, and 0 if pairs are degenerate.
 
     For arms with the same mean reward, as in the paper.
 

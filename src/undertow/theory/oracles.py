@@ -5,8 +5,8 @@ stationary regime,
 
     κ(P) = E max_a (⟨c_a, z⟩ + x₀_a) − E max_a (⟨c_a, ẑ⟩ + x₀_a),   z ~ N(z̄, Z),  ẑ ~ N(z̄, Z − P).
 
-No policy that sees less than such a filter can lose less, so with P̃, the error covariance of a filter that sees the
-context and every arm's reward, n κ(P̃) is a lower bound on the regret of any policy after n rounds.
+A policy with less information than such a filter cannot lose less, so with P̃, the error covariance of a filter that
+sees the context and every arm's reward, n κ(P̃) is a lower bound on the regret of any policy after n rounds.
 """
 
 import math
@@ -27,7 +27,7 @@ _POINTS = 2**13  # Sobol' points per replicate
 
 
 class Estimate(NamedTuple):
-    """A number and the standard error with which it is known; 0 where it is exact."""
+    """A number and its standard error; 0 if it is exact."""
 
     value: float
     error: float
@@ -37,8 +37,8 @@ def expected_maximum(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Estimate
     """Return E max_a Y_a for Y ~ N(mean, covariance), with its standard error.
 
     Exact for one and two arms: E max(Y₁, Y₂) = m₁Φ(δ/τ) + m₂Φ(−δ/τ) + τφ(δ/τ), δ = m₁ − m₂, τ² = Var(Y₁ − Y₂). For more
-    arms, a mean over 16 independently scrambled Sobol' sets of 8192 points with a fixed seed; what is averaged is the
-    maximum less the mean over arms, and its standard error comes from the spread of the 16.
+    arms, a mean over 16 independently scrambled Sobol' sets of 8192 points with a fixed seed. The average is over the
+    maximum minus the mean over arms, and its standard error comes from the spread of the 16.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def expected_maximum(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Estimate
 def greedy_regret(system: LinearGaussianSystem, error_covariance: npt.ArrayLike) -> Estimate:
     """Return κ(P): the regret per round of always playing the largest forecast of a filter with error covariance P.
 
-    Exact for one and two arms. For more, forecasts Ŷ ~ N(cz̄, c(Z − P)c') and errors N(0, cPc') are drawn together by
+    Exact for one and two arms. For more, forecasts Ŷ ~ N(cz̄, c(Z − P)c') and errors N(0, cPc') are sampled together by
     scrambled Sobol' sets, and max Y − Y[argmax Ŷ], which is never negative, is averaged.
     """
     P = _checks.covariance("error_covariance", error_covariance, system.state_dim)
@@ -74,7 +74,7 @@ def greedy_regret(system: LinearGaussianSystem, error_covariance: npt.ArrayLike)
     known = (Z - P + (Z - P).T) / 2
     if k == 1:
         return Estimate(0.0, 0.0)
-    if k == 2:  # from differences of the arms: what they have in common would cancel
+    if k == 2:  # from differences of the arms: common parts would cancel
         h, δ = c[0] - c[1], float(means[0] - means[1])
         best, chosen = (_expected_maximum_of_two(δ, max(float(h @ Σ @ h), 0.0)) for Σ in (Z, known))
         return Estimate(max(best - chosen, 0.0), 0.0)

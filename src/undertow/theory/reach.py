@@ -1,4 +1,4 @@
-"""How far the upper bounds reach: the window that (C.24) asks for, its bound, and the rounds from which one tells."""
+"""The reach of the upper bounds: the window for (C.24), its bound, and the rounds after which it is informative."""
 
 import math
 from collections.abc import Callable
