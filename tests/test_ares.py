@@ -133,7 +133,7 @@ def test_noise_bound_is_estimated_in_units_of_reward() -> None:
         ({"arms": "ab"}, "arms: expected a number or a list of names, got the text 'ab'"),
         ({"arms": []}, "arms: expected at least one name"),
         ({"max_pending": 0}, "max_pending: expected at least 1, got 0"),
-        ({"rng": "dice"}, "rng: expected a whole number, got 'dice'"),
+        ({"rng": "dice"}, "rng: expected an integer, got 'dice'"),
     ],
 )
 def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:

@@ -64,7 +64,7 @@ def test_arms_that_cannot_be_available_are_refused(name: str, context_first: boo
         (["no such arm"], "available: expected one of 0, 1, 2, got 'no such arm'"),
         ([0, 3], "available: expected an index below 3 or a name, got 3"),
         ([-1], "available: expected at least 0, got -1"),
-        ([True], "available: expected a whole number, got True"),
+        ([True], "available: expected an integer, got True"),
         ([0, "1"], r"available: '1' was retired; add_arm\('1'\) brings it back"),
         ([], r"available: expected at least one arm; call skip\(\)"),
         ("012", "available: expected names or indices of arms, got '012'"),

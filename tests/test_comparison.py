@@ -80,7 +80,7 @@ def test_tables(found: undertow.Comparison, tmp_path: Path) -> None:
     assert "±" not in tex
     for look in ({}, {"policies": ["ARES"], "width": 3.5, "height": 2.0, "font": 6, "line": 0.8, "band": False}):
         found.plot(**look).savefig(tmp_path / "a.pdf")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match=r"there is no 'aRES' \(did you mean 'ARES'\?\)"):
+    with pytest.raises(InvalidInputError, match=r"policy: unknown 'aRES' \(did you mean 'ARES'\?\)"):
         found.to_markdown(against="aRES")
 
 

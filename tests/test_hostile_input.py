@@ -70,7 +70,7 @@ label = "p"
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("runs = 1", "runs = 1e9", "runs: expected a whole number"),
+        ("runs = 1", "runs = 1e9", "runs: expected an integer"),
         (
             "runs = 1",
             "runs = 1_000_000_000",

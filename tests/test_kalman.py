@@ -124,7 +124,7 @@ def test_rewards_can_reveal_what_contexts_hide() -> None:
         context_noise=[[1.0]],
         initial_covariance=np.eye(2),
     )
-    with pytest.raises(NoSteadyStateError, match="leaves no trace in the observations"):
+    with pytest.raises(NoSteadyStateError, match="cannot be observed"):
         kalman.steady_state(system)
     assert np.isfinite(kalman.steady_state(system, arms=[0]).prediction_covariance).all()
 
@@ -270,11 +270,11 @@ def test_live_filter_agrees_with_the_series() -> None:
     ("context", "rewards", "message"),
     [
         ([1.0], None, "context: expected shape (2,), got (1,)"),
-        ([1.0, math.inf], None, "context: expected finite numbers, or NaN where an entry is missing, got inf"),
+        ([1.0, math.inf], None, "context: expected finite numbers, or NaN if missing, got inf"),
         ("warm", None, "context: expected real numbers"),
         (None, [1.0], "rewards: expected shape (3,), got (1,)"),
         (None, {3: 1.0}, "rewards: expected numbers from 0 to 2, got 3"),
-        (None, {"low": 1.0}, "rewards: expected whole numbers"),
+        (None, {"low": 1.0}, "rewards: expected integers"),
         (None, {0: NAN}, "rewards: expected finite numbers, got nan"),
         (None, [math.inf, 0.0, 0.0], "rewards: expected finite numbers, or NaN"),
     ],
@@ -426,7 +426,7 @@ def test_what_has_no_rates_is_told() -> None:
     flipping = random_system(1, 1, 1, rng=0, spectral_radius=0.5)
     flipped = LinearGaussianSystem.from_dict(flipping.to_dict() | {"dynamics": [[-0.5]]})
     assert kalman.predict(kalman.initial_belief(flipped), flipped, 2).mean.shape == (1,)
-    with pytest.raises(InvalidInputError, match=r"dynamics have no real logarithm.*take whole time steps, or build"):
+    with pytest.raises(InvalidInputError, match=r"dynamics have no real logarithm.*use integer time steps, or build"):
         KalmanFilter(flipped).predict(0.5)
     with pytest.raises(InvalidInputError, match="swings slower than half a turn"):
         LinearGaussianSystem.from_rates(generator=[[0, 4], [-4, 0]], diffusion=np.eye(2), arms=[[1, 0]], reward_noise=1)

@@ -117,12 +117,12 @@ def test_a_state_is_carried_into_a_larger_one() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda own: own.order.__setitem__(1, 3.0), "state: order: expected whole numbers from 0 to 2, got 3"),
-        (lambda own: own.order.__setitem__(1, 1e12), "state: order: expected whole numbers from 0 to 2, got 1e.12"),
-        (lambda own: own.order.__setitem__(1, -1.0), "state: order: expected whole numbers from 0 to 2, got -1"),
-        (lambda own: own.order.__setitem__(1, 0.5), "state: order: expected whole numbers from 0 to 2, got 0.5"),
-        (lambda own: own.last.__setitem__(0, np.nan), "state: last: expected whole numbers from -1 to 2, got nan"),
-        (lambda own: setattr(own.part.head, "newest", 4.0), "state: part.head.newest: expected whole numbers from 0"),
+        (lambda own: own.order.__setitem__(1, 3.0), "state: order: expected integers from 0 to 2, got 3"),
+        (lambda own: own.order.__setitem__(1, 1e12), "state: order: expected integers from 0 to 2, got 1e.12"),
+        (lambda own: own.order.__setitem__(1, -1.0), "state: order: expected integers from 0 to 2, got -1"),
+        (lambda own: own.order.__setitem__(1, 0.5), "state: order: expected integers from 0 to 2, got 0.5"),
+        (lambda own: own.last.__setitem__(0, np.nan), "state: last: expected integers from -1 to 2, got nan"),
+        (lambda own: setattr(own.part.head, "newest", 4.0), "state: part.head.newest: expected integers from 0"),
         (lambda own: setattr(own.sizes, "k", 4.0), r"state: sizes: expected \[3, 2\], got \[4.0, 2.0\]"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_part_may_have_several_marks_and_words_of_others() -> None:
     own.both[:] = 1.0, 2.0, 1.0
     layout.check(buffer, sizes)
     for value, message in (
-        (3.0, "both: expected whole numbers from 0 to 2"),
+        (3.0, "both: expected integers from 0 to 2"),
         (0.0, "both: expected numbers from 1 to 5"),
     ):
         own.both[1] = value

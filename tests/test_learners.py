@@ -718,7 +718,7 @@ def test_a_warm_start_names_what_is_wrong() -> None:
     for given, message in (
         ({"arms": [0, 2]}, "arms: expected numbers from"),
         ({"arms": [0, -2]}, "arms: expected numbers from"),
-        ({"arms": [0.5, 1.0]}, "arms: expected whole numbers"),
+        ({"arms": [0.5, 1.0]}, "arms: expected integers"),
         ({"arms": [[0, 1]]}, r"arms: expected shape \(n,\), got \(1, 2\)"),
         ({"rewards": [1.0]}, r"rewards: expected shape \(2,\), got \(1,\)"),
         ({"rewards": [1.0, math.inf]}, "rewards: expected finite numbers, or NaN"),

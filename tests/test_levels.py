@@ -353,7 +353,7 @@ def test_arms_never_played_are_forecast_from_what_all_share() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(InvalidInputError, match=r"arms: expected whole numbers, -1 where"):
+    with pytest.raises(InvalidInputError, match=r"arms: expected integers, -1 if"):
         fit_levels([0.5, 1.0], [1.0, 2.0])
     with pytest.raises(InvalidInputError, match=r"arms: expected numbers from 0 on"):
         fit_levels([0, -2], [1.0, 2.0])
@@ -373,7 +373,7 @@ def test_bad_input_is_named() -> None:
         fit_levels([0, 1, 200_000], [1.0, 2.0, 3.0])
     with pytest.raises(InvalidInputError, match=r"rewards: expected numbers below 1e\+152 in size"):
         fit_levels([0, 1], [1.0, 1e160])
-    with pytest.raises(InvalidInputError, match=r"arms: expected one whole number per round"):
+    with pytest.raises(InvalidInputError, match=r"arms: expected one integer per round"):
         fit_levels([[0], [1, 2]], [1.0, 2.0])
 
 

@@ -367,7 +367,7 @@ def test_fits_of_rounds_in_one_moment() -> None:
     for odd, message in (
         ([1] * (n - 1) + [-1], "elapsed: expected numbers from 0 to 10000, got -1"),
         ([1] * (n - 1) + [10_001], "elapsed: expected numbers from 0 to 10000, got 10001"),
-        ([1.5] * n, "elapsed: expected whole numbers, got"),
+        ([1.5] * n, "elapsed: expected integers, got"),
         ([1], "elapsed: expected shape"),
     ):
         with pytest.raises(InvalidInputError, match=message):
@@ -467,15 +467,15 @@ def test_what_cannot_have_elapsed() -> None:
     before = everything(policy)
     for odd, message in (
         (-1, "elapsed: expected at least 0, got -1"),
-        (0.5, "elapsed: expected a whole number, got 0.5"),
-        (1.0, "elapsed: expected a whole number, got 1.0"),
-        (True, "elapsed: expected a whole number, got True"),
-        (False, "elapsed: expected a whole number, got False"),
-        (None, "elapsed: expected a whole number, got None"),
-        ("1", "elapsed: expected a whole number, got '1'"),
-        (np.array([1, 2]), "elapsed: expected a whole number, got array"),
-        (10_001, "elapsed: expected at most 10000 moments, got 10001; count time in a larger unit"),
-        (10**30, "elapsed: expected at most 10000 moments, got 1000"),
+        (0.5, "elapsed: expected an integer, got 0.5"),
+        (1.0, "elapsed: expected an integer, got 1.0"),
+        (True, "elapsed: expected an integer, got True"),
+        (False, "elapsed: expected an integer, got False"),
+        (None, "elapsed: expected an integer, got None"),
+        ("1", "elapsed: expected an integer, got '1'"),
+        (np.array([1, 2]), "elapsed: expected an integer, got array"),
+        (10_001, "elapsed: expected at most 10000 time steps, got 10001; use a larger time unit"),
+        (10**30, "elapsed: expected at most 10000 time steps, got 1000"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             policy.decide(elapsed=odd)  # type: ignore[arg-type]

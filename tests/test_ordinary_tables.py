@@ -432,7 +432,7 @@ def test_workers_run_the_module_too(mine: Path) -> None:
             "it has no policy; write a class with decide and learn",
         ),
         ("my_policies.py", "\n1 / 0\n", r"its code fails: ZeroDivisionError\('division by zero'\), at line 2"),
-        ("json.py", MINE, "there is another module called 'json'; rename the file"),
+        ("json.py", MINE, "another module is called 'json'; rename the file"),
     ],
 )
 def test_a_module_that_does_not_serve(name: str, content: str, message: str, mine: Path, tmp_path: Path) -> None:

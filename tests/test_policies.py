@@ -189,7 +189,7 @@ def test_a_decision_of_another_policy_is_refused() -> None:
         ([0.02, 0.06], "arms: expected at least one name, each a text such as '0.02', got [0.02, 0.06]"),
         (np.array([0.1, 0.2]), "arms: expected a number or a list of names, got array([0.1, 0.2])"),
         ({"a": 1, "b": 2}, "arms: expected a"),
-        (2.5, "arms: expected a whole number, got 2.5"),
+        (2.5, "arms: expected an integer, got 2.5"),
     ],
 )
 def test_arms_that_make_no_sense(arms: Any, message: str) -> None:
@@ -241,9 +241,9 @@ def test_bad_rewards() -> None:
     for reward, message in (
         (math.nan, "reward: expected finite numbers, got nan"),
         (math.inf, "reward: expected finite numbers, got inf"),
-        (None, "reward: expected a number, got None; a decision whose reward never comes may wait"),
+        (None, "reward: expected a number, got None. If no reward has arrived, do not call learn"),
         (10**400, "reward: expected real numbers"),
-        (1e160, "reward: expected numbers below 1e+152 in size, got 1e+160; check how it was measured"),
+        (1e160, "reward: expected numbers below 1e+152 in size, got 1e+160; check the measurement"),
         ("1.0", "reward: expected real numbers"),
         ([1.0], "reward: expected shape (), got (1,)"),
     ):

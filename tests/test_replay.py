@@ -155,7 +155,7 @@ def test_policies_are_parsed() -> None:
         ("linucb(windows=5)", r"policies: linucb\(windows=5\): windows: linucb has no such parameter"),
         (
             "kalman-greedy",
-            "policies: kalman-greedy: kalman-greedy has to know the system, and a table does not contain it",
+            "policies: kalman-greedy: kalman-greedy needs the true system, and a table does not contain it",
         ),
         ("random, random", "policies: 'Random' is the label of more than one policy"),
     ],

@@ -124,7 +124,7 @@ def test_a_plan_in_toml(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (("rounds = 200", "rounds = 0"), "rounds: expected at least 1, got 0"),
-        (("rounds = 200", 'rounds = "many"'), "rounds: expected a whole number, got 'many'"),
+        (("rounds = 200", 'rounds = "many"'), "rounds: expected an integer, got 'many'"),
         (('baseline = "greedy"', 'baseline = "gredy"'), "the label 'gredy' (did you mean 'greedy'?)"),
         (("grid.window = [2, 4]", "grid.window = []"), "expected grid to be a table of lists that are not empty"),
         (("rounds = 200", "round = 200"), "round: a plan has no such entry (did you mean 'rounds'?); it has baseline"),

@@ -168,9 +168,9 @@ def test_steady_state_exists_at_a_seen_unit_root_but_not_at_a_hidden_or_unmoved_
     seen = LinearGaussianSystem(**walk, context_map=[[1.0]], state_noise=[[1.0]])
     golden = (1 + math.sqrt(5)) / 2  # P² − P − 1 = 0
     assert seen.steady_state.prediction_covariance[0, 0] == pytest.approx(golden, rel=1e-12)
-    with pytest.raises(NoSteadyStateError, match=r"eigenvalue 1 does not die out and leaves no trace"):
+    with pytest.raises(NoSteadyStateError, match=r"eigenvalue 1 does not decay and cannot be observed"):
         _ = LinearGaussianSystem(**walk, context_map=[[0.0]], state_noise=[[1.0]]).steady_state
-    with pytest.raises(NoSteadyStateError, match="state_noise does not move it"):
+    with pytest.raises(NoSteadyStateError, match="has no state_noise"):
         _ = LinearGaussianSystem(**walk, context_map=[[1.0]], state_noise=[[0.0]]).steady_state
 
 
@@ -297,14 +297,14 @@ def test_singular_noise_moves_only_what_it_should() -> None:
     ("given", "message"),
     [
         ({"rounds": 0}, "rounds: expected at least 1, got 0"),
-        ({"rounds": 2.5}, "rounds: expected a whole number, got 2.5"),
-        ({"rounds": True}, "rounds: expected a whole number, got True"),
+        ({"rounds": 2.5}, "rounds: expected an integer, got 2.5"),
+        ({"rounds": True}, "rounds: expected an integer, got True"),
         ({"burn_in": -1}, "burn_in: expected at least 0, got -1"),
         ({"runs": 0}, "runs: expected at least 1, got 0"),
         ({"runs": []}, "runs: expected at least one run number, got none"),
         ({"runs": [-1]}, "runs: expected at least 0, got -1"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
-        ({"rng": "seed"}, "rng: expected a whole number, got 'seed'"),
+        ({"rng": "seed"}, "rng: expected an integer, got 'seed'"),
         ({"rng": -1}, "rng: expected at least 0, got -1"),
         (
             {"rng": np.random.Generator(np.random.RandomState(0)._bit_generator)},  # noqa: SLF001
@@ -385,7 +385,7 @@ def test_trajectory_of_ones_own_arrays() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"rewards": [[1.0, INF]]}, "rewards: expected finite numbers, or NaN where an entry is missing, got inf"),
+        ({"rewards": [[1.0, INF]]}, "rewards: expected finite numbers, or NaN if missing, got inf"),
         ({"rewards": [1.0]}, "rewards: expected shape (n, k), got (1,)"),
         ({"rewards": np.empty((0, 2))}, "rewards: expected at least one round and one arm"),
         ({"rewards": [[1.0]], "contexts": [[1.0], [2.0]]}, "contexts: expected shape (1, m), got (2, 1)"),
@@ -407,7 +407,7 @@ def test_bad_requests_of_a_trajectory() -> None:
         path.regret([0])
     with pytest.raises(InvalidInputError, match="arms: expected numbers from 0 to 1, got 2"):
         path.played([2])
-    with pytest.raises(InvalidInputError, match="arms: expected whole numbers"):
+    with pytest.raises(InvalidInputError, match="arms: expected integers"):
         path.played([0.5])
     with pytest.raises(InvalidInputError, match="arms: expected shape"):
         path.played([0, 1])

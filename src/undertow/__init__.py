@@ -1,6 +1,6 @@
 """undertow: choosing well while the rewards drift.
 
-Contextual multi-armed bandits whose contexts and rewards are moved by a hidden linear Gaussian dynamical system.
+Contextual multi-armed bandits whose contexts and rewards follow a hidden linear Gaussian dynamical system.
 """
 
 import importlib
@@ -124,7 +124,7 @@ __all__ = [
 ]
 __version__ = "0.2.0"
 
-# Loaded when they are first asked for: a command is there at once, and what it does not need is not loaded.
+# Imported on first use, so that a command starts fast and loads only its own modules.
 _MODULES = ("contracts", "fleet", "identify", "kalman", "policies", "theory", "window")
 _HOMES = {  # or policies
     "Comparison": "comparison",

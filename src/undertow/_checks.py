@@ -18,24 +18,24 @@ from undertow.errors import InvalidInputError
 C = TypeVar("C", bound=str)
 FloatArray = npt.NDArray[np.float64]
 
-# Branches of a seed next to its plain children, which are the runs of a system: the same seed given to a system, to its
-# paths and to a policy makes none of them depend on another.
+# Branches of a seed next to its plain children, which are the runs of a system: a system, its paths and a policy may
+# get the same seed and are still independent.
 POLICY_BRANCH, SYSTEM_BRANCH = 2**32 - 1, 2**32 - 2
 
-_SYMMETRY = 1e-10  # relative; what rounding in a user's own computation may leave
+_SYMMETRY = 1e-10  # relative; asymmetry from rounding in a user's own computation
 _POSITIVITY = 1e-12
 _FEW = 100  # numbers up to which Python is faster than NumPy
-LONGEST_GAP = 10_000  # moments between two decisions: each of them is a round, and a learner's log remembers 20,000
-LARGEST = 1e152  # what is measured and larger than this was not measured; its square is still a number
-# What objects raise that are asked for a number; anything else may be a signal's, and is not theirs
+LONGEST_GAP = 10_000  # time steps between two decisions: each is a round, and a learner's history has 20,000
+LARGEST = 1e152  # no measurement is larger than this, and its square is still finite
+# Raised by objects that cannot be converted to a number; other exceptions may come from a signal
 _ODD = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError)
-_FLOAT = np.dtype(np.float64)  # of which there is one, in the byte order of the machine
-_PLAUSIBLE = 0.999 * LARGEST  # whatever rounding does
+_FLOAT = np.dtype(np.float64)  # a single dtype, in the byte order of the machine
+_PLAUSIBLE = 0.999 * LARGEST  # also if rounding says otherwise
 
 
 @contextlib.contextmanager
 def needing(what: str, extra: str) -> Iterator[None]:
-    """Say which extra to install where an import fails."""
+    """Say which extra to install if an import fails."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -44,7 +44,7 @@ def needing(what: str, extra: str) -> Iterator[None]:
 
 
 def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False) -> FloatArray:
-    """Return a read-only float64 copy with the wanted shape, whose letters stand for any length."""
+    """Return a read-only float64 copy of the wanted shape; a letter stands for any length."""
     result = np.array(_real(name, value, f" of shape {_spell(shape)}"), order="C")
     fits = result.ndim == len(shape) and all(
         isinstance(want, str) or got == want for got, want in zip(result.shape, shape, strict=True)
@@ -55,7 +55,7 @@ def array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, miss
         finite = ~np.isinf(result) if missing else np.isfinite(result)
         if not finite.all():
             where = tuple(int(i) for i in np.argwhere(~finite)[0])
-            wanted = "finite numbers, or NaN where an entry is missing" if missing else "finite numbers"
+            wanted = "finite numbers, or NaN if missing" if missing else "finite numbers"
             place = f" at index {_spell(where)}" if where else ""
             raise InvalidInputError(f"{name}: expected {wanted}, got {result[where]}{place}")
     result.setflags(write=False)
@@ -75,7 +75,7 @@ def _real(name: str, value: npt.ArrayLike, wanted: str) -> FloatArray:
         result = given.astype(np.float64, copy=False)
     except _ODD as error:
         raise InvalidInputError(f"{name}: expected real numbers{wanted}, got {value!r:.80}") from error
-    if isinstance(value, np.ma.MaskedArray):  # what is masked is missing, whatever stands behind the mask
+    if isinstance(value, np.ma.MaskedArray):  # masked entries are missing, whatever their value
         return np.where(np.ma.getmaskarray(value), math.nan, result)
     return result
 
@@ -85,14 +85,14 @@ def _is_text(entry: Any) -> bool:
 
 
 def entries(name: str, value: Any) -> list[Any]:
-    """Return the entries of a list or another iterable; a text is refused."""
+    """Return the entries of a list or another iterable; refuse a string."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
         raise InvalidInputError(f"{name}: expected a list, got {value!r:.80}")
     return list(value)
 
 
 def row(name: str, value: npt.ArrayLike, shape: tuple[int, ...], *, missing: bool = False) -> FloatArray:
-    """Do as `array` for a few numbers, without a copy where none is needed: for reading only."""
+    """Do the same as `array` for a few numbers, without a copy if possible: for reading only."""
     if type(value) is np.ndarray and value.dtype is _FLOAT and value.shape == shape and value.size <= _FEW:
         few = value.tolist() if len(shape) == 1 else value.ravel().tolist()
         if math.hypot(*few) < _PLAUSIBLE:  # as in `_plain_numbers`, without one more call
@@ -103,31 +103,31 @@ def row(name: str, value: npt.ArrayLike, shape: tuple[int, ...], *, missing: boo
 def measured(
     name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, missing: bool = False, below: float = LARGEST
 ) -> FloatArray:
-    """Do as `array` for measured values, and refuse implausibly large ones."""
+    """Do the same as `array` for measured values, and refuse implausibly large ones."""
     result = array(name, value, shape, missing=missing)
     if not _plain_numbers(result) and np.nanmax(np.abs(result), initial=0.0) >= below:
         raise InvalidInputError(
             f"{name}: expected numbers below {below:g} in size, got {np.nanmax(np.abs(result)):g}; "
-            f"check how it was measured, and in which units"
+            f"check the measurement and its units"
         )
     return result
 
 
 def _plain_numbers(values: FloatArray) -> bool:
-    """Return quickly whether a few numbers are all finite and plausible; False means unknown."""
+    """Return quickly whether a few numbers are all finite and plausible; False means "not sure"."""
     row = values if values.ndim == 1 else values.ravel()
     return len(row) <= _FEW and math.hypot(*row.tolist()) < _PLAUSIBLE  # no entry is larger than their hypotenuse
 
 
 def readonly(values: FloatArray) -> FloatArray:
-    """Return a read-only view: kernels are compiled for arrays that they may not change."""
+    """Return a read-only view: kernels are compiled for read-only arrays."""
     result = values.view()
     result.setflags(write=False)
     return result
 
 
 def restore_frozen(target: Any, entries: dict[str, Any]) -> None:
-    """Set the fields of a frozen dataclass that was copied or unpickled: read-only arrays again, nothing computed."""
+    """Set the fields of a frozen dataclass after a copy or unpickling: read-only arrays, nothing recomputed."""
     for field in dataclasses.fields(target):
         value = entries[field.name]
         if isinstance(value, np.ndarray):
@@ -143,7 +143,7 @@ def covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = F
     if asymmetry > _SYMMETRY * scale:
         raise InvalidInputError(
             f"{name}: expected a symmetric matrix, but it differs from its transpose by {asymmetry:.3g}; "
-            f"pass (M + M.T) / 2 if that is what you mean"
+            f"pass (M + M.T) / 2 to make it symmetric"
         )
     matrix = (matrix + matrix.T) / 2
     smallest = float(np.linalg.eigvalsh(matrix)[0]) if size else math.inf
@@ -170,13 +170,13 @@ def _is_definite(matrix: FloatArray) -> bool:
 
 
 def integer(name: str, value: Any, *, least: int) -> int:
-    """Return a whole number not below `least`."""
+    """Return an integer not below `least`."""
     try:
         if isinstance(value, bool | np.bool_):
             raise TypeError
         number = operator.index(value)
     except TypeError as error:
-        raise InvalidInputError(f"{name}: expected a whole number, got {value!r:.80}") from error
+        raise InvalidInputError(f"{name}: expected an integer, got {value!r:.80}") from error
     if number < least:
         raise InvalidInputError(f"{name}: expected at least {least}, got {number}")
     return number
@@ -188,18 +188,17 @@ def thread_count(threads: int | None) -> int:
 
 
 def elapsed(value: Any) -> int:
-    """Return how many moments have passed before a decision."""
+    """Return the number of time steps before a decision."""
     count = integer("elapsed", value, least=0)
     if count > LONGEST_GAP:
         raise InvalidInputError(
-            f"elapsed: expected at most {LONGEST_GAP} moments, got {count}; count time in a larger unit, or have fewer "
-            f"moments pass: after so many, little is known of the state"
+            f"elapsed: expected at most {LONGEST_GAP} time steps, got {count}; use a larger time unit"
         )
     return count
 
 
 def number(name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf) -> float:
-    """Return a finite number strictly above one limit and not below another."""
+    """Return a finite number above `above` and at least `least`."""
     plain = isinstance(value, float) and math.isfinite(value)  # the common case, without the cost of an array
     result = float(value if plain else array(name, value, ()))
     if result <= above:
@@ -214,7 +213,7 @@ def reward(value: Any) -> float:
     if isinstance(value, float) and -LARGEST < value < LARGEST:  # the common case, without the cost of an array
         return float(value)
     if value is None:
-        raise InvalidInputError("reward: expected a number, got None; a decision whose reward never comes may wait")
+        raise InvalidInputError("reward: expected a number, got None. If no reward has arrived, do not call learn")
     return float(measured("reward", value, ()))
 
 
@@ -243,7 +242,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def choice(name: str, value: Any, choices: tuple[C, ...]) -> C:
-    """Return one of a few words."""
+    """Return one of the given words."""
     for known in choices:
         if isinstance(value, type(known)) and value == known:
             return known
@@ -252,15 +251,13 @@ def choice(name: str, value: Any, choices: tuple[C, ...]) -> C:
 
 
 def indices(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, below: int) -> npt.NDArray[np.int64]:
-    """Return whole numbers from 0 to below - 1, as arms are counted."""
+    """Return integers from 0 to below - 1, such as arms."""
     try:
         given = np.asarray(value)
     except ValueError as error:  # lists of different lengths
-        raise InvalidInputError(
-            f"{name}: expected whole numbers of shape {_spell(shape)}, got {value!r:.80}"
-        ) from error
+        raise InvalidInputError(f"{name}: expected integers of shape {_spell(shape)}, got {value!r:.80}") from error
     if given.dtype.kind not in "iu" and given.size:
-        raise InvalidInputError(f"{name}: expected whole numbers, got {value!r:.80}")
+        raise InvalidInputError(f"{name}: expected integers, got {value!r:.80}")
     result = array(name, given, shape).astype(np.int64)
     outside = result[(result < 0) | (result >= below)]
     if outside.size:
@@ -269,12 +266,12 @@ def indices(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...], *, be
 
 
 def seed_sequence(rng: "int | np.random.SeedSequence | np.random.Generator | None") -> np.random.SeedSequence:
-    """Return the seed sequence behind `rng`; a Generator hands out a new one at every call, a seed always the same."""
+    """Return the seed sequence behind `rng`: a new one at every call for a Generator, the same for a seed."""
     if isinstance(rng, np.random.SeedSequence):
         return rng
     if isinstance(rng, np.random.Generator):
         seeds = rng.bit_generator.seed_seq
-        if not isinstance(seeds, np.random.SeedSequence):  # a generator that was made from a RandomState
+        if not isinstance(seeds, np.random.SeedSequence):  # a generator made from a RandomState
             raise InvalidInputError(
                 f"rng: expected a Generator that knows its seed, got {rng!r:.60}; make it with numpy.random.default_rng"
             )
@@ -285,7 +282,7 @@ def seed_sequence(rng: "int | np.random.SeedSequence | np.random.Generator | Non
 
 
 def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
-    """Return the generator of a child of a seed sequence, or of a child's child, without counting it as spawned."""
+    """Return the generator of a child (or grandchild) of a seed sequence, without counting it as spawned."""
     path = (*sequence.spawn_key, *key)
     return np.random.Generator(
         np.random.PCG64(np.random.SeedSequence(sequence.entropy, spawn_key=path, pool_size=sequence.pool_size))
@@ -293,7 +290,7 @@ def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
 
 
 def strict_json(text: str) -> Any:
-    """Return what JSON says; a ValueError if a key comes twice or it is nested absurdly deep."""
+    """Parse JSON; raise ValueError if a key is repeated or the nesting is too deep."""
     try:
         return json.loads(text, object_pairs_hook=_once)
     except RecursionError as error:
@@ -308,7 +305,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return a hint at the known word that is nearest to one that is not known; "" where none is near.
+    """Return a hint at the known word nearest to an unknown one; "" if none is near.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Policies on the same paths, with intervals over runs and paired differences: the table of a paper."""
+"""Policies on the same paths, with intervals over runs and paired differences, as a table for a paper."""
 
 import itertools
 import math
@@ -29,7 +29,7 @@ _LEVEL = 0.975  # so that the interval holds 95 %
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Framed):
-    """What policies did on the same paths.
+    """Results of policies on the same paths.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Comparison(Framed):
     values
         The measure in every run, by policy, (runs,).
     rounds, curves
-        Some rounds, and in them regret or the mean reward so far, by policy, (runs, points).
+        Rounds, and regret or the mean reward up to them, by policy, (runs, points).
     """
 
     measure: str
@@ -60,7 +60,7 @@ class Comparison(Framed):
         return mean_with_interval(self.values[self._known(policy)] - self.values[self._known(against)])
 
     def differences(self, against: str | Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Return the difference of every policy from each of some others, by default from each of all."""
+        """Return the difference of every policy from each of the given ones, by default from all."""
         chosen = list(map(self._known, self._chosen(against))) or list(self.values)
         pairs = [(one, other) for other, one in itertools.product(chosen, self.values) if one != other]
         return [
@@ -105,7 +105,7 @@ class Comparison(Framed):
         Parameters
         ----------
         policies
-            Which, by default all.
+            Policies to draw, by default all.
         width, height, font, line
             Inches, inches, points and points. A column of two is 3.5 inches wide.
         band
@@ -128,7 +128,7 @@ class Comparison(Framed):
     def _known(self, policy: str) -> str:
         if policy not in self.values:
             near = _checks.did_you_mean(policy, self.values)
-            raise InvalidInputError(f"policy: there is no {policy!r:.60}{near}; there are {', '.join(self.values)}")
+            raise InvalidInputError(f"policy: unknown {policy!r:.60}{near}; expected one of {', '.join(self.values)}")
         return policy
 
     def _chosen(self, against: str | Sequence[str]) -> list[str]:
@@ -177,7 +177,7 @@ def compare(
     Parameters
     ----------
     policies
-        Unused policies by label: ours, or any object with `decide`, which returns a decision or the number of an arm,
+        Unused policies by label: undertow's, or any object with `decide`, which returns a decision or an arm,
         and `learn`. `undertow.adapters` has wrappers for policies of other libraries.
     paths
         Several runs, as `system.sample(2000, rng=0, runs=20)` makes them: intervals are over runs, and differences are
@@ -206,7 +206,7 @@ def compare(
             f"policies: expected a dictionary of labels and policies, such as {{'mine': mine}}, got {policies!r:.60}"
         )
     if odd := next((label for label in policies if not isinstance(label, str) or not label), None):
-        raise InvalidInputError(f"policies: expected labels, each a text, got {odd!r:.60}")
+        raise InvalidInputError(f"policies: expected strings as labels, got {odd!r:.60}")
     values, curves = {}, {}
     points = np.empty(0, dtype=np.int64)
     measure = "regret" if isinstance(paths, Trajectory) and paths.means is not None else "mean reward"

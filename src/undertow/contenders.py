@@ -1,6 +1,6 @@
 """Contenders: the policies of a comparison, each a label, a name in the registry and parameters.
 
-Sizes belong to the problem, not to the contender: they are filled in here, and what a policy does not take is left out.
+Sizes come from the problem, not from the contender. They are filled in here, but only those that the policy takes.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ def build(
     name
         Name in the registry.
     arms, context_dim, feature_dim
-        Sizes of the problem; those that the policy does not take are left out.
+        Sizes of the problem; the policy gets those it takes.
     system
-        The system behind the problem, for policies that have to know it; their sizes follow from it.
+        The true system, for policies that need it; their sizes follow from it.
     rng
         Seed of the policy.
     **parameters
@@ -63,21 +63,21 @@ def build(
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy that takes part in a comparison.
+    """A policy of a comparison.
 
     Attributes
     ----------
     label
-        What tables and figures call it.
+        Its name in tables and figures.
     policy, parameters
         Its name in the registry, or the module and name of a class in plain Python, as in "my_policies:EpsilonGreedy",
         and the parameters that do not follow from the problem.
     detail
         Whether a study records its widths, windows and errors too.
     needs_contexts
-        Whether it stays away from problems without contexts.
+        Whether it skips problems without contexts.
     needs
-        What a problem has to tell, such as prices; it stays away from others.
+        What a problem must provide, such as prices; it skips others.
     """
 
     label: str
@@ -94,14 +94,14 @@ class Contender:
 
     @property
     def randomised(self) -> bool:
-        """Whether the policy draws random numbers, so that another seed may give another run."""
+        """Whether the policy is random: another seed may give another run."""
         return not self.claims.deterministic or bool(self.parameters.get("explore"))
 
     def build(self, *, system: LinearGaussianSystem | None = None, **fitting: Any) -> Any:
         """Make the policy for a problem.
 
-        `fitting` is what suits the problem: sizes, a seed, settings. What the policy does not take of it is left out,
-        and the contender's own parameters win over it.
+        `fitting` has the problem's sizes, a seed and settings. Those that the policy does not take are ignored, and the
+        contender's own parameters take precedence.
         """
         known = known_policy(self.policy)
         taken = {name: value for name, value in fitting.items() if name in known.parameters}
@@ -116,14 +116,14 @@ class Contender:
         if not known.claims.needs_system:
             return make(self.policy, **(taken | dict(self.parameters)))
         if system is None:
-            raise InvalidInputError(f"system: {self.policy} has to know the system behind the rewards, and got none")
+            raise InvalidInputError(f"system: {self.policy} needs the true system; none was given")
         taken.pop("arms", None)  # follows from the system
         return make(self.policy, system, **(taken | dict(self.parameters)))
 
     def can_play(
         self, path: Trajectory, system: LinearGaussianSystem | None = None, known: Collection[str] = ()
     ) -> bool:
-        """Whether a path has what the policy needs: the system behind it, contexts, or something that is known."""
+        """Whether a path provides what the policy needs: the true system, contexts, or a known quantity."""
         lacks_system = self.claims.needs_system and system is None
         lacks = lacks_system or (self.needs_contexts and path.context_dim == 0)
         return not lacks and (not self.needs or self.needs in known)
@@ -131,14 +131,14 @@ class Contender:
     def for_path(
         self, path: Trajectory, *, system: LinearGaussianSystem | None = None, seed: int = 0, **known: Any
     ) -> LivePolicy:
-        """Make the policy for a path; what is known of it, the policy is told if it takes it."""
+        """Make the policy for a path, with those known quantities of it that the policy takes."""
         sizes = {"context_dim": path.context_dim, "feature_dim": path.features.shape[-1]}
         policy: LivePolicy = self.build(system=system, arms=path.arm_count, **sizes, rng=seed, **known)
         return policy
 
 
 class _Known(NamedTuple):
-    """A policy by name: the parameters that it takes, what it claims, and its class if it is in plain Python."""
+    """A policy by name: its parameters, its claims, and its class if it is in plain Python."""
 
     parameters: Collection[str]
     claims: Claims
@@ -153,8 +153,8 @@ def known_policy(name: Any) -> _Known:
     if not isinstance(name, str) or ":" not in name:
         near = _checks.did_you_mean(name, registry())
         raise InvalidInputError(
-            f"policies: no policy is called {name!r:.80}{near}; known are {', '.join(sorted(registry()))}, and classes "
-            f"of your own by module and name, my_policies:Mine"
+            f"policies: no policy is called {name!r:.80}{near}; known are {', '.join(sorted(registry()))}, and your "
+            f"own classes by module and name, my_policies:Mine"
         )
     module, _, last = name.partition(":")
     try:
@@ -183,7 +183,7 @@ def load_policies(path: str | os.PathLike[str]) -> str:
     name, before = file.stem, registry()
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.origin != str(file):
-        raise InvalidInputError(f"{where}: there is another module called {name!r}; rename the file")
+        raise InvalidInputError(f"{where}: another module is called {name!r}; rename the file")
     if name in sys.modules:
         return content
     spec = importlib.util.spec_from_file_location(name, file)
@@ -201,7 +201,7 @@ def load_policies(path: str | os.PathLike[str]) -> str:
     plain = [one for one in vars(module).values() if isinstance(one, type) and hasattr(one, "decide")]
     if registry() == before and not plain:
         raise InvalidInputError(
-            f"{where}: it has no policy; write a class with decide and learn, or decorate one of ours with "
+            f"{where}: it has no policy; write a class with decide and learn, or decorate one of undertow's with  "
             f"undertow.live.register(name, citation=…)"
         )
     return content

@@ -1,4 +1,4 @@
-"""Time that is a real number: a system as the samples of a stochastic differential equation.
+"""Continuous time: a system as the samples of a stochastic differential equation.
 
     dz = (A z + u) dt + dW,   cov(dW) = D dt
 
@@ -17,7 +17,7 @@ from undertow.errors import InvalidInputError
 
 __all__ = ["Rates", "Step", "over", "rates_of", "times"]
 
-_ROUNDING = 1e-8  # relative size of a residual, or of a negative eigenvalue of a covariance, that is rounding
+_ROUNDING = 1e-8  # a residual or a negative eigenvalue of this relative size is rounding
 
 
 class Rates(NamedTuple):
@@ -29,7 +29,7 @@ class Rates(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What happens in a time step: the dynamics Γ, (d, d), the drift μ, (d,), and the noise Q, (d, d)."""
+    """One time step: the dynamics Γ, (d, d), the drift μ, (d,), and the noise Q, (d, d)."""
 
     dynamics: FloatArray
     drift: FloatArray
@@ -37,9 +37,9 @@ class Step(NamedTuple):
 
 
 def over(rates: Rates, time: float) -> Step:
-    """Return what happens in a time of any length.
+    """Return the step over a time of any length.
 
-    The integrals are taken over a part so short that nothing overflows, which is then doubled.
+    The integrals are computed over a time so short that nothing overflows, which is then doubled.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def over(rates: Rates, time: float) -> Step:
 
 
 def times(step: Step, count: int) -> Step:
-    """Return what happens in a whole number of time steps.
+    """Return the step over an integer number of time steps.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def _then(first: Step, second: Step) -> Step:
 def rates_of(step: Step) -> Rates:
     """Return the rates whose samples, one unit of time apart, are these steps.
 
-    A is the principal logarithm of Γ: what swings more than half a turn per unit of time is taken for a slower swing. D
+    A is the principal logarithm of Γ: a swing of more than half a turn per unit of time looks like a slower one. D
     solves a linear equation, vec Q = ((e^K − I) / K) vec D with K = A ⊗ I + I ⊗ A.
     """
     from scipy.linalg import logm
@@ -97,20 +97,18 @@ def rates_of(step: Step) -> Rates:
     Γ, μ, Q = step
     d = len(Γ)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a matrix without a logarithm; the residual tells
+        warnings.simplefilter("ignore")  # of a matrix without a logarithm; the residual shows it
         A = logm(Γ)
     if np.iscomplexobj(A) and np.abs(A.imag).max() <= _ROUNDING * max(1.0, np.abs(A).max()):
         A = A.real
     if np.iscomplexobj(A) or not np.isfinite(A).all():
-        raise _no_rates(
-            "its dynamics have no real logarithm, as one that changes its sign with every step or forgets all has none"
-        )
+        raise _no_rates("its dynamics have no real logarithm, as they change sign with every step or forget everything")
     K = np.kron(A, np.eye(d)) + np.kron(np.eye(d), A)
     D = np.linalg.solve(_mean_exponential(K), Q.ravel()).reshape(d, d)
     D = (D + D.T) / 2
     values, vectors = np.linalg.eigh(D)
     if values[0] < -_ROUNDING * max(abs(values[-1]), np.finfo(float).tiny):
-        raise _no_rates("no noise of smaller steps adds up to that of a whole one")
+        raise _no_rates("no noise of smaller steps adds up to that of a full one")
     D = vectors * np.maximum(values, 0.0) @ vectors.T
     return Rates(A, np.asarray(np.linalg.solve(_mean_exponential(A), μ)), D)
 
@@ -125,6 +123,6 @@ def _mean_exponential(K: FloatArray) -> FloatArray:
 
 def _no_rates(why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"system: expected the samples of a process in continuous time, and {why}; take whole time steps, or build the "
-        f"system with LinearGaussianSystem.from_rates"
+        f"system: expected the samples of a process in continuous time, and {why}; use integer time steps, or "
+        f"build the system with LinearGaussianSystem.from_rates"
     )

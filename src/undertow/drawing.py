@@ -1,6 +1,6 @@
-"""What all figures share, and those of a policy and of a run; matplotlib, from the extra `plot`.
+"""The style of all figures, and the figures of a policy and of a run; needs the extra `plot`.
 
-Sheets belong to nobody: pyplot and its state are not used, so that a server may draw too. A notebook shows a sheet that
+pyplot and its global state are not used, so a server may draw too. A notebook shows a sheet that
 a cell returns; elsewhere call `savefig`.
 """
 
@@ -28,7 +28,7 @@ WIDTH, DPI, SMALL = 7.4, 160, 8  # inches, dots per inch, points
 ARMS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 LEGEND: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
 _GREY = "#777777"
-_WIDE = (  # fonts with many letters that the usual one lacks, on Linux, Windows and macOS
+_WIDE = (  # fonts with characters that the default one lacks, on Linux, Windows and macOS
     *(f"Noto Sans CJK {region}" for region in ("SC", "JP", "TC", "KR")),
     "Noto Sans",
     "WenQuanYi Zen Hei",
@@ -41,7 +41,7 @@ _WIDE = (  # fonts with many letters that the usual one lacks, on Linux, Windows
 )
 _POWER = r"$\mathdefault{"  # begins matplotlib's own labels of log axes
 _BINS = 100  # of a line over rounds
-_MOST_LINES = 20  # runs that are drawn one by one
+_MOST_LINES = 20  # up to so many runs are drawn one by one
 
 
 class Sheet(Figure):
@@ -56,7 +56,7 @@ class Sheet(Figure):
             if not text.get_text().isascii():
                 text.set_fontfamily([*rcParams["font.family"], *_others()])
                 _tell_of_boxes(text.get_text())
-        with warnings.catch_warnings():  # one for each letter, with a place in our source
+        with warnings.catch_warnings():  # one for each letter, with a line of undertow's source
             warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
             super().savefig(*args, **more)
 
@@ -68,14 +68,14 @@ class Sheet(Figure):
 
 @functools.cache
 def _others() -> tuple[str, ...]:
-    """Return the fonts for other letters that are installed."""
+    """Return the installed fonts for other letters."""
     installed = {font.name for font in font_manager.fontManager.ttflist}
     return tuple(name for name in _WIDE if name in installed)
 
 
 @functools.cache
 def _fonts() -> list[Any]:
-    """Return the fonts that letters are looked for in: the usual one, and those for other letters."""
+    """Return the fonts to use: the default one, then those for other letters."""
     wanted = [font_manager.FontProperties(), *map(font_manager.FontProperties, _others())]
     return [font_manager.get_font(font_manager.findfont(one)) for one in wanted]
 
@@ -84,7 +84,7 @@ def _tell_of_boxes(words: str) -> None:
     """Warn if a figure shows boxes for letters."""
     if not all(any(font.get_char_index(ord(letter)) for font in _fonts()) for letter in words if letter.isprintable()):
         warnings.warn(
-            "figures show boxes for letters that no font here has; install one that has them, such as Noto Sans CJK",
+            "figures show boxes for letters that no installed font has; install one that has, such as Noto Sans CJK",
             UserWarning,
             stacklevel=3,
         )
@@ -97,7 +97,7 @@ def panels(height: float, rows: int = 1, columns: int = 1, *, width: float = WID
 
 
 def plain_axis(axis: Axes, title: str = "", y: str = "", x: str = "") -> None:
-    """Give an axis a title and labels, and remove what is not needed."""
+    """Give an axis a title and labels, and remove clutter."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=SMALL)
     axis.set_title(title, loc="left", fontsize=SMALL + 1)
@@ -108,7 +108,7 @@ def plain_axis(axis: Axes, title: str = "", y: str = "", x: str = "") -> None:
 def draw_run(
     arms: npt.NDArray[np.int64], earned: FloatArray, errors: FloatArray | None, y: str, arm_count: int
 ) -> Sheet:
-    """Draw what a run earned or lost so far, which arms it played and, where they are known, the errors of forecasts.
+    """Draw the reward or regret of a run so far, the arms it played and, if known, the errors of its forecasts.
 
     All have the shape (runs, n).
     """

@@ -33,11 +33,11 @@ class NoSteadyStateError(UndertowError):
 
 
 class OutOfTurnError(UndertowError):
-    """A policy was called out of turn; the message names the ways to say what happened."""
+    """A policy was called out of turn; the message names the calls that fit."""
 
 
 class UnknownDecisionError(UndertowError, LookupError):
-    """A reward was given for a decision that the policy did not make, has forgotten or has learned already.
+    """A reward belongs to a decision that the policy did not make, has forgotten or has learned already.
 
     `reason` is one word for it, by which `health()` counts: unknown, repeated, defaulted, forgotten, late or different.
     """
@@ -48,18 +48,18 @@ class UnknownDecisionError(UndertowError, LookupError):
 
 
 class StoreError(UndertowError):
-    """A store cannot do what was asked of it; nothing has happened."""
+    """A store cannot do this; nothing has changed."""
 
 
 class StoreBusyError(StoreError, TimeoutError):
-    """Others held a bandit's lock for the whole time-out; the call did not happen."""
+    """Others held the bandit's lock until the time-out; the call did not happen."""
 
 
 class StoreUnavailableError(StoreError, ConnectionError):
     """The store cannot be reached, or cannot write.
 
-    `happened` says whether the call was committed: False, or None if nobody can tell. A call that is repeated with the
-    same id happens once.
+    `happened` says whether the call was committed: False, or None if unknown. A call repeated with the same id happens
+    once.
     """
 
     def __init__(self, message: str, *, happened: bool | None = False) -> None:

@@ -15,7 +15,7 @@ def paper_system(psi: float) -> LinearGaussianSystem:
     """Return the system of the paper's evaluation (Eq. 35 LGDS_Good): d = 5, m = 1, k = 2.
 
     Larger ψ couples neighbouring entries of the state less, so the context, which measures the first entry, says less
-    about the arms, which pay the fourth and the fifth. The paper takes ψ = 1, 2, 3, 4.
+    about the arms, whose rewards are the fourth and fifth. The paper takes ψ = 1, 2, 3, 4.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def random_system(
     spectral_radius: float | None = None,
     drift: bool = False,
 ) -> LinearGaussianSystem:
-    """Draw a system for experiments.
+    """Sample a system for experiments.
 
     Γ has standard normal entries, scaled to the spectral radius, by default 1 − 10^U with U uniform on (−3, −1);
     C and the arms have N(0, 1/d) entries; Q = q (½HH'/d + ½I) with H standard normal and q = 10^U, U on (−½, ½); the

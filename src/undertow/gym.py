@@ -4,7 +4,7 @@
 
     env = gymnasium.make("undertow/LinearGaussianBandit-v0", system=1.0, rounds=1000)
 
-An episode plays a path that `LinearGaussianSystem.sample` draws, so a policy earns the same here as in
+An episode plays a path from `LinearGaussianSystem.sample`, so a policy earns the same here as in
 `undertow.simulate`.
 """
 
@@ -27,14 +27,14 @@ __all__ = ["ID", "LinearGaussianBandit"]
 
 #: Name of the environment for `gymnasium.make`.
 ID = "undertow/LinearGaussianBandit-v0"
-_REACH = 20.0  # standard deviations between a context's mean and the end of its box: farther than any draw will get
+_REACH = 20.0  # standard deviations between a context's mean and the end of its box: no sample gets farther
 
 
 class LinearGaussianBandit(gymnasium.Env[FloatArray, np.int64]):
-    """A bandit whose contexts and rewards a hidden linear Gaussian system moves.
+    """A bandit whose contexts and rewards follow a hidden linear Gaussian system.
 
-    An action is an arm, and an observation a context, (m,). The reward of a step is that of the arm, and `info` says
-    what a learner could not know: the `best_arm` of the round and the `regret` so far. An episode is truncated after
+    An action is an arm, and an observation a context, (m,). The reward of a step is that of the arm, and `info` has
+    what a learner cannot know: the `best_arm` of the round and the `regret` so far. An episode is truncated after
     `rounds` steps and never terminates. Episode i after `reset(seed=s)`, counted from 0, plays run i of
     `system.sample(rounds, rng=s, runs=…)`.
 
@@ -46,7 +46,7 @@ class LinearGaussianBandit(gymnasium.Env[FloatArray, np.int64]):
     rounds
         Steps of an episode.
     context_first
-        False is the paper's order: a step returns the context of its own round, seen together with the reward, and
+        False is the paper's order: a step returns the context of the same round, together with the reward, and
         `reset` returns the mean of the first context, since nothing has been seen yet. True is the everyday order:
         `reset` returns the first context, and a step that of the next round.
 
@@ -84,7 +84,7 @@ class LinearGaussianBandit(gymnasium.Env[FloatArray, np.int64]):
         self._episode = 0 if seed is not None else self._episode + 1
         seeds = self.np_random.bit_generator.seed_seq
         assert isinstance(seeds, np.random.SeedSequence)
-        # one round more, so that the last step of an episode has a next context to show
+        # one more round: the last step of an episode returns a next context too
         self._path = self.system.sample(self.rounds + 1, rng=seeds, runs=[self._episode]).run(0)
         self._round, self._regret = 0, 0.0
         if self.context_first:

@@ -1,4 +1,4 @@
-"""What ridge policies regress on: the constant, lagged contexts, the round's features, the learner's own past rewards.
+"""Inputs of ridge policies: the constant, lagged contexts, the round's features, the policy's own past rewards.
 
     Θ_t = [1 | θ_{t−1}, …, θ_{t−s} | u_t | for each lag l = 1…L and arm: its reward l moments ago, whether it is known]
 
@@ -6,9 +6,8 @@ Newest first throughout. An arm that was not played l moments ago, or whose rewa
 indicator 0. Contexts and lags are of moments: t counts these. Of several rounds in a moment, the last one enters.
 
 A missing context entry is replaced by a forecast: its deviation from the mean, in standard deviations, is regressed on
-those of the last few contexts. The regression begins with the first gap, so that data without gaps cost nothing; where
-nothing is known yet, the mean enters. Deviations are capped at three: the first ones, in standard deviations that are
-hardly known yet, could be anything.
+those of the last few contexts. The regression begins with the first gap, so data without gaps cost nothing; before
+there are data, the mean enters. Deviations are capped at three, since the first standard deviations are hardly known.
 """
 
 import math
@@ -36,12 +35,12 @@ __all__ = [
     "put_features",
 ]
 
-_FILL = 10  # about how many numbers a missing entry is forecast from
+_FILL = 10  # about the number of inputs that forecast a missing entry
 _LARGEST = 3.0  # standard deviations
 
 
 class InputSizes(Record):
-    """Window s, number of reward lags, and from how many numbers r a missing entry is forecast."""
+    """Window s, number of reward lags, and the number r of inputs that forecast a missing entry."""
 
     s: float
     lags: float
@@ -49,7 +48,7 @@ class InputSizes(Record):
 
 
 class InputHead(Record):
-    """How many contexts were seen, where in the ring the newest stands, and whether any entry was ever missing."""
+    """Number of contexts, place of the newest in the ring, and whether any entry was ever missing."""
 
     seen: float
     newest: Annotated[float, Index("s")]
@@ -66,8 +65,8 @@ class Inputs(NamedTuple):
     counts: Annotated[FloatArray, "m"]
     ring: Annotated[FloatArray, "2*s m"]
     lag_arm: Annotated[FloatArray, "lags+1", Index("k", -1)]  # of the present moment, and of those before
-    lag_reward: Annotated[FloatArray, "lags+1"]  # NaN where there is none
-    lag_round: Annotated[FloatArray, "lags+1"]  # of the arm; −1 where there is none
+    lag_reward: Annotated[FloatArray, "lags+1"]  # NaN if none
+    lag_round: Annotated[FloatArray, "lags+1"]  # of the arm; −1 if none
     filled: Annotated[FloatArray, "m"]
     fill_u: Annotated[FloatArray, "m r"]  # regressions of each entry on the last contexts
     fill_W: Annotated[FloatArray, "m r r"]
@@ -84,14 +83,14 @@ def inputs_sizes(k: int, m: int, q: int, window: int, lags: int) -> dict[str, in
 
 
 def input_places(k: int, m: int, q: int, window: int, lags: int) -> npt.NDArray[np.int64]:
-    """Return where the inputs for k arms stand among those for one more: at every lag, its pair comes last."""
+    """Return the places of the inputs for k arms among those for k + 1: at every lag, the new pair comes last."""
     fixed = 1 + m * window + q
     pairs = fixed + 2 * (k + 1) * np.arange(lags)[:, None] + np.arange(2 * k)
     return np.concatenate([np.arange(fixed), pairs.ravel()])
 
 
 def begin_inputs(inputs: Inputs) -> None:
-    """Write a past of which nothing is known."""
+    """Write an empty past."""
     inputs.lag_arm[:] = inputs.lag_round[:] = -1.0
     inputs.lag_reward[:] = math.nan
     inputs.fill_W[:] = np.eye(inputs.fill_W.shape[-1])
@@ -130,7 +129,7 @@ def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: Float
 
 @inlined
 def push_context(inputs: Inputs, context: FloatArray) -> None:
-    """Take in a round's context, its missing entries filled."""
+    """Store a round's context with its missing entries filled."""
     head, filled, window = inputs.head, inputs.filled, int(inputs.sizes.s)
     for j in range(len(context)):
         filled[j] = context[j]
@@ -153,13 +152,13 @@ def push_context(inputs: Inputs, context: FloatArray) -> None:
 
 @inlined
 def deviation(value: float, mean: float, spread: float) -> float:
-    """Return by how many standard deviations a value is off the mean; 0 where nothing has varied yet."""
+    """Return a value's distance from the mean in standard deviations; 0 if nothing has varied yet."""
     return within((value - mean) / spread) if spread > 0.0 else 0.0
 
 
 @inlined
 def within(deviations: float) -> float:
-    """Return a number of standard deviations, or the largest that counts."""
+    """Cap a number of standard deviations."""
     return min(max(deviations, -_LARGEST), _LARGEST)
 
 
@@ -197,7 +196,7 @@ def fill_gaps(
 
 @inlined
 def note_round(inputs: Inputs, t: int, round: int, arm: int) -> None:
-    """Open the slot of moment t for the reward of an arm in a round; −1 where none was played."""
+    """Open the slot of moment t for the reward of an arm in a round; −1 if none was played."""
     slot = t % len(inputs.lag_arm)
     inputs.lag_arm[slot] = arm
     inputs.lag_reward[slot] = np.nan
@@ -206,7 +205,7 @@ def note_round(inputs: Inputs, t: int, round: int, arm: int) -> None:
 
 @inlined
 def note_reward(inputs: Inputs, round: int, reward: float) -> None:
-    """File the reward of a round, while that is remembered."""
+    """Store the reward of a round that is still remembered."""
     for slot in range(len(inputs.lag_round)):
         if inputs.lag_round[slot] == round:
             inputs.lag_reward[slot] = reward

@@ -1,7 +1,7 @@
 """The belief about the hidden state: predict, condition, filter, smooth (Eq. 4 Kalman_Filter of the paper).
 
-A round goes: the belief before anything is seen (the prediction) → a forecast of every arm → contexts and rewards come
-in, each entry present or missing → the belief given them (the filter) → one step of the dynamics to the next round.
+A round: the belief before any observation (the prediction) → a forecast of every arm → contexts and rewards, each entry
+present or missing → the belief given them (the filter) → one step of the dynamics to the next round.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-_ONE_BY_ONE = 10_000  # time steps; more are taken in powers of two
+_ONE_BY_ONE = 10_000  # time steps; more go in powers of two
 
 
 class Belief(NamedTuple):
@@ -56,7 +56,7 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Filtered:
-    """The beliefs along a series: before (`predicted_`) and after each round's observations were seen.
+    """The beliefs along a series: before (`predicted_`) and after each round's observations.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Filtered:
     forecasts
         Expected reward of every arm before the round, (n, k).
     log_likelihoods
-        Log density of each round's observations given the past, (n,); 0 where nothing was seen.
+        Log density of each round's observations given the past, (n,); 0 without any.
     elapsed
         Time steps between each round and the next, (n − 1,); None if all are 1.
     """
@@ -100,7 +100,7 @@ def initial_belief(system: LinearGaussianSystem) -> Belief:
 
 
 def predict(belief: Belief, system: LinearGaussianSystem, rounds: float = 1) -> Belief:
-    """Return the belief after some time steps in which nothing was seen: ẑ ← Γẑ + μ, P ← ΓPΓ' + Q.
+    """Return the belief after some time steps without observations: ẑ ← Γẑ + μ, P ← ΓPΓ' + Q.
 
     Their number may be any real one, such as 2.7, if the system has `rates`.
     """
@@ -120,9 +120,9 @@ def condition(
     Parameters
     ----------
     context
-        The round's context, (m,), with NaN where an entry is missing; None where all are.
+        The round's context, (m,), NaN if missing; None if all entries are.
     rewards
-        The rewards that were seen, as a mapping from arm to reward, or as an array (k,) with NaN for the others.
+        The observed rewards, as a mapping from arm to reward, or as an array (k,) with NaN for the others.
     """
     θ, x = _context(context, system), _rewards(rewards, system)
     z, P = _copy(belief, system)
@@ -142,10 +142,10 @@ def filter(
     Parameters
     ----------
     contexts
-        One row per round, (n, m), NaN where an entry is missing; None where no context was seen.
+        One row per round, (n, m), NaN if missing; None without contexts.
     rewards
-        Rewards of all arms, (n, k), NaN where one was not seen (`Trajectory.played` makes such an array for the arms
-        that a learner played); None where no reward was.
+        Rewards of all arms, (n, k), NaN if not observed (`Trajectory.played` makes such an array for the arms that a
+        learner played); None without rewards.
     times
         When each row was measured, in time steps, (n,): any real numbers that do not fall, if the system has `rates`.
         Rows of one time are several measurements of the same state. By default 0, 1, 2, …
@@ -198,10 +198,10 @@ def smooth(system: LinearGaussianSystem, filtered: Filtered) -> Smoothed:
     if filtered.means.shape[1] != d:
         raise InvalidInputError(
             f"filtered: expected beliefs about {d} states, as the system has, got {filtered.means.shape[1]}; "
-            f"smooth with the system that filtered"
+            f"use the system of the filter"
         )
     ahead = filtered.predicted_covariances[1:]
-    # P_{t+1|t} is singular where Q is; its pseudo-inverse is taken after scaling each entry of the state to variance 1.
+    # P_{t+1|t} is singular if Q is; its pseudo-inverse is taken after scaling each entry of the state to variance 1.
     variances = np.diagonal(ahead, axis1=1, axis2=2)
     scale = np.where(variances > 0, variances, 1.0) ** -0.5
     correlation = ahead * scale[:, :, None] * scale[:, None, :]
@@ -217,7 +217,7 @@ def smooth(system: LinearGaussianSystem, filtered: Filtered) -> Smoothed:
 
 
 def steady_state(system: LinearGaussianSystem, arms: Iterable[int] = ()) -> SteadyState:
-    """Return what the filter converges to when it sees every context and the rewards of `arms` in every round.
+    """Return the filter's limit if it sees every context and the rewards of `arms` in every round.
 
     Without arms this is the paper's filter (Eq. 5 ss_Kalman_Filter); with all of them, the filter of its lower bound
     (Eq. 29 Kalman_Oracle). Observations are ordered contexts first, then arms as given.
@@ -240,14 +240,14 @@ def steady_state(system: LinearGaussianSystem, arms: Iterable[int] = ()) -> Stea
 
 
 class KalmanFilter:
-    """A belief that moves with the rounds, for live use.
+    """A belief that is updated round by round, for live use.
 
     Parameters
     ----------
     system
         The system, known.
     belief
-        Where to start; by default the system's initial law.
+        The first belief; by default the system's initial law.
 
     Examples
     --------
@@ -287,7 +287,7 @@ class KalmanFilter:
     def condition(
         self, context: npt.ArrayLike | None = None, rewards: Mapping[int, float] | npt.ArrayLike | None = None
     ) -> float:
-        """Take in any part of a round's observations (see `condition`) and return their log density."""
+        """Condition on any part of a round's observations (see `condition`) and return their log density."""
         θ, x = _context(context, self.system), _rewards(rewards, self.system)
         return condition_step(self._mean, self._covariance, θ, x, self.system.symbols)
 
@@ -310,7 +310,7 @@ def _pass(z: FloatArray, P: FloatArray, system: LinearGaussianSystem, rounds: fl
 
 
 def _symbols_over(system: LinearGaussianSystem, time: float) -> Symbols:
-    """Return the system's symbols with the dynamics of a time of any length."""
+    """Return the system's symbols with the dynamics over a time of any length."""
     if time == 1:
         return system.symbols
     Γ, μ, Q = system.over(time)
@@ -331,8 +331,8 @@ def _elapsed(times: npt.ArrayLike, rounds: int) -> FloatArray:
 def _require_numbers(means: FloatArray, covariances: FloatArray, rounds: float) -> None:
     if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
         raise InvalidInputError(
-            f"system: within {rounds:g} rounds the belief about its state overflowed, since nothing was "
-            f"seen of a mode that grows; take fewer rounds, or leave the mode out"
+            f"system: within {rounds:g} rounds the belief about its state overflowed, since a "
+            f"growing mode was never observed; use fewer rounds, or drop the mode"
         )
 
 

@@ -151,7 +151,7 @@ def smooth_series(
     predicted_covariances: FloatArray,
     J: FloatArray,
 ) -> None:
-    """Run the backward recursion in place: filtered moments come in, smoothed ones go out."""
+    """Run the backward recursion in place: filtered moments become smoothed ones."""
     n, d = means.shape
     JD = np.empty((d, d))
     for t in range(n - 2, -1, -1):

@@ -1,4 +1,4 @@
-"""What the last digits of a run depend on, beyond its calls and its seed."""
+"""The machine's part in the last digits of a run."""
 
 import platform
 
@@ -15,12 +15,11 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint() -> dict[str, str]:
-    """Return what a replay has to have in common with a run to agree with it bit for bit.
+    """Return a fingerprint: runs with equal ones and the same calls are bit-identical.
 
-    Versions of undertow and of what it computes with, a hash of the sources that kernels are compiled from, whether
-    they are compiled ("on") or run as Python ("off", with NUMBA_DISABLE_JIT=1), and for which processor. Where two
-    fingerprints are equal, the same calls give the same bits; where they differ, the entries that differ say why the
-    last digits may.
+    Versions of undertow and its numerical dependencies, a hash of the sources that kernels are compiled from, whether
+    they are compiled ("on") or run as Python ("off", with NUMBA_DISABLE_JIT=1), and for which processor. If two
+    fingerprints differ, the entries that differ say why the last digits may.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Moments of the hidden state in tables: how many passed between two rounds, and which rounds share one.
 
-Where every round is a moment of its own, `elapsed` is 1 throughout, which None stands for.
+If every round is its own moment, `elapsed` is None, for 1 throughout.
 """
 
 import math
@@ -25,10 +25,10 @@ def moments_passed(elapsed: npt.ArrayLike, rounds: int) -> npt.NDArray[np.int64]
 
 
 def rows_in_time(elapsed: npt.ArrayLike | None, rounds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the row of each round in a table where moments that pass have rows too, and which rounds share a moment.
+    """Return the row of each round in a table that has rows for skipped moments too, and which rounds share a moment.
 
-    `elapsed` (n,) is how many moments began since the round before, 1 for all where it is None; 0 where the round is of
-    the same moment as the one before. Where the first round stands does not matter.
+    `elapsed` (n,) is the number of moments that began since the round before: 0 if the round shares its moment; None
+    stands for 1 throughout. The first entry does not matter.
     """
     if elapsed is None:
         return np.arange(rounds), np.zeros(rounds, dtype=bool)

@@ -13,7 +13,7 @@ __all__ = ["Choice", "PlainPolicy", "as_policy"]
 
 
 class Choice(NamedTuple):
-    """What such an object decided: the arm, and its own answer, which it gets back with the reward."""
+    """Decision of such an object: the arm, and its own answer, which it gets back with the reward."""
 
     arm: int
     answer: Any
@@ -56,14 +56,14 @@ class PlainPolicy:
             self.player.observe(context)
 
     def for_run(self, number: int) -> "PlainPolicy":
-        """Return an unused copy for a run."""
+        """Return a fresh copy for a run."""
         if hasattr(self.player, "for_run"):
             return PlainPolicy(self.player.for_run(number))
         return PlainPolicy(copy.deepcopy(self.player))
 
 
 def as_policy(given: Any) -> Any:
-    """Return a policy of ours as it is, and another object with `decide` and `learn` in place of one.
+    """Return undertow's own policies unchanged, and wrap any other object with `decide` and `learn`.
 
     Examples
     --------

@@ -20,16 +20,16 @@ _RESIDUAL = 1e-7  # relative residual that a solution of a matrix equation may l
 
 
 class SteadyState(NamedTuple):
-    """What the Kalman filter converges to.
+    """The limit of the Kalman filter.
 
     Attributes
     ----------
     prediction_covariance
-        P, the covariance of z_t − ẑ_t before the round's observations are seen, (d, d).
+        P, the covariance of z_t − ẑ_t before the round's observations, (d, d).
     prediction_gain
         ΓK, which takes an innovation to the next prediction, (d, p).
     filter_covariance
-        P − KHP, the covariance after the round's observations are seen, (d, d).
+        P − KHP, the covariance after the round's observations, (d, d).
     filter_gain
         K = PH'(HPH' + R)⁻¹, which takes an innovation to the filtered state, (d, p).
     closed_loop
@@ -72,7 +72,7 @@ def stationary_covariance(Γ: FloatArray, Q: FloatArray) -> FloatArray:
 
 
 def _doubled(Γ: FloatArray, Q: FloatArray) -> FloatArray:
-    """Sum Γ^i Q Γ'^i, twice as many terms in every step: slower, and a covariance however close Γ is to the circle."""
+    """Sum Γ^i Q Γ'^i, twice as many terms in every step: slower, but a covariance even if Γ is close to the circle."""
     Z, A = Q, Γ
     for _ in range(_DOUBLINGS):
         more = A @ Z @ A.T
@@ -91,7 +91,7 @@ def square_root(covariance: FloatArray) -> FloatArray:
 
 
 def unobserved_modes(Γ: FloatArray, H: FloatArray) -> FloatArray:
-    """Return the eigenvalues of Γ that leave no trace in Hz (Popov–Belevitch–Hautus test)."""
+    """Return the unobservable eigenvalues of Γ, given Hz (Popov–Belevitch–Hautus test)."""
     d = len(Γ)
     norms = np.linalg.norm(H, axis=1, keepdims=True)
     H = H / np.where(norms > 0, norms, 1.0)  # the unit of a measurement does not matter
@@ -107,7 +107,7 @@ def unobserved_modes(Γ: FloatArray, H: FloatArray) -> FloatArray:
 
 
 def seen_directions(Γ: FloatArray, H: FloatArray) -> FloatArray:
-    """Return an orthonormal basis, in columns, of the part of the state that reaches Hz; the rest leaves no trace.
+    """Return an orthonormal basis, in columns, of the observable part of the state, given Hz.
 
     It spans the rows of H, HΓ, HΓ², …, made orthonormal as they come, since powers of Γ would drown one another.
     """
@@ -115,7 +115,7 @@ def seen_directions(Γ: FloatArray, H: FloatArray) -> FloatArray:
     new = H[norms > 0].T / norms[norms > 0]
     U = np.empty((len(Γ), 0))
     while new.shape[1]:
-        for _ in range(2):  # the second time takes away what rounding left
+        for _ in range(2):  # the second time removes rounding errors
             new = new - U @ (U.T @ new)
         left, sizes, _ = np.linalg.svd(new, full_matrices=False)
         new = left[:, sizes > _RANK]
@@ -127,8 +127,8 @@ def seen_directions(Γ: FloatArray, H: FloatArray) -> FloatArray:
 def steady_state(Γ: FloatArray, H: FloatArray, Q: FloatArray, R: FloatArray) -> SteadyState:
     """Solve the Riccati equation P = ΓPΓ' + Q − ΓPH'(HPH' + R)⁻¹HPΓ' and derive the gains from P.
 
-    A stabilising solution exists when every mode on or outside the unit circle is seen by H and every mode on the
-    circle is moved by Q; this is weaker than the observability and controllability that the paper assumes.
+    A stabilising solution exists if H observes every mode on or outside the unit circle and Q drives every mode on the
+    circle; this is weaker than the observability and controllability that the paper assumes.
     """
     from scipy.linalg import solve_discrete_are
 
@@ -136,7 +136,7 @@ def steady_state(Γ: FloatArray, H: FloatArray, Q: FloatArray, R: FloatArray) ->
     if (eigenvalues >= 1 - UNIT_CIRCLE).any():
         _require_detectable(Γ, H)
         _require_stabilisable(Γ, Q)
-    # A measurement counts in units of its noise, to the next power of two, which changes no digit.
+    # Measurements are scaled to units of their noise, by powers of two, which changes no digit.
     noise = np.sqrt(np.diag(R))
     unit = 2.0 ** -np.round(np.log2(np.where(noise > 0, noise, 1.0)))
     H, R = unit[:, None] * H, unit[:, None] * R * unit
@@ -177,8 +177,8 @@ def _require_detectable(Γ: FloatArray, H: FloatArray) -> None:
     hidden = hidden[np.abs(hidden) >= 1 - UNIT_CIRCLE]
     if hidden.size:
         raise NoSteadyStateError(
-            f"no steady state: the mode of the dynamics with eigenvalue {hidden[0]:.6g} does not die out and leaves no "
-            f"trace in the observations; observe it (context_map, arms) or make it stable"
+            f"no steady state: the mode of the dynamics with eigenvalue {hidden[0]:.6g} does not decay and "
+            f"cannot be observed; observe it (context_map, arms) or make it stable"
         )
 
 
@@ -188,6 +188,6 @@ def _require_stabilisable(Γ: FloatArray, Q: FloatArray) -> None:
     if unmoved.size:
         raise NoSteadyStateError(
             f"no steady state: the mode of the dynamics with eigenvalue {unmoved[0]:.6g} lies on the unit circle and "
-            f"state_noise does not move it, so its uncertainty shrinks forever; add state noise to it, "
-            f"or run the filter without its steady state"
+            f"has no state_noise, so its uncertainty shrinks forever; add state noise to it, or run the filter without "
+            f"its steady state"
         )

@@ -1,4 +1,4 @@
-"""Ridge regression for all windows at once: the inverse Cholesky factor of V, and the widths that policies use.
+"""Ridge regression for all windows together: the inverse Cholesky factor of V, and the exploration bonus.
 
 With the inputs written newest first, Θ = [1, θ_{t−1}, θ_{t−2}, …], a shorter window is the beginning of a longer one,
 so V(s) = λI + ΣΘΘ' is the leading block of V(s_N) and one factor serves every window. Kept are W = L⁻¹, where V = LL',
@@ -35,7 +35,7 @@ class NestedRidge:
     Parameters
     ----------
     block
-        m, by how many inputs each window is longer than the one before.
+        m, the number of inputs that each window adds.
     max_window
         s_N, the number of blocks after the leading constant.
     ridge

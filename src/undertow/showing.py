@@ -1,4 +1,4 @@
-"""How results show themselves: small HTML tables in notebooks, data frames, a line of progress."""
+"""How results are shown: small HTML tables in notebooks, data frames, a progress line."""
 
 import dataclasses
 import html
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Framed", "Progress", "columns", "html_table", "progress_line", "shortly"]
 
-Progress = Callable[[int, int], None]  # called with how much is done, and how much there is
+Progress = Callable[[int, int], None]  # called with the work done and the total
 _MOST_ROWS, _MOST_LETTERS = 20, 80
-_BETWEEN = 0.1  # seconds between two changes of a line of progress
+_BETWEEN = 0.1  # seconds between two updates of a progress line
 
 
 def html_table(title: str, rows: Iterable[Sequence[object]], head: Sequence[str] = (), note: str = "") -> str:
-    """Return a small HTML table; values are shortened and escaped, and of many rows the first are shown.
+    """Return a small HTML table; values are shortened and escaped, and only the first rows are shown.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def html_table(title: str, rows: Iterable[Sequence[object]], head: Sequence[str]
 
 
 def shortly(value: object) -> str:
-    """Return a value as a few letters: four digits of a number, a shape in place of an array.
+    """Return a value as a short string: four digits of a number, the shape of an array.
 
     Examples
     --------
@@ -68,10 +68,10 @@ def shortly(value: object) -> str:
 
 
 class Framed:
-    """Something that can be had as a data frame; its representation tells the shapes of arrays and frames alone."""
+    """A result that converts to a data frame; its repr shows only the shapes of arrays and frames."""
 
     def __repr__(self) -> str:
-        """Return what there is: shapes in place of arrays, and nothing of what is None."""
+        """Return all fields that are not None, arrays by their shapes."""
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
         shown = [f"{name}={_in_brief(part)}" for name, part in parts.items() if part is not None]
         return f"{type(self).__name__}({', '.join(shown)})"
@@ -122,7 +122,7 @@ def columns(lead: tuple[int, ...], parts: Mapping[str, npt.NDArray[Any] | None])
 
 
 def progress_line(what: str) -> Progress:
-    """Return what shows progress in a line on stderr that is written over, with an estimate of the time left."""
+    """Return a function that shows progress in one line on stderr, with the estimated time left."""
     start = shown = time.monotonic()
 
     def show(done: int, total: int) -> None:

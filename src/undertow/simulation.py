@@ -1,4 +1,4 @@
-"""Policies on stored trajectories: the same decisions as by hand, as fast as they compile."""
+"""Policies on stored trajectories: the same decisions as in live play, at compiled speed."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -30,21 +30,21 @@ _TABLES = ("forecasts", "widths", "windows")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Framed):
-    """What a policy did on a trajectory; arrays have a leading axis of runs where the trajectory has one.
+    """Results of a policy on a trajectory; arrays have a leading axis of runs if the trajectory has one.
 
     Attributes
     ----------
     arms
         The chosen arms, (n,).
     rewards
-        The rewards they paid, (n,); NaN where none came.
+        Their rewards, (n,); NaN if none came.
     regret
         Cumulative regret, (n,), with `runs=1` (1, n); None if the trajectory has no means. `final_regret` is (runs,) in
         every case.
     forecasts, widths, windows
-        Of every arm in every round, (n, k), where they were recorded.
+        Of every arm in every round, (n, k), if recorded.
     errors
-        Reward minus forecast of the chosen arm, (n,), where recorded.
+        Reward minus forecast of the chosen arm, (n,), if recorded.
     """
 
     arms: npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class Run(Framed):
     def final_regret(self) -> FloatArray:
         """Regret after the last round, one number for each run, (runs,), also of a path without runs."""
         if self.regret is None:
-            raise InvalidInputError("regret: the trajectory has no means, so that it is unknown; compare rewards")
+            raise InvalidInputError("regret: unknown, since the trajectory has no means; compare rewards")
         return np.atleast_1d(self.regret[..., -1])
 
     def plot(self) -> "Sheet":
@@ -109,31 +109,30 @@ def simulate(
     threads: int | None = None,
     progress: bool | Progress = False,
 ) -> Run:
-    """Run an unused policy on a trajectory, in every run of it; the policy itself stays as it is.
+    """Play a new policy on every run of a trajectory. The policy object is not changed.
 
     Parameters
     ----------
     policy
-        Any policy. Ours run compiled; one that was written in plain Python, with `decide`, `learn` and perhaps
+        Any policy. undertow's run compiled; one in plain Python, with `decide`, `learn` and perhaps
         `observe`, runs through its methods, on a deep copy. Its `decide` may return the number of an arm.
-        Run i has its own stream of the policy's seed, and run 0 does what the policy would do by hand.
+        Run i has its own stream of the policy's seed, and run 0 makes the same decisions as in live play.
     trajectory
-        Contexts, rewards and, for policies that take them, features. A reward that is NaN never comes: nothing is
-        learned in a round whose arm has none. One with `elapsed`, where time passes unevenly, is played through the
-        methods of one of our policies, which takes longer.
+        Contexts, rewards and, for policies that take them, features. A NaN reward never comes, and the round teaches
+        nothing. With `elapsed` (uneven time), a policy is played through its methods, which takes longer.
     record
-        What to keep in addition to arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
+        Results to keep besides arms, rewards and regret: any of "forecasts", "widths", "windows", "errors".
     context_first
-        Whether a round's context comes before the decision; by default as the policy was built.
+        Whether a round's context comes before the decision; by default the policy's own setting.
     available
-        Which arms can be played in each round, (n, k), in all runs; by default all. Policies of ours are then played
-        through their methods, which takes longer.
+        Which arms can be played in each round, (n, k), in all runs; by default all. Policies are then played through
+        their methods, which takes longer.
     times
-        When each round was, (n,), with time zones, for policies of ours with a `tick`, or whose `max_wait` is a time.
+        Time of each round, (n,), with time zones, for policies with a `tick`, or whose `max_wait` is a time.
         Policies are then played through their methods, with `at`. A `tick` counts, and not the trajectory's `elapsed`.
     runs
-        The numbers of the trajectory's runs, by default 0, 1, …: `runs=range(10, 20)` for what
-        `sample(…, runs=range(10, 20))` gave.
+        The numbers of the trajectory's runs, by default 0, 1, …: `runs=range(10, 20)` for the result of `sample(…,
+        runs=range(10, 20))`.
     threads
         How many threads share the runs, by default all cores; the results do not depend on it.
     progress
@@ -178,7 +177,7 @@ def simulate(
             _record_by_hand(policy, numbers[row], path, order, arms[row], records[row], played.more)
 
     if ours and threads > 1 and count > 1:
-        play(0)  # compiles, if that has to be done, once
+        play(0)  # compiles once, if necessary
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(play, range(1, count)))
     else:
@@ -209,15 +208,15 @@ def play_by_hand(
 ) -> Iterator[Decision]:
     """Play round by round through a policy's methods, and yield its decisions.
 
-    Contexts, (n, m), and features, (n, q) or (n, k, q), are shown where they have columns; `pays(t, arm)` is the
-    reward, or None where none comes. `elapsed` is as in a trajectory, `available` tells which arms can be played,
-    (n, k), and `times` when rounds were; they are for policies of ours.
+    Contexts, (n, m), and features, (n, q) or (n, k, q), are passed if they have columns; `pays(t, arm)` is the reward,
+    or None if none comes. `elapsed` is as in a trajectory, `available`, (n, k), has the arms that can be played, and
+    `times` the time of each round; these three are for undertow's policies.
     """
     n, m = contexts.shape
     if times is not None:
         assert isinstance(player, LivePolicy)
         elapsed = player.parts.turns.clock.between(times)
-    if elapsed is not None and not (times is not None and context_first):  # where the first one of a time step counts
+    if elapsed is not None and not (times is not None and context_first):  # the first context of a time step counts
         contexts = with_one_context(contexts, elapsed == 0, last=not context_first)
     for t in range(n):
         how: dict[str, Any] = {} if elapsed is None or times is not None else {"elapsed": int(elapsed[t])}
@@ -249,7 +248,7 @@ def _record_by_hand(
         player: Policy = policy.for_run(number, context_first=order["context_first"])
         order = order | {"context_first": bool(getattr(player, "context_first", order["context_first"]))}
     else:
-        player = policy.for_run(number)  # type: ignore[attr-defined]  # as_policy gave it one
+        player = policy.for_run(number)  # type: ignore[attr-defined]  # set by as_policy
     contexts = path.contexts[:, : getattr(policy, "context_dim", 0 if isinstance(policy, LivePolicy) else None)]
     features = path.features[..., : getattr(policy, "feature_dim", 0)]
     decisions = play_by_hand(player, contexts, features, path.reward, **order)
@@ -264,7 +263,7 @@ def _record_by_hand(
 
 
 def _times(policy: Policy, times: Sequence[datetime], trajectory: Trajectory) -> Sequence[datetime]:
-    """Return when rounds were, checked."""
+    """Return the checked times of the rounds."""
     if not isinstance(policy, LivePolicy) or policy.claims.simulates_only:
         raise InvalidInputError(f"times: expected a policy whose decide takes at, got {policy!r:.80}; leave them out")
     if trajectory.elapsed is not None and policy.parts.turns.clock.tick is None:
@@ -277,7 +276,7 @@ def _times(policy: Policy, times: Sequence[datetime], trajectory: Trajectory) ->
 
 
 def _there(policy: Policy, available: npt.ArrayLike, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Return which arms can be played, checked."""
+    """Return the checked table of arms that can be played."""
     if not isinstance(policy, LivePolicy) or policy.claims.simulates_only:
         raise InvalidInputError(f"available: expected a policy whose decide takes it, got {policy!r:.80}; leave it out")
     there = np.asarray(available)
@@ -292,7 +291,7 @@ def _there(policy: Policy, available: npt.ArrayLike, shape: tuple[int, int]) -> 
 
 
 class _Played:
-    """Counts the rounds that all threads have played, and tells how many there are."""
+    """Counts the rounds that all threads have played, out of the total."""
 
     def __init__(self, total: int, progress: bool | Progress) -> None:
         if not (isinstance(progress, bool) or callable(progress)):
@@ -309,7 +308,7 @@ class _Played:
 
 
 def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
-    """Refuse a policy that was used, or whose sizes differ from the trajectory's."""
+    """Refuse a used policy, or one whose sizes differ from the trajectory's."""
     if not isinstance(trajectory, Trajectory):
         raise InvalidInputError(f"trajectory: expected a Trajectory, got {trajectory!r:.80}; see Trajectory(…)")
     if isinstance(policy, type) or not isinstance(policy, Policy):
@@ -319,7 +318,7 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
     sees_all = isinstance(policy, LivePolicy) and policy.claims.simulates_only
     if trajectory.elapsed is not None and (sees_all or not isinstance(policy, LivePolicy)):
         raise InvalidInputError(
-            f"policy: expected one whose decide takes elapsed, as the trajectory says how time passes, got "
+            f"policy: expected one whose decide takes elapsed, since the trajectory has elapsed, got "
             f"{policy!r:.80}; play it on a trajectory without elapsed"
         )
     if sees_all and np.isnan(trajectory.rewards).any():

@@ -1,7 +1,7 @@
 """The dictionary between words and symbols: a system's arrays under the names that the equations use.
 
 Interfaces use words (`system.dynamics`); a function that implements an equation unpacks `system.symbols` and reads
-like the equation. docs/notation.md holds the whole table.
+like the equation. docs/notation.md has the full table.
 """
 
 from typing import Annotated, NamedTuple

@@ -1,4 +1,4 @@
-"""The hidden linear Gaussian dynamical system that moves contexts and rewards.
+"""The hidden linear Gaussian dynamical system behind contexts and rewards.
 
     z_{t+1} = Γ z_t + μ + N(0, Q),   θ_t = C z_t + θ₀ + N(0, R),   X_t = ⟨c_a, z_t⟩ + x₀_a + N(0, σ²_a)
 
@@ -194,8 +194,8 @@ class LinearGaussianSystem:
             raise InvalidInputError(f"generator: expected a square matrix with at least one row, got shape {A.shape}")
         if np.abs(np.linalg.eigvals(A).imag).max() >= math.pi:
             raise InvalidInputError(
-                "generator: expected swings slower than half a turn per unit of time, since others look like slower "
-                "ones from one time step to the next; count time in a smaller unit"
+                "generator: expected swings slower than half a turn per unit of time, since "
+                "faster ones look like slower ones; count time in a smaller unit"
             )
         D = _checks.covariance("diffusion", diffusion, d)
         u = _checks.array("drift", np.zeros(d) if drift is None else drift, (d,))
@@ -230,7 +230,7 @@ class LinearGaussianSystem:
 
     @property
     def stability(self) -> Literal["stable", "marginally stable", "unstable"]:
-        """Whether all eigenvalues lie inside the unit circle, some on it, or some outside (as in Assumption 2)."""
+        """Whether all eigenvalues lie inside the unit circle, some on it, or some outside it (as in Assumption 2)."""
         excess = self.spectral_radius - 1
         if abs(excess) <= riccati.UNIT_CIRCLE:
             return "marginally stable"
@@ -243,17 +243,17 @@ class LinearGaussianSystem:
 
     @functools.cached_property
     def is_controllable(self) -> bool:
-        """Whether the state's noise moves every mode: (Γ, Q^½) is controllable."""
+        """Whether the state's noise drives every mode: (Γ, Q^½) is controllable."""
         return riccati.unobserved_modes(self.dynamics.T, self.state_noise).size == 0
 
     @functools.cached_property
     def stationary_mean(self) -> FloatArray:
-        """Mean of the state in the long run, (I − Γ)⁻¹ μ; an error where there is no stationary law."""
+        """Mean of the state in the long run, (I − Γ)⁻¹ μ; an error if there is no stationary law."""
         return riccati.stationary_mean(self.dynamics, self.drift)
 
     @functools.cached_property
     def stationary_covariance(self) -> FloatArray:
-        """Covariance Z of the state in the long run, Z = ΓZΓ' + Q; an error where there is no stationary law."""
+        """Covariance Z of the state in the long run, Z = ΓZΓ' + Q; an error if there is no stationary law."""
         return riccati.stationary_covariance(self.dynamics, self.state_noise)
 
     @functools.cached_property
@@ -277,7 +277,7 @@ class LinearGaussianSystem:
         elapsed: npt.ArrayLike | None = None,
         threads: int | None = None,
     ) -> Trajectory:
-        """Sample what happens along one path or several independent ones.
+        """Sample one path, or several independent ones.
 
         Parameters
         ----------
@@ -288,14 +288,14 @@ class LinearGaussianSystem:
         burn_in
             Rounds that pass before the first recorded one: `sample(n, burn_in=b)` is the end of `sample(b + n)`.
         runs
-            How many paths, or which: run i always draws from child i of the seed sequence, so `runs=range(50, 100)`
+            Number of paths, or their numbers: run i always uses child i of the seed sequence, so `runs=range(50, 100)`
             continues what `runs=50` began. None gives run 0 without a leading axis.
         states
             Whether to keep the hidden states.
         elapsed
-            Moments that begin between two rounds, (rounds,): 1 by default, 0 for the same state with noise of its own.
+            Moments that begin between two rounds, (rounds,): 1 by default, 0 for the same state with new noise.
         threads
-            How many threads share the runs, by default all cores; the paths do not depend on it.
+            Number of threads, by default all cores; the paths do not depend on it.
 
         Examples
         --------
@@ -320,7 +320,7 @@ class LinearGaussianSystem:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "LinearGaussianSystem":
-        """Build a system from what `to_dict` returned, or from a dictionary of the constructor's arguments."""
+        """Build a system from the output of `to_dict`, or from a dictionary of the constructor's arguments."""
         if not isinstance(content, Mapping):
             raise InvalidInputError(f"system: expected a dictionary of arrays, got {type(content).__name__}")
         content = dict(content)
@@ -377,12 +377,12 @@ def _initial_law(
 
 
 def _covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = False) -> FloatArray:
-    """Return a covariance; a single number stands for independent entries of that variance."""
+    """Return a covariance; a single number means independent entries of that variance."""
     given = _checks.numbers(name, value)
     return _checks.covariance(name, given * np.eye(size) if given.ndim == 0 else given, size, definite=definite)
 
 
 def _rows(name: str, value: npt.ArrayLike | None, columns: int) -> FloatArray:
-    """Return the given rows, or none where they are None."""
+    """Return the given rows, or no rows for None."""
     given = np.empty(0) if value is None else _checks.numbers(name, value)
     return given if given.size else np.empty((0, columns))

@@ -22,29 +22,29 @@ from undertow.symbols import Symbols
 
 __all__ = ["Trajectory"]
 
-_BLOCK = 1024  # rounds whose normal numbers are drawn at once; no result depends on it
+_BLOCK = 1024  # rounds whose normal numbers are sampled together; no result depends on it
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Trajectory(Framed):
-    """What happened along one path, or along several with a leading axis of runs.
+    """Contexts and rewards along one path, or along several with a leading axis of runs.
 
     Parameters
     ----------
     contexts
-        One row per round, (n, m) or (runs, n, m); NaN where an entry is missing; None where there are no contexts.
+        One row per round, (n, m) or (runs, n, m); NaN if missing; None without contexts.
     rewards
-        The noisy reward of every arm, (n, k) or (runs, n, k); NaN where a reward does not come.
+        The noisy reward of every arm, (n, k) or (runs, n, k); NaN if a reward never comes.
     means
-        The rewards without their noise, like `rewards`; None where they are not known, as in recorded data.
+        The rewards without their noise, like `rewards`; None if unknown, as in recorded data.
     features
-        Known before each round's decision and not moved by the state, (n, q) or (runs, n, q); where every arm has its
+        Known before each round's decision and independent of the state, (n, q) or (runs, n, q); if every arm has its
         own, (n, k, q) or (runs, n, k, q); None for none.
     states
         The hidden states, (n, d) or (runs, n, d), if they were kept.
     elapsed
-        How many moments began since the round before, (n,), in all runs: 0 for another round in the same moment, which
-        has the same context, or NaN. None where every round is a moment.
+        Moments that began since the round before, (n,), in all runs: 0 for another round in the same moment, which has
+        the same context, or NaN. None if every round is a moment.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class Trajectory(Framed):
 
     @classmethod
     def trusted(cls, *parts: npt.NDArray[Any] | None) -> "Trajectory":
-        """Wrap arrays of our own making, in the order of the fields, without a copy or a check."""
+        """Wrap trusted arrays, in the order of the fields, without a copy or a check."""
         trajectory = object.__new__(cls)
         for field, part in zip(fields(cls), parts, strict=True):
             if part is not None:
@@ -154,7 +154,7 @@ class Trajectory(Framed):
 
     @property
     def arm_features(self) -> bool:
-        """Whether every arm has features of its own."""
+        """Whether every arm has its own features."""
         return self.features.ndim > self.rewards.ndim
 
     def run(self, number: int) -> "Trajectory":
@@ -167,19 +167,19 @@ class Trajectory(Framed):
         return Trajectory.trusted(*(None if part is None else part[number] for part in parts), self.elapsed)
 
     def reward(self, t: int, arm: int) -> float | None:
-        """Return what an arm pays in round t of a single path; None where nothing comes."""
+        """Return the reward of an arm in round t of a single path; None if it never comes."""
         value = float(self.rewards[t, arm])
         return None if math.isnan(value) else value
 
     def played(self, arms: npt.ArrayLike) -> FloatArray:
-        """Return the rewards that a learner playing `arms` saw: NaN for every arm that it did not play."""
+        """Return the rewards that a learner playing `arms` observes: NaN for all other arms."""
         played = self._arms(arms)[..., None] == np.arange(self.arm_count)
         return np.where(played, self.rewards, np.nan)
 
     def regret(self, arms: npt.ArrayLike, *, minimise: bool = False) -> FloatArray:
         """Return the cumulative regret Σ max_a⟨c_a, z_t⟩ − ⟨c_{a_t}, z_t⟩ of playing `arms`, one entry per round.
 
-        The means are compared, not the noisy rewards of the paper's definition: same expectation, less noise. Where
+        The means are compared, not the noisy rewards of the paper's definition: same expectation, less noise. If
         rewards are costs (`minimise`), it is Σ ⟨c_{a_t}, z_t⟩ − min_a⟨c_a, z_t⟩.
         """
         if self.means is None:
@@ -203,7 +203,7 @@ class Trajectory(Framed):
 
 
 def _features(features: npt.ArrayLike, rewards: tuple[int, ...]) -> FloatArray:
-    """Return checked features, of all arms or of each, where rewards have this shape."""
+    """Return checked features, shared or of each arm, for rewards of this shape."""
     given = _checks.numbers("features", features)
     lead = rewards if given.ndim > len(rewards) else rewards[:-1]
     return _checks.measured("features", given, (*lead, "q"))
@@ -223,7 +223,7 @@ def sample_paths(
 ) -> Trajectory:
     """Sample paths from a law of the first state; `LinearGaussianSystem.sample` documents the other arguments.
 
-    Run i draws from child i of the seed sequence: first the d numbers of z₁, then for each round m numbers for the
+    Run i uses child i of the seed sequence: first the d numbers of z₁, then for each round m numbers for the
     context, k for the rewards and d for the step to the next state.
     """
     rounds = _checks.integer("rounds", rounds, least=1)
@@ -271,7 +271,7 @@ def sample_in_time(
     runs: int | Sequence[int] | None,
     **given: Any,
 ) -> Trajectory:
-    """Sample paths as `sample_paths` does, of which rounds are recorded with so many moments between them.
+    """Sample paths as `sample_paths` does, and record rounds with the given numbers of moments between them.
 
     The noise of a further round in the same moment comes from child 1 of a run's child.
     """
@@ -291,12 +291,12 @@ def sample_in_time(
 
 
 def _require_memory(numbers: int) -> None:
-    """Refuse paths that do not fit into this machine's memory."""
+    """Refuse paths that exceed this machine's memory."""
     held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     if held is not None and 8 * numbers > held:
         raise InvalidInputError(
-            f"rounds: these paths need {8 * numbers / 2**30:.0f} GiB, and the machine has {held / 2**30:.0f}; ask for "
-            f"fewer rounds, or for some of the runs at a time with runs=range(…)"
+            f"rounds: these paths need {8 * numbers / 2**30:.0f} GiB, and the machine has {held / 2**30:.0f}; ask "
+            f"for fewer rounds, or for fewer runs at a time with runs=range(…)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Compiling policies before they are needed: for container images, installers, and the first start of a server."""
+"""Compile policies ahead: for container images, installers, and the first run of a server."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,21 +16,21 @@ from undertow.simulation import simulate
 
 __all__ = ["to_warm_up", "warm_up", "warm_up_alone"]
 
-_SETTINGS: dict[str, Any] = {"standardise": True, "refit": "inline"}  # what compiles more, and here and now
+_SETTINGS: dict[str, Any] = {"standardise": True, "refit": "inline"}  # these compile more, and in this process
 
 
 def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
-    """Compile the kernels of policies, or load them, and return the folder that they are kept in.
+    """Compile or load the kernels of policies, and return their folder.
 
-    Later calls of this process do not wait for compilation, and later processes load the kernels from disk. The result
-    is None if no folder can be written; the kernels are then compiled for this process only.
+    Later calls of this process do not wait for compilation, and later processes load the kernels from disk. Returns
+    None if no folder is writable; the kernels are then compiled for this process only.
 
     Parameters
     ----------
     names
         Names of policies, as `undertow policies` lists them; all that come with undertow by default.
     progress
-        Called with how many policies are ready, and how many there are.
+        Called with the number of policies that are ready, and the total.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def to_warm_up(names: Sequence[str]) -> list[str]:
 
 
 def warm_up_alone(name: str) -> None:
-    """Compile the kernels of a policy, unless another process does or has."""
+    """Compile the kernels of a policy, unless another process is doing so or has."""
     module = registry()[name].policy.__module__
     with alone(module):
         if is_incomplete(module):
@@ -69,7 +69,7 @@ def warm_up_alone(name: str) -> None:
 
 
 def _use(name: str) -> None:
-    """Use everything of a small policy that has a kernel; nothing is compiled per size."""
+    """Call every kernel of a small policy; compilation does not depend on sizes."""
     known = registry()[name].parameters
     settings = {key: value for key, value in _SETTINGS.items() if key in known}
     system = random_system(2, 1, 2, rng=0)

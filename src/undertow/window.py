@@ -122,10 +122,10 @@ def context_window(contexts: npt.ArrayLike, t: int, window: int) -> FloatArray:
 
 
 def best_window(system: LinearGaussianSystem, window: int) -> BestWindow:
-    """Return the best linear forecast of every arm from the last s contexts, as infinite data would teach it.
+    """Return the best linear forecast of every arm from the last s contexts, the limit of infinite data.
 
     It is the regression of X_t on Θ_t under the stationary law: Cov(z_t, θ_{t−i}) = Γ^i Z C' and, for i ≤ j,
-    Cov(θ_{t−i}, θ_{t−j}) = C Γ^{j−i} Z C' + R·[i = j]. Unlike `window_weights` it leaves no bias behind.
+    Cov(θ_{t−i}, θ_{t−j}) = C Γ^{j−i} Z C' + R·[i = j]. Unlike `window_weights`, it has no bias.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def window_errors(system: LinearGaussianSystem, max_window: int) -> FloatArray:
     """
     max_window = _checks.integer("max_window", max_window, least=0)
     belief = Belief(system.stationary_mean, system.stationary_covariance)
-    anything = np.zeros(system.context_dim)  # the covariance does not depend on what is seen
+    anything = np.zeros(system.context_dim)  # the covariance does not depend on the observations
     errors = np.empty((max_window + 1, system.arm_count))
     for s in range(max_window + 1):
         errors[s] = np.einsum("ai,ij,aj->a", system.arms, belief.covariance, system.arms) + system.reward_noise
@@ -181,7 +181,7 @@ class ContextRing:
     """The last contexts, newest first, in one contiguous piece; O(m) per round.
 
     Every row is written twice, `max_window` rows apart, so that the newest rows can always be read without a seam.
-    Rows that were never seen are zero; entries that were missing are NaN.
+    Rows before the first are zero; missing entries are NaN.
 
     Examples
     --------
@@ -202,7 +202,7 @@ class ContextRing:
         self._rows = np.zeros((2 * self.max_window, self.context_dim))
 
     def push(self, context: npt.ArrayLike | None) -> None:
-        """Take in one row; None where the whole row is missing, NaN where an entry is."""
+        """Add one row; None if the whole row is missing, NaN if an entry is."""
         row = np.full(self.context_dim, np.nan) if context is None else context
         checked = _checks.array("context", row, (self.context_dim,), missing=True)
         self._head = ring_push(self._rows, self._head, checked)
@@ -219,7 +219,7 @@ class ContextRing:
 
 @kernel
 def ring_push(rows: FloatArray, head: int, context: FloatArray) -> int:
-    """Write a row in front of the newest, which stands at `head`, and at its mirror image; return where it stands."""
+    """Write a row in front of the newest, at `head`, and its mirror image; return its place."""
     s_N = len(rows) // 2
     head = head - 1 if head > 0 else s_N - 1
     for j in range(len(context)):

@@ -1,8 +1,8 @@
-"""How every file is written: whole or not at all, on disk before it counts, with respect for what was there.
+"""Atomic writing of files: complete and on disk before they replace the old ones.
 
 A file is written under a temporary name next to its place and takes that place when it is complete. A lock of the
-operating system is held meanwhile. A process that is killed loses the lock, and so the next writer knows which
-temporary files nobody will complete, and removes them. Where there are no such locks, nothing is removed.
+operating system is held meanwhile. A killed process loses its lock, so the next writer can tell which temporary files
+are abandoned, and removes them. On systems without such locks, nothing is removed.
 """
 
 import contextlib
@@ -30,20 +30,20 @@ except ModuleNotFoundError:  # not on this system
 __all__ = ["alone", "part_folder", "put", "replacing", "require_file", "sync"]
 
 _PART = ".part-"
-_LONGEST = 180  # bytes of a name that its temporary name repeats; 255 are the most that file systems take
+_LONGEST = 180  # bytes of a name that its temporary name repeats; file systems allow at most 255
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)  # some network file systems
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a name to write to; the file takes the place of `path` in the end, and a failure changes nothing there.
+    """Yield a name to write to; the file replaces `path` in the end, and a failure leaves `path` unchanged.
 
     A symbolic link stays, and the file that it points to is replaced. The new file has the mode of the old one.
     """
     target, before = _target(path)
     stem = os.fsdecode(os.fsencode(target.name)[:_LONGEST])
     _remove_leftovers(target.parent, f".{stem}{_PART}")
-    mode = 0o666 if before is None else 0o600  # nobody reads the new file who may not read the old one
+    mode = 0o666 if before is None else 0o600  # whoever may not read the old file may not read the new one
 
     part = target.with_name(f".{stem}{_PART}{secrets.token_hex(6)}{target.suffix[:16]}")
 
@@ -73,7 +73,7 @@ def put(file: Path, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def part_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder in `parent`; what is not moved elsewhere in the end is removed."""
+    """Yield a temporary folder in `parent`; files that are not moved elsewhere are removed in the end."""
     _remove_leftovers(parent, _PART)
 
     part = parent / f"{_PART}{secrets.token_hex(6)}"
@@ -85,10 +85,10 @@ def part_folder(parent: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Have a file or a folder on disk before this returns; a power cut then finds it there."""
+    """Flush a file or a folder to disk, so that it survives a power cut."""
     try:
         handle = _Handle(path)
-    except PermissionError:  # a folder may be written and not read, and on some systems no folder is opened
+    except PermissionError:  # a folder may be writable but not readable, and some systems cannot open folders
         return
     try:
         os.fsync(handle.fileno())
@@ -101,7 +101,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def alone(file: Path, busy: str) -> Iterator[None]:
-    """Hold a lock that ends with this process, however it ends; an error says `busy` where another process holds it."""
+    """Hold a lock that ends with this process, however it ends; raise `busy` if another process holds it."""
     handle = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
     try:
         if _LOCKS and not _lock(handle):
@@ -112,7 +112,7 @@ def alone(file: Path, busy: str) -> Iterator[None]:
 
 
 def _target(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
-    """Return the place that is meant and what is there, None if nothing; refuse what is no regular file."""
+    """Return the resolved path and its status, None if nothing is there; refuse all but regular files."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: there is no folder {str(target.parent)!r} to save into")
@@ -125,7 +125,7 @@ def _target(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
 
 
 def require_file(path: str | os.PathLike[str]) -> None:
-    """Refuse to read what is no regular file: a pipe may wait forever, and a device never ends."""
+    """Refuse to read anything but a regular file: a pipe may wait forever, and a device never ends."""
     _require_regular(path, os.stat(path))
 
 
@@ -136,7 +136,7 @@ def _require_regular(path: str | os.PathLike[str], found: os.stat_result) -> Non
 
 
 def _settle(part: Path, target: Path, before: os.stat_result | None) -> None:
-    """Give a complete file the owner and the mode of the one before, and its place."""
+    """Give a complete file the owner and mode of the old one, and move it there."""
     if before is not None:
         if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (part.stat().st_uid, part.stat().st_gid):
             with contextlib.suppress(PermissionError):  # only root may give files away
@@ -148,7 +148,7 @@ def _settle(part: Path, target: Path, before: os.stat_result | None) -> None:
 
 
 class _Open(Protocol):
-    """What is open until it is closed, or until whoever opened it is interrupted: nobody refers to it then."""
+    """Open until it is closed, or until its opener is interrupted and no reference is left."""
 
     def fileno(self) -> int: ...
     def close(self) -> None: ...
@@ -157,7 +157,7 @@ class _Open(Protocol):
 class _Handle:
     """A file or a folder that is open for reading.
 
-    It is opened and closed by one instruction of the interpreter each, so that no signal can come in between.
+    Opening and closing take one instruction of the interpreter each, so no signal can come in between.
     """
 
     def __init__(self, path: Path) -> None:
@@ -186,7 +186,7 @@ def _held(part: Path, make: Callable[[], object], opened: Callable[[], _Open]) -
         return
     held = None
     while held is None:  # another writer may take it for a leftover, before it is locked
-        with contextlib.suppress(FileExistsError):  # and is about to remove it
+        with contextlib.suppress(FileExistsError):  # and be about to remove it
             make()
         held = _claim(part, opened)
     with contextlib.closing(held):
@@ -204,13 +204,13 @@ def _claim(part: Path, opened: Callable[[], _Open]) -> _Open | None:
 
 
 def _remove_leftovers(folder: Path, prefix: str) -> None:
-    """Remove what writers left that were killed: their locks are free."""
+    """Remove files of killed writers: their locks are free."""
     if not _LOCKS:
         return
     ours = re.compile(re.escape(prefix) + r"[0-9a-z_]{8,12}(\.[^.]*)?")
     for name in filter(ours.fullmatch, _names(folder)):
         part = folder / name
-        with contextlib.suppress(OSError):  # removed by another writer meanwhile, or somebody else's
+        with contextlib.suppress(OSError):  # removed by another writer meanwhile, or owned by another user
             handle = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -222,12 +222,12 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
 def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except PermissionError:  # a folder may be written and not read
+    except PermissionError:  # a folder may be writable but not readable
         return []
 
 
 def _lock(handle: int) -> bool:
-    """Take the lock of an open file if nobody has it; True also where there are no locks."""
+    """Take the lock of an open file if it is free; True also on systems without locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

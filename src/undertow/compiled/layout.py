@@ -12,7 +12,7 @@ what axes count, by names that every later axis may use.
         counts: Annotated[FloatArray, "k"]
         last: Annotated[FloatArray, "2 k", Index("k")]   # entries are numbers of arms
 
-A file may come from anywhere, so what a kernel relies on is marked: `Index` for whole numbers that point or count,
+A file may come from anywhere, so what a kernel relies on is marked: `Index` for integers that point or count,
 `Within` for others with bounds, `Fixed` for what the parameters say and nothing changes.
 
 `Layout(State)` allocates such a state, opens it as a `State` of views (in Python and in kernels), copies it into a
@@ -44,7 +44,7 @@ _LARGEST: ContextVar[float] = ContextVar("largest", default=math.inf)
 
 
 class Index(NamedTuple):
-    """Marks numbers that are used as an index: whole numbers from `least` to one below the size `below`.
+    """Marks numbers that are used as an index: integers from `least` to one below the size `below`.
 
     With `once`, no two of them are the same.
     """
@@ -55,7 +55,7 @@ class Index(NamedTuple):
 
     def describe(self, sizes: "Sizes") -> str:
         """Say what is expected."""
-        return f"whole numbers from {self.least} to {_size(self.below, sizes) - 1}{', each once' if self.once else ''}"
+        return f"integers from {self.least} to {_size(self.below, sizes) - 1}{', each once' if self.once else ''}"
 
     def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
         """Return which numbers are as expected; `fresh` are those of a fresh state."""

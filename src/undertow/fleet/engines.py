@@ -149,9 +149,7 @@ def _events(template: Template, table: Mapping[str, Any]) -> tuple[Keys, _Events
             raise InvalidInputError("events: a reward needs its 'round', and no table of what every arm earns")
         given = _numbers("round", table["round"], n)[~decides]
         if not (given >= 0).all() or (given != np.floor(given)).any():
-            raise InvalidInputError(
-                "round: expected the round of the decision for every reward, a whole number from 0 on"
-            )
+            raise InvalidInputError("round: expected the round of the decision for every reward, an integer from 0 on")
         rounds[~decides] = given
     rewards = _matrix(full, table, template.k, "reward_<arm>", n) if is_full else late[:, None]
     units = template.units

@@ -20,9 +20,9 @@ def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.
     try:
         given = np.asarray(arms)
     except ValueError as error:  # lists of different lengths
-        raise InvalidInputError(f"arms: expected one whole number per round, got {arms!r:.80}") from error
+        raise InvalidInputError(f"arms: expected one integer per round, got {arms!r:.80}") from error
     if given.dtype.kind not in "iu" and given.size:
-        raise InvalidInputError(f"arms: expected whole numbers, -1 where no arm was played, got {arms!r:.80}")
+        raise InvalidInputError(f"arms: expected integers, -1 if no arm was played, got {arms!r:.80}")
     result = _checks.array("arms", given, ("n",)).astype(np.int64)
     if result.min(initial=0) < -1:
         raise InvalidInputError(f"arms: expected numbers from 0 on, -1 where no arm was played, got {result.min()}")

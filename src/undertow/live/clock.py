@@ -121,7 +121,7 @@ class Clock:
         for name in self.remembers:
             value = header[name]
             if (value is not None and not isinstance(value, int)) or abs(value or 0) >= 2**53:
-                raise InvalidInputError(f"clock: {name}: expected a whole number, got {value!r:.60}")
+                raise InvalidInputError(f"clock: {name}: expected an integer, got {value!r:.60}")
         if self.newest is not None:
             raise OutOfTurnError("clock: expected a fresh policy")
         self.newest, self.step = header["newest"], header["step"]

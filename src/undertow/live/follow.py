@@ -92,7 +92,7 @@ class Follows(Calls):
                     self.settle()  # a learner that begins without kernels fits no models yet; it checks the rest
                 case Reseeded():
                     if not event.entropy.isdecimal() or len(event.entropy) > _DIGITS:
-                        raise InvalidInputError(f"entropy: expected a whole number, got {event.entropy!r:.60}")
+                        raise InvalidInputError(f"entropy: expected an integer, got {event.entropy!r:.60}")
                 case _:
                     raise InvalidInputError(f"event: expected one of undertow.live.events, got {event!r:.60}")
             self._happen(event, effects=False)

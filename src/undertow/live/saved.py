@@ -42,7 +42,7 @@ class Saved(NamedTuple):
     least, most
         Bounds of its numbers, both included.
     whole, rising
-        Whether they are whole numbers, and each larger than the one before.
+        Whether they are integers, and each larger than the one before.
     missing
         Whether NaN may be among them.
     """
@@ -87,7 +87,7 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, 
         if not saved.whole and values.dtype != np.float64:  # kernels take the bytes for what they are declared to be
             raise InvalidInputError(f"{name}: expected float64, got {values.dtype}")
         if not saved.holds(values):
-            kind = "whole numbers" if saved.whole else "numbers"
+            kind = "integers" if saved.whole else "numbers"
             order = ", each larger than the one before" if saved.rising else ""
             raise InvalidInputError(f"{name}: expected {kind} from {saved.least:g} to {saved.most:g}{order}")
 

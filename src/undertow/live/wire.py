@@ -87,9 +87,9 @@ def read_number(value: Any, null: float | None = None) -> float:
 
 
 def read_count(value: Any, *, least: int = 0) -> int:
-    """Return a whole number."""
+    """Return an integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"expected a whole number of at least {least}, got {value!r:.60}")
+        raise ValueError(f"expected an integer of at least {least}, got {value!r:.60}")
     return value
 
 

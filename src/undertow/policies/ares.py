@@ -151,11 +151,11 @@ def observe(own: AresState, context: FloatArray) -> None:
 class ARES(RidgePolicy):
     """Adaptive Recursive least-squares Exploration of System, with the paper's mistakes corrected (docs/paper.md).
 
-    Each arm's reward is regressed on windows of the last s = 0…s_N contexts, all at once. The arm's forecast comes from
-    the window that minimises Ĵ = ζ + ν e √(Θ'V⁻¹Θ). Its width e √(Θ'V⁻¹Θ) comes from the largest of the arms' windows,
-    so that no arm looks certain just because its window is short. It is a heuristic, not optimism: the noise that e
-    bounds is not a martingale (T1). The arm with the largest forecast + width is played; each arm is played once before
-    that.
+    Each arm's reward is regressed on windows of the last s = 0…s_N contexts, all together. The arm's forecast comes
+    from the window that minimises Ĵ = ζ + ν e √(Θ'V⁻¹Θ). Its width e √(Θ'V⁻¹Θ) comes from the largest of the arms'
+    windows, so that no arm looks certain just because its window is short. It is a heuristic, not optimism: the noise
+    that e bounds is not a martingale (T1). The arm with the largest forecast + width is played; each arm is played once
+    before that.
 
     Parameters
     ----------

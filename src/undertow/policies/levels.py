@@ -47,7 +47,7 @@ class Sizes(Record):
 class Settings(Record):
     """Factor of the width, rounds expected, limit of innovations, degrees of the scale, whether arms take turns.
 
-    The variances of a bandit are those of `hyper` times a scale of its own, whose inverse has the prior χ²_ν / ν for ν
+    The variances of a bandit are those of `hyper` times its own scale, whose inverse has the prior χ²_ν / ν for ν
     degrees. Arms take turns as long as the parameters are unknown.
     """
 

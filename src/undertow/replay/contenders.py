@@ -120,7 +120,7 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
 def build(contender: Contender, table: Table, *, seed: int, context_first: bool = False) -> Any:
     """Make a policy for a table; inputs are standardised if it can do that, unless its parameters say otherwise."""
     if contender.claims.needs_system or contender.claims.simulates_only:
-        raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not contain it")
+        raise InvalidInputError(f"{contender.policy} needs the true system, and a table does not contain it")
     blind = table.features.ndim == 3 and not contender.claims.takes_arm_features
     waits = any(is_duration(contender.parameters.get(limit)) for limit in ("max_wait", "max_delay"))
     at_once: dict[str, Any] = {} if waits else {"max_pending": 1}  # rewards come at once or never

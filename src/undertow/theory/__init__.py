@@ -1,4 +1,4 @@
-"""The paper's theory, computable: regret of oracles, bounds, and where they fail (docs/theory.md)."""
+"""The paper's theory, computable: regret of oracles, bounds, and their failures (docs/theory.md)."""
 
 from undertow.theory.bounds import (
     BoundTerms,
