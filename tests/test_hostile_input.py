@@ -74,7 +74,7 @@ label = "p"
         (
             "runs = 1",
             "runs = 1_000_000_000",
-            "runs: expected fewer than 1000000000, which are 100000000 pieces of work",
+            "runs: expected fewer than 1000000000, got 100000000 chunks",
         ),
         ("rounds = 10", "rounds = 10_000_000_000", "rounds: expected at most 90909090, got 10000000000"),
         ('name = "odd"', 'name = "o\\u0000d"', "name: expected a word that can be the name of a folder"),

@@ -377,7 +377,9 @@ def test_a_finished_study_is_a_comparison_of_every_system(tmp_path: Path) -> Non
         assert comparison.curves["Random"].shape == (12, 10)
         assert comparison.rounds[-1] == plan.rounds
         assert comparison.difference("Oracle", "ARES").value == (final[system, "Oracle"] - final[system, "ARES"]).mean()
-    with pytest.raises(InvalidInputError, match=r"folder: expected that of a finished study, got .*, without regret"):
+    with pytest.raises(
+        InvalidInputError, match=r"folder: expected the folder of a finished study, got .*, without regret"
+    ):
         read_comparisons(tmp_path)
 
 
@@ -735,7 +737,7 @@ def test_numbers_of_neighbours_do_not_overlap() -> None:
         ('kind = ["paper"]', "systems: expected kind"),
         ('policy = ["random"]', "policies: no policy is called"),
         ('label = "L {window.foo}"', "names something that is not there"),
-        ("arms = 3", "arms: this follows from system and seed; leave it out"),
+        ("arms = 3", "arms: this follows from system and seed; omit it"),
     ],
 )
 def test_odd_plans_are_refused(line: str, message: str, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_damaged_chunk_is_computed_again_and_said_so(
     said: list[str] = []
     seen: list[int] = []
     run_plan(plan, folder, say=said.append, progress=lambda done, total: seen.append(done))
-    assert said == [f"{folder / 'chunks' / '00002'}: this chunk is damaged; it is computed again"]
+    assert said == [f"{folder / 'chunks' / '00002'}: this chunk is damaged; it will be computed again"]
     assert seen == [3, 4]
     assert contents(folder) == before
     run_plan(plan, folder, say=said.append)
@@ -121,7 +121,7 @@ def test_every_flipped_bit_is_noticed(plan: Plan, folder: Path) -> None:
 def test_damage_is_written_to_the_log_by_default(plan: Plan, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     emptied(folder / "chunks" / "00000")
     run_plan(plan, folder)
-    assert "this chunk is damaged; it is computed again" in caplog.text
+    assert "this chunk is damaged; it will be computed again" in caplog.text
 
 
 def test_damage_while_a_study_runs_is_one_line(plan: Plan, folder: Path) -> None:

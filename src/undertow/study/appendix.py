@@ -1,4 +1,4 @@
-"""Does it matter how the paper is read? Its ambiguous choices made differently, one at a time, and what then holds."""
+"""Other readings of the paper: its ambiguous choices changed one at a time, with the resulting verdicts."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,25 +22,25 @@ from undertow.theory import true_noise_bound
 
 __all__ = ["RUNS", "Varied", "pieces_of_work", "vary_choices"]
 
-RUNS = 20  # of every system, at most; the slow ARES of `readings` plays them all at once
+RUNS = 20  # of every system, at most; the slow ARES of `readings` plays them all side by side
 _ARES, _PIES = "ARES", "PIES(10)"
 
 
 class Varied(NamedTuple):
-    """What became of the study with one choice made differently.
+    """The study with one choice made differently.
 
     Attributes
     ----------
     row, words
-        The row of docs/paper.md, empty for what is built, and what is done instead.
+        The row of docs/paper.md, empty for undertow's own reading, and a description of the change.
     policy
-        Whose regret is shown.
+        The policy whose regret is shown.
     relative
         By system: the median over runs of its regret relative to the baseline's.
     verdicts
         On the paper's statements, by label.
     changed
-        Labels of the statements whose verdict differs from that of what is built, on the same runs.
+        Labels of the statements whose verdict differs from that of undertow's own reading, on the same runs.
     """
 
     row: str
@@ -58,7 +58,7 @@ class Varied(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What a reading changes on one system, and in which rounds of each run the arm of the largest window was played.
+    """The changes of a reading on one system, and how often each run played the arm of the largest window.
 
     The latter, a share of the rounds in which windows differ, is for Remark 8: it is there without lines 19 and 20.
     """
@@ -71,9 +71,9 @@ def pieces_of_work(plan: Plan) -> int:
     """Return how many tasks an appendix takes; refuse a plan without the policies that it varies."""
     labels = {spec.label for spec in plan.policies}
     if missing := next((label for label in (_ARES, _PIES) if label not in labels), None):
-        raise InvalidInputError(f"policies: the appendix varies {missing}, and the plan has none; leave out --appendix")
+        raise InvalidInputError(f"policies: the appendix varies {missing}, and the plan has none; omit --appendix")
     if plan.missing:
-        raise InvalidInputError("appendix: its plain ARES needs every context; leave out --missing or --appendix")
+        raise InvalidInputError("appendix: its plain ARES needs every context; omit --missing or --appendix")
     return len(_readings(plan)) * len(plan.systems)
 
 
@@ -86,10 +86,10 @@ def _readings(plan: Plan) -> list[Reading]:
 def vary_choices(
     plan: Plan, tables: Tables, *, runs: int = RUNS, threads: int = 1, progress: Progress | None = None
 ) -> tuple[list[Varied], dict[str, Array]]:
-    """Return what holds as built, once for ARES and once for PIES, and under every other reading.
+    """Return the verdicts as built, once for ARES and once for PIES, and under every other reading.
 
-    All readings play the first `runs` runs of the study, and are compared with what is built on the same runs. Also
-    returned is, by system, how often ARES without lines 19 and 20 plays the arm of the largest window (Remark 8).
+    All readings play the first `runs` runs of the study, and are compared with undertow's own reading on the same runs.
+    Also returns, by system, how often ARES without lines 19 and 20 plays the arm of the largest window (Remark 8).
     """
     few = plan.select(runs=min(runs, plan.runs))
     first = pl.col("run") < few.runs
@@ -114,14 +114,14 @@ def vary_choices(
 
 
 def _shown(plan: Plan, reading: Reading) -> str:
-    """Return whose regret a reading changes."""
+    """Return the policy whose regret a reading changes."""
     if reading.policy in ("ares", "pies"):
         return _PIES if reading.policy == "pies" else _ARES
     return next(spec.label for spec in plan.policies if spec.policy == reading.policy)
 
 
 def _play(plan: Plan, spec: SystemSpec, reading: Reading) -> Played:
-    """Play what a reading changes on one system: ARES, or every row of another policy."""
+    """Play the policies that a reading changes on one system: ARES, or every row of another policy."""
     runs = range(plan.runs)
     paths = plan.sample(spec.system, runs)
     if not reading.parameters:
@@ -144,7 +144,7 @@ def _varied_rows(plan: Plan, reading: Reading) -> list[Contender]:
 
 
 def _committed(run: Run) -> Array:
-    """Return, by run, the share of rounds with the arm of the largest window, of those in which the windows differ."""
+    """Return, by run, the share of rounds with the arm of the largest window, if the windows differ."""
     assert run.windows is not None
     differ = run.windows.min(axis=2) < run.windows.max(axis=2)
     longest = run.arms == run.windows.argmax(axis=2)
@@ -152,7 +152,7 @@ def _committed(run: Run) -> Array:
 
 
 def _replaced(base: Tables, parts: Iterable[Tables]) -> Tables:
-    """Return tables in which some policies are replaced by others of the same labels."""
+    """Return tables in which some policies are replaced by others with the same labels."""
     new = _joined(parts)
     old = ~pl.col("policy").is_in(new.regret["policy"].unique().to_list())
     return _joined([Tables(base.regret.filter(old), base.detail.filter(old), 0.0), new])
@@ -164,7 +164,7 @@ def _joined(parts: Iterable[Tables]) -> Tables:
 
 
 def _verdicts(plan: Plan, tables: Tables) -> dict[str, str | None]:
-    """Return the verdicts on the statements that depend on what is played."""
+    """Return the verdicts on the statements that depend on the policies."""
     return {claim.label: claim.verdict for claim in check_claims(plan, tables) if claim.label not in EXACT}
 
 

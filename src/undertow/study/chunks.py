@@ -1,6 +1,6 @@
-"""Run a plan in chunks, on threads or a cluster; resumable at any moment, with the same tables in the end.
+"""Run a plan in chunks, on threads or a cluster; resumable at any time, with the same tables in the end.
 
-A chunk is some runs of one system with every policy on the same paths. `undertow.study.store` keeps it. The final
+A chunk is some runs of one system with every policy on the same paths. `undertow.study.store` stores it. The final
 tables are the chunks in order, wherever and whenever they were computed.
 """
 
@@ -59,12 +59,12 @@ def run_plan(
 
 
 def _missing(total: int, folder: Path, say: Callable[[str], None]) -> list[int]:
-    """Return the chunks that are to be computed; those that are damaged are removed, and named."""
+    """Return the chunks to compute; remove and report damaged ones."""
     missing = []
     for index in range(total):
         whole = is_whole(folder, index)
         if whole is False:
-            say(f"{discard(folder, index)}: this chunk is damaged; it is computed again")
+            say(f"{discard(folder, index)}: this chunk is damaged; it will be computed again")
         if not whole:
             missing.append(index)
     return missing
@@ -86,7 +86,7 @@ def run_chunk(plan: Plan, index: int) -> Tables:
 
 
 def tables_of(plan: Plan, system: str, policy: str, played: Run, runs: range) -> Tables:
-    """Return the tables of one policy on one system; those of detail are empty where nothing was recorded."""
+    """Return the tables of one policy on one system; those of detail are empty if nothing was recorded."""
     rounds, names = np.array(plan.checkpoint_rounds), {"system": system, "policy": policy}
     detail = {} if played.widths is None else names | _detail(rounds, played, runs)
     return Tables(

@@ -1,4 +1,4 @@
-"""Verdicts on the paper's statements: what each rests on, as data."""
+"""Verdicts on the paper's statements, with their evidence as data."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -17,25 +17,24 @@ _ROUNDS, _RUNS = 10_000, 100  # of the paper
 
 
 class Claim(NamedTuple):
-    """One statement of the paper, or one of two ways in which its sentence can be read.
+    """One statement of the paper, or one of two readings of its sentence.
 
     Attributes
     ----------
     label
-        The number of the statement, from 1, with a letter for the way in which it is read.
+        The number of the statement, from 1, with a letter for its reading.
     title
         The statement in a few words.
     quote
         The paper's words.
     criterion
-        What is measured here to test them, with every tolerance.
+        The test, with every tolerance.
     verdict
-        "holds", "undecided" or "fails": that of the judgement least in favour. None if the plan lacks what the
-        statement is about.
+        "holds", "undecided" or "fails", by the least favourable judgement; None if the plan lacks what it needs.
     measured
         The numbers, in words.
     discussion
-        Why the statement does not hold, if it does not.
+        The reason if the statement does not hold.
     judgements
         The numbers, as data.
     """
@@ -53,7 +52,8 @@ class Claim(NamedTuple):
 def check_claims(plan: Plan, tables: Tables, committed: Mapping[str, Array] | None = None) -> list[Claim]:
     """Check every statement against the plan's tables.
 
-    `committed` is what `undertow.study.appendix` measures for Remark 8, by system; without it, that stays untested.
+    `committed` is the measurement of `undertow.study.appendix` for Remark 8, by system; without it, the remark is not
+    tested.
     """
     study, claims = _Study(plan, tables, committed or {}), []
     for statement in STATEMENTS:
@@ -70,12 +70,12 @@ def check_claims(plan: Plan, tables: Tables, committed: Mapping[str, Array] | No
 
 
 def too_short(plan: Plan) -> bool:
-    """Whether a study has fewer rounds than the paper's, whose statements it can then not judge."""
+    """Whether a study has too few rounds to judge the paper's statements."""
     return plan.rounds < _ROUNDS
 
 
 def caveat(plan: Plan, runs: int) -> str:
-    """Return a sentence for a reader of the verdicts of a study that is smaller than the paper's; "" for others."""
+    """Return a caution about the verdicts of a study smaller than the paper's; "" for others."""
     if too_short(plan):
         return (
             f"Too short to judge the paper's statements: they are about {_ROUNDS:,} rounds, and after {plan.rounds:,} "
@@ -87,7 +87,7 @@ def caveat(plan: Plan, runs: int) -> str:
 
 
 class _Study:
-    """What was measured, by ψ and policy; a KeyError says what is missing."""
+    """Measurements by ψ and policy; raise KeyError if one is missing."""
 
     def __init__(self, plan: Plan, tables: Tables, committed: Mapping[str, Array]) -> None:
         self.plan, self.detail = plan, tables.detail

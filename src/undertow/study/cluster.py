@@ -1,7 +1,7 @@
 """The same chunks on processes of this machine, or on an existing dask.distributed cluster.
 
-A scheduler of dask runs any code that is sent to its port. So none is started here: local workers are processes of our
-own. An existing cluster is as safe as it was set up to be.
+A scheduler of dask runs any code that is sent to its port. So none is started here: local workers are child processes.
+The safety of an existing cluster depends on its set-up.
 """
 
 import importlib.util
@@ -16,15 +16,15 @@ from undertow.study.workers import TRIES, on_processes
 
 __all__ = ["compute_chunks"]
 
-PATIENCE = 10  # seconds in which a scheduler has to answer
+PATIENCE = 10  # seconds in which a scheduler must answer
 
 
 def compute_chunks(
     plan: Plan, indices: list[int], address: str, workers: int, module: str | os.PathLike[str] | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield chunks by their place in `indices` as they are finished; one lost with its worker is run again.
+    """Yield chunks by their place in `indices` as they finish; retry those lost with their worker.
 
-    Workers run the `module` first, which has to be at the same place for all of them.
+    Workers run the `module` first, which must have the same path for all of them.
     """
     content, code = plan.to_dict(), os.path.abspath(module) if module else None
     if address == "local":

@@ -1,7 +1,7 @@
-"""The comparisons that decide about the paper's statements.
+"""The comparisons behind the verdicts on the paper's statements.
 
-Every verdict leaves room for chance. A number that has to exceed another one holds if it does by more than two standard
-errors over runs, fails if it falls short by more, and is undecided between. What is known exactly has no error.
+Every verdict leaves room for chance. If a number should exceed another, this holds if it does by more than two standard
+errors over runs, fails if it falls short by more, and is undecided between. Exact numbers have no error.
 """
 
 import math
@@ -84,9 +84,9 @@ class Judgement(NamedTuple):
     Attributes
     ----------
     where
-        The system, and what else is compared.
+        The system, and other objects of the comparison.
     estimate
-        The number that decides; what it is, the criterion says.
+        The deciding number, defined by the criterion.
     error
         Two of its standard errors over runs, 0 for an exact one; None if resamples decide.
     share
@@ -106,7 +106,7 @@ class Judgement(NamedTuple):
 
 
 class Measured(Protocol):
-    """What a statement can ask of a study; a KeyError says what is missing."""
+    """Measurements of a study for a statement; they raise KeyError if one is missing."""
 
     def system(self, psi: int) -> SystemSpec:
         """Return the system."""
@@ -125,12 +125,12 @@ Evidence = Iterator[Judgement]
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """Return the verdict that is least in favour."""
+    """Return the least favourable verdict."""
     return min(verdicts, key=_ORDER.index)
 
 
 def _verdict(margin: float, error: float = 0.0) -> str:
-    """Judge a margin that has to be positive, given two of its standard errors."""
+    """Judge a margin that should be positive, given two of its standard errors."""
     return HOLDS if margin > error else FAILS if margin < -error or error == 0.0 else UNDECIDED
 
 
@@ -276,7 +276,7 @@ def _window_errors(study: Measured, psi: int) -> Array:
 
 
 def smallest_window(study: Measured) -> Evidence:
-    """Statement 8: ARES's windows against the smallest of those that are as good."""
+    """Statement 8: ARES's windows against the smallest one that is as good."""
     for psi in _PSI:
         errors, windows = _window_errors(study, psi), study.mean(psi, "window", _LATE)
         for arm, smallest in enumerate(np.argmax(errors <= (1 + EQUAL) * errors.min(axis=0), axis=0)):
@@ -296,7 +296,7 @@ def least_error(study: Measured) -> Evidence:
 
 
 def little_error(study: Measured) -> Evidence:
-    """Statement 10b: what ARES's windows cost in error."""
+    """Statement 10b: the additional error of ARES's windows."""
     for psi in _PSI:
         errors, windows = _window_errors(study, psi), study.mean(psi, "window", _LATE)
         for arm in (0, 1):
@@ -320,7 +320,7 @@ def leans(study: Measured) -> Evidence:
 
 
 def harder(study: Measured) -> Evidence:
-    """Statement 12: what the paper says to rise with psi."""
+    """Statement 12: quantities that rise with psi according to the paper."""
     systems = [study.system(psi).system for psi in _PSI]
     radii = [spectral_radius(system.steady_state.closed_loop) for system in systems]
     noise = [true_noise_bound(system) ** 2 for system in systems]
@@ -330,7 +330,7 @@ def harder(study: Measured) -> Evidence:
 
 
 def less_to_gain(study: Measured) -> Evidence:
-    """Statement 13a: what nine more contexts save, from psi to psi."""
+    """Statement 13a: the savings of nine more contexts, from psi to psi."""
     gains = [1 - (errors[-1] / errors[1]) for errors in (_window_errors(study, psi) for psi in _PSI)]
     for arm in (0, 1):
         values = [float(gain[arm]) for gain in gains]

@@ -1,7 +1,7 @@
 """The figures of a study, from its tables alone.
 
-Each figure is drawn only where the plan has what it shows, so that any comparison gets the general ones. Nothing here
-touches the settings of matplotlib, and no window is opened.
+Each figure is drawn only if the plan has its systems and policies, so any comparison gets the general ones. The
+settings of matplotlib are not changed, and no window is opened.
 """
 
 import math
@@ -45,7 +45,7 @@ _DEEPEST = 100  # per cent; those who know the system, or learn it, have far les
 
 
 def draw_figures(plan: Plan, tables: Tables, folder: Path) -> list[Figure]:
-    """Draw what the plan allows to `folder / "figures"`, as PNG and SVG; return the figures in reading order."""
+    """Draw the plan's figures to `folder / "figures"`, as PNG and SVG; return the figures in reading order."""
     figures = []
     for name, draw in (("regret", _regret), ("width_window", _widths), ("errors", _errors), ("best", _best)):
         if (drawn := draw(plan, tables)) is not None:
@@ -123,7 +123,7 @@ def _boxes(axis: Axes, times: dict[str, Array], styles: dict[str, dict[str, Any]
 
 
 def _paths(axis: Axes, plan: Plan, tables: Tables, spec: SystemSpec) -> None:
-    """Draw median regret over rounds, relative to the baseline's where that is positive."""
+    """Draw median regret over rounds, relative to the baseline's if that is positive."""
     regret = tables.regret.filter(pl.col("system") == spec.label)
     base = regret.filter((pl.col("policy") == plan.baseline) & (pl.col("regret") > 0))
     ratios = regret.join(base.select("run", "round", base="regret"), on=["run", "round"])
@@ -273,7 +273,7 @@ def _best(plan: Plan, tables: Tables) -> _Drawn:
 
 
 class _Bar(NamedTuple):
-    """A median between its quartiles, and where it stands."""
+    """A median between its quartiles, and its place."""
 
     x: float
     low: float
@@ -282,7 +282,7 @@ class _Bar(NamedTuple):
 
 
 def _annotate(axis: Axes, bars: Sequence[_Bar]) -> None:
-    """Write each median at its bar: in the nearest place that no other number or median has, if there is one."""
+    """Write each median at its bar, in the nearest free place, if any."""
     bottom, top = np.log(axis.get_ylim())
     left, right = axis.get_xlim()
     line, half, mark = 0.045 * (top - bottom), 0.019 * (right - left), 0.006 * (right - left)
@@ -319,13 +319,13 @@ def _shown(plan: Plan) -> list[str]:
 
 
 def _decrease(final: Final, spec: SystemSpec, ares: str, other: str) -> Array:
-    """Return by how many per cent ARES decreases another policy's regret, run by run, if that has any."""
+    """Return the percentage by which ARES decreases another policy's regret, run by run, if that has any."""
     mine, theirs = final[spec.label, ares], final[spec.label, other]
     return 100 * (1 - mine[theirs > 0] / theirs[theirs > 0])
 
 
 def _winners(plan: Plan, final: Final) -> str:
-    """Return a sentence: which policy that does not know the system has the smallest median ratio on each."""
+    """Return a sentence that names the policy with the smallest median ratio on each system, without oracles."""
     named = winners(plan, final)
     return f" Of the policies that do not know the system, the smallest ratios are those of {named}." if named else ""
 
@@ -335,7 +335,7 @@ def _words(values: dict[str, float]) -> str:
 
 
 def _or_none(function: Callable[[LinearGaussianSystem], Any], spec: SystemSpec) -> Any:
-    """Return a function of a system, or None where it does not exist for the system."""
+    """Return a function of a system, or None if it does not exist for the system."""
     try:
         return function(spec.system)
     except UndertowError:

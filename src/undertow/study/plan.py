@@ -1,4 +1,4 @@
-"""What a study runs, as data: systems, policies with parameters, rounds, runs, a seed.
+"""The plan of a study, as data: systems, policies with parameters, rounds, runs, a seed.
 
 A plan is written in TOML. Every system and policy may have a `grid`, a table of lists; it then expands to one entry per
 combination, and its `label` may name the parameters: `label = "PIES({window})"`.
@@ -33,10 +33,10 @@ from undertow.trajectory import Trajectory
 
 __all__ = ["Plan", "SystemSpec", "build_for", "contenders_of", "paper_plan", "read_plan", "read_toml"]
 
-_CHUNK_NUMBERS = 2_000_000  # how many numbers a chunk of runs may sample
+_CHUNK_NUMBERS = 2_000_000  # maximum number of samples in a chunk of runs
 _MOST_NUMBERS = 1_000_000_000  # ... and a single run, with eight bytes each
 _MOST_CHUNKS, _MOST_ENTRIES, _MOST_ARMS, _MOST_LETTERS = 1_000_000, 10_000, 1_000, 200
-_GAPS = 2**31 + 2  # the stream of random numbers that says which context entries are missing
+_GAPS = 2**31 + 2  # the stream of random numbers for missing context entries
 _LONGEST = 800  # letters of a message; a number may have thousands of digits
 _FORMAT = re.compile(r"[^0-9]{0,3}[0-9]{0,2}[,_]?(\.[0-9]{1,2})?[a-zA-Z%]?")  # of a parameter in a label
 _SINGLE = ("name", "rounds", "burn_in", "runs", "seed", "checkpoints", "missing", "baseline")  # entries of a plan
@@ -52,7 +52,7 @@ class SystemSpec:
 
 @dataclass(frozen=True)
 class Plan:
-    """A study in full: enough to repeat it bit for bit."""
+    """A complete study, enough to reproduce it exactly."""
 
     name: str
     systems: Sequence[SystemSpec]
@@ -62,9 +62,9 @@ class Plan:
     runs: int = 100
     seed: int = 0
     checkpoints: int = 100
-    missing: float = 0.0  # the share of context entries that nobody sees
+    missing: float = 0.0  # the share of context entries that are missing
     baseline: str = ""
-    code: str = ""  # a hash of the module that registers policies of its own
+    code: str = ""  # a hash of the module that registers additional policies
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("burn_in", 0), ("runs", 1), ("seed", 0), ("checkpoints", 1)):
@@ -80,7 +80,7 @@ class Plan:
             if not labels:
                 raise InvalidInputError(f"{what}: expected at least one, got none")
             if twice := sorted({label for label in labels if labels.count(label) > 1}):
-                raise InvalidInputError(f"{what}: {twice[0]!r} stands for more than one; give them labels that differ")
+                raise InvalidInputError(f"{what}: {twice[0]!r} stands for more than one; give them different labels")
         if not self.baseline:
             object.__setattr__(self, "baseline", self.policies[0].label)
         if self.baseline not in (policy.label for policy in self.policies):
@@ -97,13 +97,13 @@ class Plan:
                 raise InvalidInputError(f"{where}: it is too large for this machine ({error})") from error
 
     def _check_size(self) -> None:
-        """Refuse a study that no machine could finish, before it fills the memory of this one."""
+        """Refuse a study that is too large for any machine, before it fills this one's memory."""
         if self.rounds * self._widest > _MOST_NUMBERS:
             raise InvalidInputError(f"rounds: expected at most {_MOST_NUMBERS // self._widest}, got {self.rounds}")
         pieces = len(self.systems) * -(-self.runs // self._chunk_size)
         if pieces > _MOST_CHUNKS:
             raise InvalidInputError(
-                f"runs: expected fewer than {self.runs}, which are {pieces} pieces of work; {_MOST_CHUNKS} are the most"
+                f"runs: expected fewer than {self.runs}, got {pieces} chunks of at most {_MOST_CHUNKS}"
             )
 
     @property
@@ -114,14 +114,14 @@ class Plan:
 
     @property
     def chunks(self) -> list[tuple[int, range]]:
-        """Pieces of work, system and runs: every system's first runs come before any system's next."""
+        """Pieces of work, system and runs: the first runs of every system come before any later ones."""
         size = self._chunk_size
         starts = range(0, self.runs, size)
         return [(i, range(s, min(s + size, self.runs))) for s in starts for i in range(len(self.systems))]
 
     @property
     def _widest(self) -> int:
-        """How many numbers a round takes on the largest system."""
+        """Numbers per round on the largest system."""
         return max(spec.system.context_dim + 5 * spec.system.arm_count for spec in self.systems)
 
     @property
@@ -129,7 +129,7 @@ class Plan:
         return max(1, min(10, self.runs, _CHUNK_NUMBERS // (self.rounds * self._widest)))
 
     def sample(self, system: LinearGaussianSystem, runs: range) -> Trajectory:
-        """Return the paths of some runs; which context entries are missing depends on seed and run alone."""
+        """Return the paths of some runs; the missing context entries depend on seed and run alone."""
         paths = system.sample(self.rounds, rng=self.seed, burn_in=self.burn_in, runs=runs, threads=1)
         if not self.missing:
             return paths
@@ -152,7 +152,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Plan":
-        """Build a plan from what `to_dict` returned."""
+        """Build a plan from the output of `to_dict`."""
         load = LinearGaussianSystem.from_dict
         return cls(
             systems=[SystemSpec(entry["label"], load(entry["system"])) for entry in content["systems"]],
@@ -173,8 +173,8 @@ class Plan:
     def select(self, policies: Sequence[str] = (), systems: Sequence[str] = (), **changes: Any) -> "Plan":
         """Return the plan with some of its policies and other numbers.
 
-        A policy is given by its label, or by its name for all of a kind. Where a word is both, written as the label is,
-        it is the label: "ARES" is one policy of the paper's plan, and "ares" is three.
+        A policy is given by its label, or by its name for all of a kind. A word that is both is a label if written like
+        it: "ARES" is one policy of the paper's plan, and "ares" is three.
         """
         kept = self.policies
         if policies:
@@ -204,7 +204,7 @@ def build_for(contender: Contender, system: LinearGaussianSystem, seed: int) -> 
 
 
 def paper_plan(psi: Sequence[float] = (1, 2, 3, 4)) -> Plan:
-    """Return the paper's evaluation, with the rows that the paper lacks; it is shipped as `paper.toml`."""
+    """Return the paper's evaluation, with additional rows, from `paper.toml`."""
     text = importlib.resources.files("undertow.study").joinpath("paper.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     content["systems"][0]["grid"]["psi"] = list(psi)
@@ -275,7 +275,7 @@ def _grid(raw: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 
 
 def _label(text: str, entry: Mapping[str, Any]) -> str:
-    """Fill in the parameters that a label names; a width of two billion letters is no label."""
+    """Fill in the parameters that a label names; refuse absurdly long labels."""
     for _, field, form, _ in string.Formatter().parse(text):
         if field is not None and not (field.isidentifier() and _FORMAT.fullmatch(form or "")):
             raise ValueError(f"expected the name of a parameter in brackets, got {field + ':' * bool(form)}{form:.20}")
@@ -289,7 +289,7 @@ def _policy(entry: dict[str, Any]) -> Contender:
     label, name, detail = entry.pop("label"), entry.pop("policy", None), entry.pop("detail", False)
     known_policy(name)  # or an error
     if given := next((given for given in ("arms", "rng") if given in entry), None):
-        raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; leave it out")
+        raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; omit it")
     return Contender(label, name, entry, _checks.flag("detail", detail))
 
 

@@ -1,7 +1,7 @@
-"""Other readings of the paper: one choice of docs/paper.md at a time made differently.
+"""Other readings of the paper: one choice of docs/paper.md changed at a time.
 
 Some are parameters of policies. The others change the listing of ARES, and are played by a slow and plain ARES in
-NumPy, all runs of a study side by side. With no choice changed it does what `ARES` does.
+NumPy, all runs of a study side by side. With no choice changed it plays like `ARES`.
 """
 
 import math
@@ -19,14 +19,14 @@ __all__ = ["BUILT", "READINGS", "Reading", "play_ares"]
 
 
 class Reading(NamedTuple):
-    """Which of the ambiguous choices are made differently; none by default, which is `ARES`.
+    """The ambiguous choices that are made differently; none by default, as in `ARES`.
 
     Attributes
     ----------
     row
         The row of docs/paper.md.
     words
-        What is done instead.
+        The alternative in words.
     parameters
         Parameters of a policy that the paper leaves open or contradicts; nothing of the listing changes.
     policy

@@ -62,8 +62,8 @@ def write_report(
 ) -> Path:
     """Write the report of a study to `folder / REPORT`, with its figures embedded, and return the file.
 
-    `headline` is a table as `undertow.study.summary.headline` makes it; `claims` and `varied`, the appendix, may be
-    empty. Tables of the first runs give a report that says how many there are.
+    `headline` is the output of `undertow.study.summary.headline`; `claims` and `varied`, the appendix, may be empty. A
+    report on the first runs states their number.
     """
     paper = plan.name == "paper"
     title = "The paper's evaluation, repeated" if paper else f"Study: {plan.name}"
@@ -81,7 +81,7 @@ def write_report(
 
 
 def _summary(plan: Plan, tables: Tables, claims: Sequence[Claim]) -> str:
-    """Return a paragraph on what was run and the main result."""
+    """Return a paragraph on the study and its main result."""
     runs = tables.regret["run"].n_unique()
     played = count(plan.runs, "run") if runs == plan.runs else f"the first {runs:,} of {count(plan.runs, 'run')}"
     words = [

@@ -21,11 +21,11 @@ from undertow.study.tightness import draw_tightness
 
 __all__ = ["Outcome", "run_study"]
 
-_WORTH_WAITING = 20.0  # seconds that have to be left for a report of the first runs; drawing it takes some
+_WORTH_WAITING = 20.0  # minimum seconds left for a report of the first runs, which takes time to draw
 
 
 class Outcome(NamedTuple):
-    """What a study found, and where it is kept."""
+    """The results of a study, and their folder."""
 
     folder: Path
     report: Path

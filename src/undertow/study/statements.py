@@ -1,4 +1,4 @@
-"""The paper's statements on its evaluation: its words, the criterion, and why one does not hold."""
+"""The paper's statements on its evaluation: its words, the criterion, and the reason if it fails."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -240,4 +240,4 @@ STATEMENTS = (
     ),
 )
 
-EXACT = frozenset(("12", "13a", "13b", "14"))  # follow from the systems, whatever is played
+EXACT = frozenset(("12", "13a", "13b", "14"))  # follow from the systems, whatever the policies

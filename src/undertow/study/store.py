@@ -1,7 +1,7 @@
-"""The folder of a study: chunks that are whole, verified by a hash, and written by one process at a time.
+"""The folder of a study: complete chunks, verified by a hash, and written by one process at a time.
 
-The tables of a chunk are written to a folder under a temporary name, synchronised with the disk and renamed, so a
-folder that is there was complete once. Disks and people damage files later; a hash of everything in a chunk tells.
+The tables of a chunk are written to a folder under a temporary name, synchronised with the disk and renamed, so every
+existing folder was once complete. A hash of everything in a chunk reveals later damage.
 """
 
 import hashlib
@@ -66,9 +66,9 @@ def open_folder(plan: Plan, out: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Be the only process that works in a folder, and remove what killed ones left; refused where another is at work.
+    """Be the only process that works in a folder, and remove leftovers of killed ones; refuse if another is at work.
 
-    The lock ends with the process that holds it, however that ends.
+    The lock ends with its process, however that ends.
     """
     busy = f"{folder}: another process is at work on this study; wait for it, or choose another folder with --out"
     with alone(folder / _LOCK, busy):
@@ -78,7 +78,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def keep(folder: Path, index: int, result: Tables) -> None:
-    """Write a chunk whole or not at all."""
+    """Write a chunk atomically."""
     with part_folder(folder / "chunks") as part:
         result.regret.write_parquet(part / "regret.parquet")
         result.detail.write_parquet(part / "detail.parquet")
@@ -114,12 +114,12 @@ def read_tables(folder: Path, indices: Iterable[int] | None = None) -> Tables:
 
 
 def is_whole(folder: Path, index: int) -> bool | None:
-    """Return whether a chunk is as it was written; None if it is not there."""
+    """Return whether a chunk is intact; None if it does not exist."""
     return _contents(folder, index) is not None if os.path.lexists(_place(folder, index)) else None
 
 
 def discard(folder: Path, index: int) -> Path:
-    """Remove a chunk, whatever is in its place, and return that place."""
+    """Remove a chunk, or whatever is in its place, and return the path."""
     place = _place(folder, index)
     if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place)
@@ -129,7 +129,7 @@ def discard(folder: Path, index: int) -> Path:
 
 
 def _read(folder: Path, index: int) -> Tables | None:
-    """Return a chunk; None if it is not as it was written."""
+    """Return a chunk; None if it is not intact."""
     contents = _contents(folder, index)
     if contents is None:
         return None
@@ -138,7 +138,7 @@ def _read(folder: Path, index: int) -> Tables | None:
 
 
 def _contents(folder: Path, index: int) -> list[bytes] | None:
-    """Return the files of a chunk, of which the hash holds; None if it does not."""
+    """Return the files of a chunk if their hash is correct, else None."""
     place = _place(folder, index)
     try:
         contents, known = [(place / name).read_bytes() for name in _PARTS], (place / _HASH).read_bytes()
@@ -148,7 +148,7 @@ def _contents(folder: Path, index: int) -> list[bytes] | None:
 
 
 def _digest(folder: Path, index: int, contents: Iterable[bytes]) -> str:
-    """Return a hash of a chunk's files, of its number and of its study, after which the folder is named."""
+    """Return a hash of a chunk's files, its number and its study (the folder's name)."""
     digest = hashlib.blake2b(f"{folder.name} {index}".encode(), digest_size=16)
     for content in contents:
         digest.update(len(content).to_bytes(8, "little") + content)

@@ -42,16 +42,16 @@ def final_regret(plan: Plan, tables: Tables) -> Final:
 
 
 def ratios(plan: Plan, final: Final, system: str, policy: str) -> Array:
-    """Return final regret over the baseline's, run by run, where the baseline has regret; NaN if nowhere."""
+    """Return final regret over the baseline's, run by run, if the baseline has regret; NaN if it never has."""
     regret, base = final[system, policy], final[system, plan.baseline]
     return regret[base > 0] / base[base > 0] if (base > 0).any() else np.full(1, np.nan)
 
 
 def leaders(plan: Plan, final: Final, system: str) -> list[str]:
-    """Return the policies that have the least regret of those that do not know the system, as far as the runs tell.
+    """Return the policies with the least regret among those that do not know the system, up to chance.
 
     These are the one with the least mean ratio, and all whose mean ratio is within two standard errors of it, run by
-    run. Whoever is said to be best here is so by the rule by which the paper's statements are judged.
+    run. The paper's statements are judged by the same rule.
     """
     free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
     if not free or not (final[system, plan.baseline] > 0).any():
@@ -118,11 +118,11 @@ def comparisons(plan: Plan, tables: Tables) -> pl.DataFrame:
 
 
 def read_comparisons(folder: str | os.PathLike[str]) -> dict[str, Comparison]:
-    """Return the regrets of a finished study by system, as `undertow.compare` returns them: to draw, and for tables."""
+    """Return the regrets of a finished study by system, in the form of `undertow.compare`."""
     file = Path(folder) / "regret.parquet"
     if not file.exists():
         raise InvalidInputError(
-            f"folder: expected that of a finished study, got {os.fspath(folder)}, without {file.name}"
+            f"folder: expected the folder of a finished study, got {os.fspath(folder)}, without {file.name}"
         )
     systems = pl.read_parquet(file).partition_by("system", as_dict=True, maintain_order=True)
     return {str(system): _compared(regret) for (system,), regret in systems.items()}
@@ -140,7 +140,7 @@ def _compared(regret: pl.DataFrame) -> Comparison:
 def keep_summary(plan: Plan, table: pl.DataFrame, pairs: pl.DataFrame, folder: Path) -> None:
     """Write summary.csv, and the ratios with their intervals as summary.md and summary.tex.
 
-    `table` and `pairs` are those of `headline` and `comparisons`.
+    `table` and `pairs` come from `headline` and `comparisons`.
     """
     named = pairs.rename({"low": "difference_low", "high": "difference_high"}).drop("baseline")
     write_csv(folder / "summary.csv", table.join(named, on=["system", "policy"], how="left", maintain_order="left"))

@@ -1,4 +1,4 @@
-"""The figure that the paper's source mentions: how far its upper bound lies above measured regret."""
+"""The figure that only the paper's source mentions: its upper bound over measured regret."""
 
 from pathlib import Path
 

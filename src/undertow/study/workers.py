@@ -1,4 +1,4 @@
-"""Chunks on processes of this machine, which talk to this one through pipes: nothing listens that others could use."""
+"""Chunks on processes of this machine, connected by pipes: no port is open that others could use."""
 
 import multiprocessing
 import os
@@ -15,7 +15,7 @@ from undertow.errors import UndertowError
 
 __all__ = ["TRIES", "on_processes"]
 
-TRIES = 10  # how often workers may die without a single result between, before the study gives up
+TRIES = 10  # how often workers may die without a result between, before the study gives up
 
 
 class _Worker(NamedTuple):
@@ -28,9 +28,9 @@ def on_processes(
 ) -> Generator[tuple[int, Any], None, None]:
     """Yield the number and the result of `work(*task)` for each task when it is done.
 
-    If a worker dies, at any moment, another one takes its place and computes its task again. One pipe for each
-    worker, read by this thread alone: the pool of the standard library shares queues and counts between a thread of
-    its own and the caller, and a worker that dies while others start can tear them.
+    If a worker dies, at any time, another one replaces it and computes its task again. Each worker has a pipe that only
+    this thread reads: the standard library's pool shares queues and counters between its own thread and the caller, and
+    a worker that dies while others start can corrupt them.
     """
     waiting, deaths = list(enumerate(tasks))[::-1], 0
     idle: list[_Worker] = []
@@ -40,7 +40,7 @@ def on_processes(
             while waiting and len(busy) < workers:
                 worker = idle.pop() if idle else _start(work)
                 busy[worker] = waiting.pop()
-                with suppress(OSError):  # it is dead, which the next look at its pipe tells
+                with suppress(OSError):  # it is dead: the next read of its pipe fails
                     worker.link.send(busy[worker][1])
             ready = wait([worker.link for worker in busy])
             for worker in [worker for worker in busy if worker.link in ready]:
@@ -52,7 +52,7 @@ def on_processes(
                     if (deaths := deaths + 1) == TRIES:
                         raise UndertowError(
                             f"workers: they died {TRIES} times in a row before anything was computed, perhaps for "
-                            "lack of memory; use fewer of them (--threads), or none (no --cluster)"
+                            "lack of memory; use fewer of them (--threads), or omit --cluster"
                         ) from None
                     continue
                 if error is not None:
@@ -70,7 +70,7 @@ def _start(work: Callable[..., Any]) -> _Worker:
     context = multiprocessing.get_context("spawn")  # a fork would copy locks that threads of this process hold
     link, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-    with suppress(BrokenPipeError):  # killed before it had read what to do: its pipe tells
+    with suppress(BrokenPipeError):  # killed before it had read its task: its pipe ends
         process.start()
     theirs.close()  # so that the pipe ends with the worker
     return _Worker(process, link)
@@ -79,12 +79,12 @@ def _start(work: Callable[..., Any]) -> _Worker:
 def _end(worker: _Worker) -> None:
     worker.link.close()
     if worker.process.pid is not None:
-        worker.process.kill()  # files are written whole or not at all
+        worker.process.kill()  # files are written atomically
         worker.process.join()
 
 
 def _serve(link: Connection, work: Callable[..., Any]) -> None:
-    """Answer tasks until the pipe is closed; leave Ctrl-C to the process that asked."""
+    """Answer tasks until the pipe is closed; leave Ctrl-C to the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError):
