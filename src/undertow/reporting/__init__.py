@@ -1,1 +1,1 @@
-"""What all reports share: figures, pages, folders of results, numbers as text, threads with progress."""
+"""Shared by all reports: figures, pages, folders of results, numbers as text, threads with progress."""

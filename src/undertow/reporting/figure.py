@@ -1,4 +1,4 @@
-"""What all figures share: sizes, the colour of each policy, plain axes, files."""
+"""Shared by all figures: sizes, the colour of each policy, plain axes, files."""
 
 import zlib
 from collections.abc import Iterable
@@ -77,7 +77,7 @@ def write_figure(sheet: Sheet, name: str, title: str, caption: str, folder: Path
 
 
 def save_sheet(sheet: Sheet, file: Path, **more: Any) -> None:
-    """Write one image, whole or not at all; its name says in which format."""
+    """Write one image atomically, in the format of its name."""
     with replacing(file) as part:
         sheet.savefig(part, **more)
 
@@ -94,9 +94,9 @@ def line_style(label: str) -> dict[str, Any]:
 
 
 def line_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the line style of every policy of a comparison, such that no two of a user's labels look alike.
+    """Return the line style of every policy of a comparison, so that no two of a user's labels look alike.
 
-    Those without a colour of their own get one after the other; where the colours are used up, the dashes change.
+    Labels without a fixed colour get the others in turn; after the last colour, the dashes change.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def log_scale(axis: Axes) -> None:
 
 
 def _own_colour(label: str) -> str | None:
-    """Return the colour that a label has in every figure; None for a label of the user's."""
+    """Return the fixed colour of a label; None for a user's label."""
     if label in _KNOWN:
         return _KNOWN[label][0]
     window = label.removeprefix("PIES(").removesuffix(")")

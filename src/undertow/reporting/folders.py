@@ -1,4 +1,4 @@
-"""Folders of results: checked before anything is computed, and written whole or not at all."""
+"""Folders of results: checked before any computation, and written atomically."""
 
 import importlib.metadata
 import json
@@ -31,7 +31,7 @@ def require_writable(folder: Path) -> None:
 
 @contextmanager
 def naming(folder: Path) -> Iterator[None]:
-    """Name the folder in errors that lack a file name, as those of a full disk do."""
+    """Name the folder in errors without a file name, such as those of a full disk."""
     try:
         yield
     except OSError as error:
@@ -42,7 +42,7 @@ def naming(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder whose files move to `folder` once all are written; a failure changes nothing there.
+    """Yield a temporary folder whose files move to `folder` once all are written; a failure leaves `folder` unchanged.
 
     Files with the same names are replaced; others stay.
     """
@@ -50,7 +50,7 @@ def whole(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with part_folder(folder.parent) as part:
             yield part
-            for file in sorted(part.rglob("*")):  # a folder before what is in it
+            for file in sorted(part.rglob("*")):  # a folder before its content
                 place = folder / file.relative_to(part)
                 place.parent.mkdir(exist_ok=True)
                 if file.is_file():
@@ -58,7 +58,7 @@ def whole(folder: Path) -> Iterator[Path]:
 
 
 def write_json(file: Path, content: Any) -> None:
-    """Write a JSON file that a person can read too."""
+    """Write an indented JSON file."""
     with replacing(file) as part:
         part.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -72,7 +72,7 @@ def write_csv(file: Path, frame: pl.DataFrame) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it; numbers that are not finite become None."""
+    """Return a value for JSON; numbers that are not finite become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -83,5 +83,5 @@ def plain(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that a result may depend on."""
+    """Return the versions of everything that may affect a result."""
     return {name: importlib.metadata.version(name) for name in ("undertow", "numpy", "numba", "scipy", "polars")}

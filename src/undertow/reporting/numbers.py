@@ -1,4 +1,4 @@
-"""Numbers of all reports: standard errors, the share won, and how a number is written."""
+"""Numbers of all reports: standard errors, the share won, and formats."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -119,13 +119,13 @@ def with_interval(measure: str) -> tuple[str, str, str]:
 
 
 def with_values(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, str]) -> dict[str, str]:
-    """Return the measures that some row has a value of."""
+    """Return the measures that have a value in some row."""
     known = {name for row in rows for name in measures if number(row.get(name)) != _MISSING}
     return {name: title for name, title in measures.items() if name in known}
 
 
 def cells(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, str]) -> list[list[tuple[str, str]]]:
-    """Return each row's measures and intervals as text, with the digits that the intervals support.
+    """Return each row's measures and intervals as strings, with the digits that the intervals support.
 
     `measures` gives the titles of the columns; those that end in % are shares, and are multiplied by 100.
     """
@@ -159,7 +159,7 @@ def decimals(rows: Sequence[Mapping[str, Any]], measure: str, factor: float = 1)
 
 
 def spelled(row: Mapping[str, Any], measure: str, digits: int, factor: float = 1) -> tuple[str, str]:
-    """Return a number and its interval as text; the interval is "" if it is a point, and "1 round" if there is none.
+    """Return a number and its interval as strings; the interval is "" for a point, and "1 round" without one.
 
     Examples
     --------

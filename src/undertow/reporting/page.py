@@ -1,4 +1,4 @@
-"""The HTML page that all reports share: one self-contained file to read, print and pass on."""
+"""The HTML page of all reports: one self-contained file to read, print and share."""
 
 import base64
 import html
@@ -89,5 +89,5 @@ def figures_html(figures: Sequence[Figure]) -> str:
 
 
 def text(value: object) -> str:
-    """Return a value as text, escaped for HTML."""
+    """Return a value as a string, escaped for HTML."""
     return html.escape(str(value))

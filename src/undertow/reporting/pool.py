@@ -1,6 +1,6 @@
 """Tasks on threads, with progress and the time left: the one pool of studies, experiments and replays.
 
-Threads suffice since the kernels run without the interpreter's lock.
+Threads suffice, since kernels release the interpreter's lock.
 """
 
 import time
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Clock:
-    """How fast tasks are finished, and how long the others will take, not counting those of an earlier run."""
+    """The rate of finished tasks and the time left, without the tasks of an earlier run."""
 
     start: float = field(default_factory=time.monotonic)
     before: int | None = None
@@ -51,7 +51,7 @@ def as_they_finish(tasks: Sequence[Callable[[], Result]], threads: int) -> Itera
 def run_tasks(
     tasks: Sequence[Callable[[], Result]], *, threads: int | None = None, progress: Progress | None = None
 ) -> list[Result]:
-    """Return the results of all tasks, in the order of the tasks.
+    """Return the results of all tasks, in order.
 
     Examples
     --------

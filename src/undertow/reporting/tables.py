@@ -14,7 +14,7 @@ _BETWEEN = "  "
 
 
 def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], width: int = 100) -> str:
-    """Return a table for a terminal, numbers to the right, without the last columns if the width does not hold them.
+    """Return a table for a terminal, numbers to the right, without the last columns if they do not fit.
 
     Examples
     --------
