@@ -59,7 +59,7 @@ def bound_table(
 
 
 def _tells(rounds: float) -> str:
-    """Say from how many rounds on a bound says more than choosing at random would."""
+    """Say from which round on a bound is below the regret of random choices."""
     return "never below Random's regret" if math.isinf(rounds) else f"below Random's regret from n = {rounds:.0e}"
 
 
@@ -74,7 +74,7 @@ def _conditional(system: LinearGaussianSystem, rounds: int, confidence: float) -
 
 
 def _authors_lower_bounds(system: LinearGaussianSystem, rounds: int) -> list[BoundRow]:
-    """Return the lower bounds in the authors' style, which are for arms with the same mean reward."""
+    """Return the lower bounds in the authors' style, for arms with the same mean reward."""
     try:
         repaired = theory.repaired_lower_bound(system, rounds)
     except InvalidInputError:

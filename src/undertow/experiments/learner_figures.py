@@ -1,4 +1,4 @@
-"""Two figures of the learners: how well they learn the paper's system, and which model Autopilot follows where."""
+"""Two figures of the learners: how well they learn the paper's system, and Autopilot's models by problem."""
 
 import math
 import os
@@ -38,7 +38,7 @@ FORECASTING = (
 WITH_AUTOPILOT = (Contender("StructuralKalman", "structural-kalman"), OWN_REWARDS)
 PLACES = ("data-chicago", "data-bike-sharing", "data-victoria", "paper-1")
 BEST = "best fixed arm (hindsight)"
-_FIRST, _BINS = 10, 36  # round from which errors are drawn, and how many bins to the last
+_FIRST, _BINS = 10, 36  # first round of the errors, and the number of bins
 _TICKS = (100, 1000, 2500, 5000, 7500, 10_000)
 _SPANS = 20  # of rounds, over which the leaders are counted
 # Models and lines of the same row have different colours; the structural levels are near StructuralKalman on purpose
@@ -87,7 +87,7 @@ def draw_learners(
     threads = _checks.thread_count(threads)
     place = Path(folder)
     require_writable(place)
-    for name in PLACES:  # fail now if data are not installed, not at the end
+    for name in PLACES:  # fail now, not at the end, if data are not installed
         FAMILIES[name].problem(0).path(1)
     errors = [partial(_errors, FAMILIES[f"paper-{psi}"].problem(run), rounds) for psi in PSI for run in range(runs[0])]
     led = [partial(_lead, FAMILIES[name].problem(run), rounds) for name in PLACES for run in range(runs[1])]
@@ -109,7 +109,7 @@ def _parts(results: Sequence[Any], count: int) -> list[Sequence[Any]]:
     return [results[size * i : size * (i + 1)] for i in range(count)]
 
 
-# What was learned of the paper's system
+# Forecasts on the paper's system
 
 
 def _edges(rounds: int) -> npt.NDArray[np.int64]:
@@ -117,7 +117,7 @@ def _edges(rounds: int) -> npt.NDArray[np.int64]:
 
 
 def _errors(problem: Problem, rounds: int) -> dict[str, _Errors]:
-    """Compare the forecasts of every learner with those of the true filter along the learner's own log."""
+    """Compare the forecasts of every learner with those of the true filter along the learner's own history."""
     path, system = problem.path(rounds), problem.system
     assert system is not None
     assert path.means is not None
@@ -170,7 +170,7 @@ def _forecast(results: Sequence[Sequence[dict[str, _Errors]]], rounds: int) -> t
 
 
 def _lead(problem: Problem, rounds: int) -> _Led:
-    """Play Autopilot by hand, since only its decisions name the model that made them; simulate the others."""
+    """Play Autopilot live, since only its decisions name the model that made them; simulate the others."""
     path = problem.path(rounds)
     n = path.rounds
     policy = Contender("Autopilot", "autopilot").for_path(path, seed=problem.seed)
@@ -257,7 +257,7 @@ def _shares(axis: Axes, runs: Sequence[_Led], n: int) -> str:
         ends[label] = float(mean[-1])
     bottom, top = 10 * math.floor(lowest / 10) - 5, axis.get_ylim()[1]
     fixed = 100 * float(np.mean([run.won[BEST] for run in runs], axis=0)[n // 10 :].min())
-    far = top - fixed > 2 * (top - bottom)  # drawn, it would squeeze all the others
+    far = top - fixed > 2 * (top - bottom)  # its curve would squeeze all the others
     axis.set_ylim(bottom - 0.2 * (top - bottom) if far else min(bottom, 5 * math.floor(fixed / 5)), top)
     if far:
         text = f"the best fixed arm ends at {ends[BEST]:.0f} %"

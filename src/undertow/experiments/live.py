@@ -44,7 +44,7 @@ _LEARNERS = (
 
 
 class LiveTable(NamedTuple):
-    """Medians over runs: one row per policy, one column per setting; NaN where a policy cannot play."""
+    """Medians over runs: one row per policy, one column per setting; NaN if a policy cannot play."""
 
     title: str
     columns: tuple[str, ...]
@@ -62,7 +62,7 @@ class LiveTable(NamedTuple):
 def gap_table(
     psi: float, *, runs: int = 5, rounds: int = 10_000, progress: Progress | None = None, threads: int = 1
 ) -> LiveTable:
-    """Return regret with a share of the contexts missing, relative to KalmanGreedy that misses none."""
+    """Return regret with a share of the contexts missing, relative to KalmanGreedy without missing ones."""
     system = paper_system(psi)
 
     def columns(whole: Trajectory, run: int) -> dict[str, Trajectory]:
@@ -99,7 +99,7 @@ def reward_table(
 
 
 def with_rewards(path: Trajectory, kind: Rewards, seed: int, *, twin: bool = False) -> Trajectory:
-    """Return a path whose rewards are draws with means that follow its own.
+    """Return a path with random rewards whose means follow those of the given one.
 
     With η the path's means over their standard deviation: "binary" rewards are 1 with probability Φ(η), "count"
     rewards are Poisson with mean exp(η / 2). A Gaussian `twin` has the same means, with normal noise of the same
@@ -131,7 +131,7 @@ def _play_all(
 ) -> dict[str, FloatArray]:
     """Return the regret of every policy, (runs, columns).
 
-    `columns` turns a path of the system into one path per column; `known` is the system that policies may know there.
+    `columns` turns a path of the system into one path per column; `known` is the system given to policies that need it.
     """
     runs, rounds = extent
     regrets = {contender.label: np.full((runs, len(known)), np.nan) for contender in contenders}

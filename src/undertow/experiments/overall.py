@@ -1,4 +1,4 @@
-"""What trials say over all families of a kind: recorded tables, worlds, and worlds with a safe arm."""
+"""Trials over all families of a kind: recorded tables, worlds, and worlds with a safe arm."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ from undertow.experiments.trials import SIMPLE
 
 __all__ = ["overall", "show_overall"]
 
-NULL = "data-stocks"  # nothing can be won there
+NULL = "data-stocks"  # no policy can win there
 BESIDE_SAFE = ("Discounted UCB 0.99 (1)", "LinUCB (1)", "StructuralKalman")
 _SIMPLE = {contender.label for contender in SIMPLE}
 Rows = Mapping[str, Mapping[str, Any]]  # by family
 
 
 class Overall(NamedTuple):
-    """One policy over all families of a kind, with a standard error, and the family in which it does worst."""
+    """One policy over all families of a kind, with a standard error and its worst family."""
 
     kind: str
     policy: str
@@ -35,17 +35,17 @@ def overall(summary: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     summary
-        What `summarise` returned.
+        The output of `summarise`.
 
     Returns
     -------
     kind, policy
-        What the families are, and who played.
+        Kind of the families, and policy.
     mean, error
-        Of recorded tables (without stocks, the null case): the mean over tables of the mean share won. Of worlds: the
-        geometric mean over worlds of the regret relative to each world's best simple policy. Of worlds with a safe
-        arm: the mean over worlds of the reward relative to the best of discounted UCB, LinUCB and StructuralKalman.
-        The standard error comes from those of the families.
+        Of recorded tables (without stocks, on which no policy can win): the mean over tables of the mean share won. Of
+        worlds: the geometric mean over worlds of the regret relative to each world's best simple policy. Of worlds with
+        a safe arm: the mean over worlds of the reward relative to the best of discounted UCB, LinUCB and
+        StructuralKalman. The standard error comes from those of the families.
     worst, family
         The same in the family in which the policy does worst; of recorded tables, the share won minus that of the best
         simple policy on that table.

@@ -1,4 +1,4 @@
-"""The paper's theory put to the test: seven tables with fixed seeds, shown in docs/measurements.md."""
+"""Tests of the paper's theory: seven tables with fixed seeds, shown in docs/measurements.md."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -117,8 +117,8 @@ def lag_correlation(runs: int = 40, rounds: int = 10_000) -> list[str]:
 def played_noise(runs: int = 8, rounds: int = 10_000) -> list[str]:
     """Add up ε of the played arm, its expected reward minus the context filter's forecast. Seed 100.
 
-    It is 0 on average for whoever chooses by past contexts alone, and every reward that predicts ε can be won beyond
-    the paper's Oracle. The faster ζ forgets, the more of ARES's own recent rewards reaches its choice of windows.
+    It is 0 on average for policies that use past contexts alone; rewards that predict ε allow a gain over the paper's
+    Oracle. The faster ζ forgets, the more of ARES's own recent rewards reaches its choice of windows.
     """
     lines = [f"Σε of the played arm over {rounds} rounds (in brackets regret in thousands), {runs} runs"]
     for psi in PSI:
@@ -169,7 +169,7 @@ def exploration(runs: int = 5, rounds: int = 10_000) -> list[str]:
 
 
 def informative() -> list[str]:
-    """Find the first power of ten at which an upper bound, for a window it likes best, is below Random's regret."""
+    """Find the first power of ten at which an upper bound, for its best window, is below Random's regret."""
     windows = (10, 130, 300)
     lines = [f"first n = 10^i, up to 10^20, at which a bound is below the regret of Random, at s = {windows}"]
     for psi in PSI:

@@ -1,4 +1,4 @@
-"""Trials: policies that know nothing of the system, on many kinds of problems.
+"""Trials: policies that do not know the system, on many kinds of problems.
 
 A family is a set of problems of one kind; every policy plays every problem of it, on the same paths and from the same
 seeds. The result is one row per family, problem, policy and seed.
@@ -32,8 +32,8 @@ __all__ = ["CONTENDERS", "OTHERS", "SIMPLE", "run_trials", "show", "summarise", 
 
 FLOOR = 0.01  # of Random's regret; below it, less regret is luck
 STUCK = 0.9  # share of the last third of the rounds at the safe arm
-_APART = 1_000_000  # between two seeds of a policy on one problem, so that they are not those of other problems
-_WARM_UP = 300  # rounds; enough for every kernel to be compiled before the clock runs
+_APART = 1_000_000  # distance between two seeds of a policy on one problem, to differ from those of other problems
+_WARM_UP = 300  # rounds, enough to compile every kernel before the measurement
 
 
 KNOWS, ORACLE = "KalmanGreedy", "Oracle"
@@ -52,7 +52,7 @@ OTHERS = ("LinUCB + own rewards", "Discounted UCB", "LearnedKalman", "Structural
 
 
 def _simple() -> Iterable[Contender]:
-    """Yield policies of few lines with every usual value of their parameters: what a careful user might have tuned."""
+    """Yield simple policies with every usual value of their parameters, as a careful user might tune them."""
     linear = {"window": 5, "standardise": True}
     for bonus in (0.1, 0.3, 1.0):
         yield Contender(f"LinUCB ({bonus:g})", "linucb", linear | {"exploration": bonus})
@@ -98,7 +98,7 @@ def run_trials(
         Number of problems per family: paths of the paper's system, random systems, or seeds of the policies on
         recorded data. By default each family's own number.
     seeds
-        Seeds per randomised policy on each problem. One seed says little where a single early choice can decide a run.
+        Seeds per randomised policy on each problem. One seed says little if a single early choice can decide a run.
     rounds
         Rounds of each path; recorded data may be shorter.
     policies
@@ -130,7 +130,7 @@ def run_trials(
     if not rows:
         raise InvalidInputError(
             f"policies: {', '.join(one.label for one in contenders)} cannot play any problem of {', '.join(chosen)}; "
-            "some need contexts or the system, and simple ones play where there is no system; choose other families"
+            "some need contexts or the system, and simple ones play problems without a system; choose other families"
         )
     rows += [row for name, family in chosen.items() if family.data for row in _references(name, family, rounds)]
     return pl.DataFrame(rows, schema=_SCHEMA)
@@ -150,7 +150,7 @@ def _play(
     path = problem.path(rounds)
     rows = []
     for contender in (contender for contender in contenders if contender.can_play(path, problem.system, problem.known)):
-        if contender in SIMPLE and problem.system is not None:  # a policy that knows the system is the measure there
+        if contender in SIMPLE and problem.system is not None:  # a policy that knows the system is the reference there
             continue
         for seed in range(seeds if contender.randomised else 1):
             about = {"system": problem.system, "seed": problem.seed + _APART * seed, **problem.known}
@@ -215,7 +215,7 @@ def _contenders(labels: Collection[str]) -> list[Contender]:
 def summarise(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per family and policy of a table from `run_trials`.
 
-    Where a policy played a problem with several seeds, its regret there is the median over them.
+    If a policy played a problem with several seeds, its regret there is the median over them.
 
     Returns
     -------
@@ -227,8 +227,8 @@ def summarise(table: pl.DataFrame) -> pl.DataFrame:
         Median and largest ratio to KalmanGreedy, which knows the true system, and to the paper's Oracle, on the
         problems on which these have regret.
     known_problems, to_known_all
-        Number of problems on which KalmanGreedy has regret, and the median ratio over all problems, where any regret
-        against none counts as infinite; null if that median is infinite.
+        Number of problems on which KalmanGreedy has regret, and the median ratio over all problems, with infinity for
+        any regret against none; null if that median is infinite.
     simple, to_simple, to_simple_error
         The best of `SIMPLE` by the geometric mean of regret over the family, the geometric mean of the ratio to it, and
         its standard error. Every regret is at least 1 % of a uniform choice's.
@@ -299,7 +299,7 @@ def _best(logs: dict[str, FloatArray], labels: Iterable[str]) -> str | None:
 
 
 def _mean_ratio(logs: FloatArray, base: FloatArray | None) -> tuple[float | None, float | None]:
-    """Return the geometric mean of the ratios over the problems, and its standard error where there are several."""
+    """Return the geometric mean of the ratios over the problems, and its standard error if there are several."""
     if base is None:
         return None, None
     mean = float(np.exp(logs.mean() - base.mean()))
@@ -309,7 +309,7 @@ def _mean_ratio(logs: FloatArray, base: FloatArray | None) -> tuple[float | None
 
 
 def _error(values: pl.Series) -> float | None:
-    """Return the standard error of a mean; None where there are no two values."""
+    """Return the standard error of a mean; None for fewer than two values."""
     count = len(values) - values.null_count()
     return float(values.std()) / math.sqrt(count) if count > 1 else None  # type: ignore[arg-type]
 
@@ -322,7 +322,7 @@ def _ratio(regret: FloatArray, base: FloatArray | None) -> FloatArray:
 
 
 def _median_of_all(regret: FloatArray, base: FloatArray | None) -> float | None:
-    """Return the median ratio, where a regret against none counts as infinite; None where the median is."""
+    """Return the median ratio, with infinity for a regret against none; None if the median is infinite."""
     if base is None or len(base) != len(regret):
         return None
     none = np.where(regret > 0, np.inf, 1.0)
