@@ -756,7 +756,7 @@ def test_few_rounds(n: int, m: int) -> None:
         ({"arms": ["a", "b", "a"]}, "arms: expected integers"),
         ({"arms": [[0], [1], [0]]}, "arms: expected shape (n,), got (3, 1)"),
         ({"arms": 0}, "arms: expected shape (n,), got ()"),
-        ({"arms": [0, -2, 0]}, "arms: expected numbers from 0 on, -1 where no arm was played, got -2"),
+        ({"arms": [0, -2, 0]}, "arms: expected numbers from 0 on, -1 if no arm was played, got -2"),
         ({"arms": [], "rewards": [], "contexts": None}, "arms: expected at least one round, got none"),
         ({"rewards": [1.0, 2.0]}, "rewards: expected shape (3,), got (2,)"),
         ({"rewards": [1.0, math.inf, 2.0]}, "rewards: expected finite numbers, or NaN if missing"),

@@ -1,4 +1,4 @@
-"""Columns of a log: which arms were played, and the units in which a column has mean 0 and deviation 1."""
+"""Columns of a log: the played arms, and units with mean 0 and standard deviation 1."""
 
 import math
 
@@ -12,11 +12,11 @@ from undertow.errors import InvalidInputError
 __all__ = ["centre_and_scale", "mostly_one_value", "played_arms"]
 
 _CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
-_TINY = 1.0 / _checks.LARGEST  # below this a square may be nothing
+_TINY = 1.0 / _checks.LARGEST  # below this a square may underflow
 
 
 def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.NDArray[np.int64], int]:
-    """Return checked arms, −1 where none was played, and their number k, one more than the largest unless given."""
+    """Return checked arms, −1 if none was played, and their number k, one more than the largest unless given."""
     try:
         given = np.asarray(arms)
     except ValueError as error:  # lists of different lengths
@@ -25,7 +25,7 @@ def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.
         raise InvalidInputError(f"arms: expected integers, -1 if no arm was played, got {arms!r:.80}")
     result = _checks.array("arms", given, ("n",)).astype(np.int64)
     if result.min(initial=0) < -1:
-        raise InvalidInputError(f"arms: expected numbers from 0 on, -1 where no arm was played, got {result.min()}")
+        raise InvalidInputError(f"arms: expected numbers from 0 on, -1 if no arm was played, got {result.min()}")
     least = max(int(result.max(initial=0)) + 1, 1)
     k = least if arm_count is None else _checks.integer("arm_count", arm_count, least=1)
     if k < least:
@@ -34,9 +34,9 @@ def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.
 
 
 def centre_and_scale(column: FloatArray, arms: FloatArray | None = None) -> tuple[float, float]:
-    """Return mean and standard deviation of what was seen; for a constant column its size, or 1, as the scale.
+    """Return mean and standard deviation of the observations; for a constant column its size, or 1, as the scale.
 
-    With arms, every arm counts alike: an arm that is played all the time does not set the scale for the others.
+    With arms, every arm counts equally, so a frequently played arm does not set the scale for the others.
     """
     there = ~np.isnan(column) if arms is None else ~np.isnan(column) & (arms >= 0.0)
     seen = column[there]
@@ -58,7 +58,7 @@ def centre_and_scale(column: FloatArray, arms: FloatArray | None = None) -> tupl
 def mostly_one_value(rewards: FloatArray, arms: FloatArray) -> bool:
     """Return whether more than half of an arm's rewards are the same, on average over the arms.
 
-    Then the others, as rare clicks among zeros, are what the arms differ by and no errors, however far away they lie.
+    Then the others, such as rare clicks among zeros, are the differences between arms and not errors, however large.
     The share of an arm is (longest run − 1)/(plays − 1) of its sorted rewards, so that two plays or more are needed.
     """
     there = ~np.isnan(rewards) & (arms >= 0.0)

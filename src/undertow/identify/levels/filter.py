@@ -1,15 +1,13 @@
 """The Kalman filter of the structural model, at a cost that grows linearly with the number of arms.
 
-The model is that of `undertow.identify.levels.steps`, its state put in another order: what all arms share,
-c = [g, w_0], and what is an arm's own, b_a = [s_a, f_a, w_a]. A reward of arm a depends on c and b_a alone. The belief
-keeps the covariances of c, of each b_a, and of each b_a with c. The arms are taken as independent of one another
-given c:
+The model is that of `undertow.identify.levels.steps`, with its state in another order: the shared part c = [g, w_0],
+and the arms' own parts b_a = [s_a, f_a, w_a]. A reward of arm a depends on c and b_a alone. The belief has the
+covariances of c, of each b_a, and of each b_a with c. The arms are taken as independent of one another given c:
 
     Cov(b_i, b_j) = Cov(b_i, c) Cov(c)⁻¹ Cov(c, b_j),   i ≠ j.
 
-For a c that stands still this is exact, and so it is for one arm. Where c moves, two arms also depend on one another
-through what c was before; each step to the next round forgets that, and it is all that is forgotten.
-docs/decisions/0015-many-arms.md tells what it costs.
+This is exact for a constant c, and for one arm. If c moves, two arms also depend on one another through earlier values
+of c; only this dependence is dropped, in each step to the next round. docs/decisions/0015-many-arms.md has its cost.
 """
 
 import math
@@ -47,13 +45,13 @@ __all__ = [
     "start",
 ]
 
-LIMIT = 4.0  # standard deviations; what lies further from its forecast says no more than that
-_LOST = 1e-12  # of a variance: what is left of it below this is rounding
-SLOW, FAST, CONSTANT, WEIGHTS = range(4)  # where things are in b
+LIMIT = 4.0  # standard deviations; a larger error counts as this
+_LOST = 1e-12  # of a variance: less than this is rounding
+SLOW, FAST, CONSTANT, WEIGHTS = range(4)  # places in b
 
 
 class Belief(NamedTuple):
-    """Means and covariances of what is shared, c (1 + Q), and of what is each arm's own, b (3 + Q)."""
+    """Means and covariances of the shared c (1 + Q) and of each arm's own b (3 + Q)."""
 
     shared: Annotated[FloatArray, "Q+1"]
     own: Annotated[FloatArray, "k Q+3"]
@@ -75,7 +73,7 @@ class FilterSizes(Record):
 
 
 class Filter(NamedTuple):
-    """A belief by itself."""
+    """A single belief."""
 
     sizes: FilterSizes
     belief: Belief
@@ -122,9 +120,9 @@ def _faded(value: float, factor: float) -> float:
 
 @kernel
 def predict(belief: Belief, hyper: FloatArray, elapsed: float) -> None:
-    """From the end of a round to so many moments later, in each of which x becomes φ x + N(0, V (1 − φ²)).
+    """Advance by some moments, in each of which x becomes φ x + N(0, V (1 − φ²)).
 
-    Entries that stand still come last in b and c, and their covariances with one another stay as they are.
+    Constant entries come last in b and c, and their covariances with one another do not change.
     """
     φ, k, B, C = Groups(hyper, 0), len(belief.own), belief.own.shape[1], len(belief.shared)
     groups_of(belief.h, hyper, 0)
@@ -172,7 +170,7 @@ def predict(belief: Belief, hyper: FloatArray, elapsed: float) -> None:
 
 @inlined
 def _regress(L: FloatArray, P: FloatArray, v: FloatArray, x: FloatArray) -> None:
-    """Solve P x = v by Cholesky's factor L; a direction of P in which nothing is unknown any more takes no part."""
+    """Solve P x = v by Cholesky's factor L; directions of P without uncertainty are skipped."""
     C = len(P)
     for i in range(C):
         for j in range(i + 1):
@@ -198,7 +196,7 @@ def _regress(L: FloatArray, P: FloatArray, v: FloatArray, x: FloatArray) -> None
 
 @inlined
 def _take_in(belief: Belief, a: int, v: FloatArray, v_shared: FloatArray, step: float) -> None:
-    """Move the mean of an arm by v · step, and take vv' and vv_shared' off its covariances."""
+    """Move the mean of an arm by v · step, and subtract vv' and vv_shared' from its covariances."""
     B, C = belief.own.shape[1], len(belief.shared)
     for i in range(B):
         v_i = v[i]
@@ -217,7 +215,7 @@ def condition(
 
     With e the innovation, s its variance, and v the covariances of the state with it, divided by √s: the mean moves by
     v e/√s and the covariance by −vv', which is exactly symmetric. In the first of them |e/√s| is at most `limit`, so
-    that a single gross reward cannot carry the levels away. The other arms learn through what is shared:
+    that a single gross reward cannot carry the levels away. The other arms learn through the shared part:
     Cov(b_j, e) = Cov(b_j, c) Cov(c)⁻¹ Cov(c, e).
     """
     k, B, C = len(belief.own), belief.own.shape[1], len(belief.shared)
@@ -274,10 +272,10 @@ def condition(
 def forecast_arms(
     belief: Belief, hyper: FloatArray, u: FloatArray, forecast: FloatArray, first: int, last: int
 ) -> None:
-    """Forecast the rewards of arms `first` to `last` − 1 under features u (Q,); the round is beginning.
+    """Forecast the rewards of arms `first` to `last` − 1 under features u (Q,), at the beginning of a round.
 
-    `forecast` (6, k) receives the mean, and variances: of the arm's own part s + f + ⟨w, [1, u]⟩; of the part of it
-    that lasts, s + ⟨w, [1, u]⟩, which is what exploring finds out; of s + f; of ⟨w, [1, u]⟩; and of the reward.
+    `forecast` (6, k) receives the mean, and variances: of the arm's own part s + f + ⟨w, [1, u]⟩; of its lasting part s
+    + ⟨w, [1, u]⟩, about which exploring informs; of s + f; of ⟨w, [1, u]⟩; and of the reward.
     """
     k, B, C = len(belief.own), belief.own.shape[1], len(belief.shared)
     h, h_shared = belief.h[0], belief.h[1]
@@ -318,9 +316,9 @@ def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovati
     """Filter from the stationary law through a table (n, 2 + Q) of arm, reward, features; return the log-likelihood.
 
     The belief ends up at the end of the last row's round: with its reward, before the step to the next round. A row
-    whose arm is below 0 or whose reward is NaN tells nothing. One more column may say how many moments after the row
-    before each is. `innovations` receives the standardised innovations, NaN where nothing was seen; pass an empty array
-    to leave them out. A reward beyond `limit` standard deviations counts as one at it.
+    whose arm is below 0 or whose reward is NaN is skipped. An additional column may have the moments since the row
+    before. `innovations` receives the standardised innovations, NaN without a reward; pass an empty array to skip them.
+    A reward beyond `limit` standard deviations counts as one at it.
     """
     start(belief, hyper)
     Q = len(belief.shared) - 1
@@ -339,9 +337,9 @@ def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovati
 
 @kernel
 def limit_rewards(table: FloatArray, hyper: FloatArray, belief: Belief) -> None:
-    """Bring rewards of a table, in place, to within `LIMIT` deviations of what the filter forecasts from those before.
+    """Clip rewards of a table, in place, to within `LIMIT` standard deviations of the filter's forecasts.
 
-    A likelihood of Gaussian noise, which fits maximise, would make the noise larger for a few gross ones. The belief
+    Otherwise a few gross rewards would raise the noise that maximises a Gaussian likelihood. The belief
     is scratch.
     """
     start(belief, hyper)
@@ -356,5 +354,5 @@ def limit_rewards(table: FloatArray, hyper: FloatArray, belief: Belief) -> None:
 
 
 def new_belief(k: int, Q: int) -> Belief:
-    """Return a belief with arrays of its own."""
+    """Return a belief with its own arrays."""
     return FILTER.open(FILTER.new(k=k, Q=Q)).belief

@@ -1,13 +1,13 @@
 """Fit of the structural model: levels of the arms, a shared level and weights on features, from a log of plays.
 
-The model is that of `undertow.identify.levels.steps`, for rewards and features of mean 0 and deviation 1. Its free
-numbers are φ of the three kinds of levels, V of the six groups and σ². On the scale on which they are unbounded,
-c = (atanh φ, log V, log σ²), each has a Gaussian prior, and the fit maximises
+The model is that of `undertow.identify.levels.steps`, for rewards and features of mean 0 and standard deviation 1. Its
+free numbers are φ of the three kinds of levels, V of the six groups and σ². On the unbounded scale c
+= (atanh φ, log V, log σ²), each has a Gaussian prior, and the fit maximises
 
     log p(rewards | c) − ½ Σ ((c_i − centre_i) / width_i)²
 
-by BFGS with the exact score. Intercepts do not move: φ = 1, and width 0 marks what is held fixed. Weights may drift,
-and stand still where φ comes near 1. Rewards far from what the model forecasts count as `LIMIT` deviations away.
+by BFGS with the exact score. Intercepts are constant: φ = 1, and width 0 marks fixed numbers. Weights may drift, and
+are constant as φ approaches 1. Rewards far from the model's forecast count as `LIMIT` standard deviations away.
 """
 
 import math
@@ -41,13 +41,13 @@ from undertow.moments import moments_passed
 __all__ = ["FittedLevels", "LevelsModel", "fit_levels", "levels_model", "levels_optimise", "optimise_levels"]
 
 _COLD_EVALUATIONS, _AGAIN_EVALUATIONS = 60, 20  # at first, and once gross rewards are known
-_SECOND_START = 50  # rounds from which a fast level that changes sign every round is tried as well
+_SECOND_START = 50  # rounds from which a fast level that alternates in sign is tried as well
 _MOST_BYTES = 4e9  # of a covariance; some are needed
-_TOLERANCE = 3e-3  # nats that the next step promises: closer hyper-parameters decide no better
+_TOLERANCE = 3e-3  # expected gain of the next step, in nats: closer hyper-parameters decide no better
 
 
 class LevelsModel(NamedTuple):
-    """The hyper-parameters that a fit finds, variances in the rewards' units; see `FittedLevels`."""
+    """The hyper-parameters of a fit, variances in the rewards' units; see `FittedLevels`."""
 
     shared_persistence: float
     slow_persistence: float
@@ -85,24 +85,24 @@ class FittedLevels:
     shared_persistence, slow_persistence, fast_persistence
         φ of the level shared by all arms and of the two levels of each arm; −1 < φ < 1.
     weight_persistence, shared_weight_persistence
-        φ of the weights on features, near 1 where they stand still.
+        φ of the weights on features, near 1 if they are constant.
     shared_variance, slow_variance, fast_variance
         V of these levels.
     intercept_variance, weight_variance, shared_weight_variance
-        V of an arm's constant, of its own weight on a feature, and of the weight that all arms share; for features
-        scaled to deviation 1.
+        V of an arm's constant, of an arm's weight on a feature, and of the weight that all arms share; for features
+        scaled to standard deviation 1.
     reward_noise
         σ².
     log_likelihood
         Log density of the rewards.
     objective
-        Log-likelihood minus the penalty of the prior, which is what the fit maximises.
+        Log-likelihood minus the penalty of the prior, which the fit maximises.
     evaluations
-        How many times the likelihood was computed.
+        Number of evaluations of the likelihood.
     arm_count
         k.
     innovations
-        Reward minus its forecast, standardised, (n,); NaN where no reward was seen. Those beyond ±4 were fitted as ±4.
+        Reward minus its forecast, standardised, (n,); NaN without a reward. Those beyond ±4 were fitted as ±4.
     """
 
     shared_persistence: float
@@ -158,13 +158,13 @@ def fit_levels(
     Parameters
     ----------
     arms
-        The arm played in each round, (n,); −1 where none was.
+        The arm played in each round, (n,); −1 if none was.
     rewards
-        Its reward, (n,); NaN where none came. Rewards of rounds without an arm are ignored.
+        Its reward, (n,); NaN if none came. Rewards of rounds without an arm are ignored.
     features
-        What was known before each decision of the arm that was played, (n, q); none by default.
+        Features of the played arm before each decision, (n, q); none by default.
     elapsed
-        How many moments began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment.
+        Moments that began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment.
     arm_count
         k; one more than the largest number in `arms` by default.
 
@@ -237,12 +237,12 @@ def optimise_levels(
 ) -> tuple[FloatArray, float, float, int]:
     """Improve packed hyper-parameters on a standardised table (n, 2 + q) of arm, reward, features.
 
-    The table may consist of several, one behind another, each of at most k arms of its own that know nothing of the
-    others; `starts` tells where each begins. Returns the better hyper-parameters, their penalised log-likelihood, their
-    log-likelihood, and how many evaluations were used. It is `levels_optimise` with the prior of this module and
-    scratch of its own.
+    The table may consist of several, one behind another, each with at most k arms, independent of the others; `starts`
+    has the first row of each. Returns the better hyper-parameters, their penalised log-likelihood, their
+    log-likelihood, and how many evaluations were used. It is `levels_optimise` with the prior of this module and its
+    own scratch.
     """
-    assert len(table) == 0 or table[:, 0].max() < k  # kernels take the number of an arm as a place
+    assert len(table) == 0 or table[:, 0].max() < k  # kernels use the number of an arm as an index
     hyper, bounds = start_hyper.copy(), np.array([*starts, len(table)], dtype=np.float64)
     work = np.empty(plain(levels_workspace)(int(np.diff(bounds).max()), k, q))
     return hyper, *levels_optimise(table, bounds, hyper, k, q, levels_prior(), evaluations, work)
@@ -250,7 +250,7 @@ def optimise_levels(
 
 @inlined
 def _bounded(c: float, i: int) -> float:
-    """Keep φ off ±1 and variances off zero, which only rewards come near that are constant or all but noise-free."""
+    """Keep φ away from ±1 and variances from zero, which only constant or nearly noise-free rewards approach."""
     largest = 7.0 if i < GROUPS else 14.0
     return min(max(c, -largest), largest)
 
@@ -324,8 +324,8 @@ def levels_optimise(
 ) -> tuple[float, float, int]:
     """Climb the penalised likelihood from `hyper` (13,), in place, by BFGS with backtracking.
 
-    Returns the penalised log-likelihood and the log-likelihood of the hyper-parameters that it leaves, and how many
-    evaluations it used, at least one. A step is at most 1 long in every coordinate; one that brings no improvement is
+    Returns the penalised log-likelihood and the log-likelihood of the resulting hyper-parameters, and the number of
+    evaluations, at least one. A step is at most 1 long in every coordinate; one that brings no improvement is
     shortened, and `hyper` never gets worse. The rows of part i of the table are those from bounds[i] to bounds[i + 1].
     `prior` is `levels_prior()`, `work` has `levels_workspace(n, k, q)` numbers for the longest part.
     """
@@ -349,7 +349,7 @@ def levels_optimise(
         new_f, new_log_likelihood = _penalised(table, bounds, new, k, q, centre, width, new_c, new_g, score, work)
         used += 1
         if used > 1 and not new_f >= f + 1e-4 * step * slope:
-            vertex = 0.5 * slope * step * step / (f + slope * step - new_f)  # of the parabola through what is known
+            vertex = 0.5 * slope * step * step / (f + slope * step - new_f)  # of the parabola through the known values
             step = min(max(vertex, 0.1 * step), 0.5 * step) if np.isfinite(vertex) else 0.1 * step
             if step * longest > 1e-6:
                 continue

@@ -7,7 +7,7 @@ from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper
 
 __all__ = ["levels_prior", "typical_levels"]
 
-_PRIOR = {  # the centre of each, and the width around it on the scale on which it is unbounded; 0 for what is fixed
+_PRIOR = {  # the centre of each, and the width around it on the unbounded scale; 0 if fixed
     "shared_persistence": (0.95, 1.0),
     "slow_persistence": (0.998, 0.7),
     "fast_persistence": (0.73, 0.8),
@@ -25,12 +25,12 @@ _PRIOR = {  # the centre of each, and the width around it on the scale on which 
 
 
 def typical_levels() -> FloatArray:
-    """Return the packed hyper-parameters (13,) at the prior's centre: where a fit of nothing would start and end."""
+    """Return the packed hyper-parameters (13,) at the prior's centre: the start and end of a fit without data."""
     return np.array([_PRIOR[name][0] for name in Hyper.names])
 
 
 def levels_prior() -> FloatArray:
-    """Return centre and width (2, 13) of the prior of atanh φ, log V and log σ²; width 0 marks what is held fixed."""
+    """Return centre and width (2, 13) of the prior of atanh φ, log V and log σ²; width 0 marks fixed numbers."""
     typical, width = typical_levels(), np.array([_PRIOR[name][1] for name in Hyper.names])
     bounded = np.arange(HYPERS) < GROUPS
     centre = np.zeros(HYPERS)

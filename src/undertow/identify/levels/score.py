@@ -1,8 +1,8 @@
 """The likelihood of the structural model and its exact score, from the disturbance smoother.
 
-The model is that of `undertow.identify.levels.steps`. A forward pass of the filter keeps its beliefs; the backward pass
-carries r and N, the gradient and minus the curvature of the log density of all later rewards in the state's mean, from
-round to round.
+The model is that of `undertow.identify.levels.steps`. A forward pass of the filter stores its beliefs; the backward
+pass carries r and N, the gradient and minus the curvature of the log density of all later rewards in the state's mean,
+from round to round.
 """
 
 import math
@@ -33,7 +33,7 @@ from undertow.identify.levels.steps import (
 
 __all__ = ["levels_likelihood", "levels_workspace"]
 
-_KEPT = 2**20  # numbers, 8 MB: what the beliefs kept for the backward pass may take
+_KEPT = 2**20  # numbers, 8 MB: memory for the beliefs stored for the backward pass
 
 
 @inlined
@@ -77,11 +77,10 @@ def _retreat_step(
     """Go from the beginning of a row to the end of the one before, where the belief was ẑ, P: r ← Φr, N ← ΦNΦ.
 
     With M = rr' − N, F = ½ M_jj and G = r_j ẑ_j + Σ_i Φ_i P_ij M_ij, the scores of the variance V (1 − Φ²) of the step
-    and of Φ = φ^n, it adds those of V and of φ to the sums; `steps` holds dΦ/dφ = n φ^(n − 1). Of P only the first
-    rows were kept. For the other entries, τ_j = Σ_i P_ij M_ij is known at the beginning of the row; at the end of the
-    one before it is V (1 − Φ²) M_jj less, and Φ_j times the sum in G. `rates` holds n / φ.
-
-    N gets on the same sweep what the row's reward adds to it, hy' + yh', and is multiplied by v.
+    and of Φ = φ^n, it adds those of V and of φ to the sums; `steps` holds dΦ/dφ = n φ^(n − 1). Of P only the first rows
+    were stored. For the other entries, τ_j = Σ_i P_ij M_ij is known at the beginning of the row; at the end of the one
+    before it is V (1 − Φ²) M_jj less, and Φ_j times the sum in G. `rates` holds n / φ. In the same sweep, the row's
+    reward adds hy' + yh' to N, and N is multiplied by v.
     """
     D, rows = len(r), len(P)
     for i in range(D):
@@ -187,19 +186,19 @@ def _retreat_reward(
 
 @inlined
 def _kept(rows: int, D: int) -> int:
-    """Return how many numbers of a round the backward pass needs: e, √s, ẑ, v, Ph_g of all groups, some rows of P."""
+    """Return the number of values per round for the backward pass: e, √s, ẑ, v, Ph_g of all groups, some rows of P."""
     return 2 + (2 + GROUPS + rows) * D
 
 
 @inlined
 def _segment_length(n: int, kept: int) -> int:
-    """Return of how many rounds the beliefs, `kept` numbers each, are kept at a time: all where they fit, or √n."""
+    """Return the number of rounds whose beliefs, `kept` numbers each, are stored at a time: all if they fit, or √n."""
     return max(1, min(n, max(math.ceil(math.sqrt(n)), _KEPT // kept)))
 
 
 @kernel
 def levels_workspace(n: int, k: int, q: int) -> int:
-    """Return how many numbers of scratch `levels_likelihood` needs for n rounds."""
+    """Return the length of the scratch of `levels_likelihood` for n rounds."""
     D = levels_size(k, q)
     most = 0
     for rows in (0, 1 + 2 * k, D):
@@ -216,7 +215,7 @@ def levels_likelihood(
 ) -> float:
     """Return the log-likelihood of a table of arm, reward, features; `score` (13,) receives its gradient.
 
-    One more column may say how many moments after the row before each is (`elapsed_before`).
+    An additional column may have the moments since the row before (`elapsed_before`).
 
     The score is with respect to atanh φ of the six groups, log V of the six groups and log σ²; a group with φ = 1 has
     none in φ. It is exact and comes from the disturbance smoother. With r and N of the backward pass at the beginning
@@ -226,12 +225,12 @@ def levels_likelihood(
         ½ (r_j² − N_jj)   and   r_j ẑ_j + Σ_i Φ_i P_ij (r_i r_j − N_ij),   Φ = φ^n for a step of n moments,
 
     are the scores of the group's innovation variance and of its Φ; the first of them at the beginning of the first
-    round is the score of its initial variance. The sum over i and j needs no P: times Φ_j it is the trace of
-    P (rr' − N) over the group, which a few products of vectors carry from one row to the one before. Where φ is too
-    near 0 to divide by, the rows of P are kept and the sum is formed.
+    round is the score of its initial variance. The sum over i and j needs no P: times Φ_j it is the trace of P (rr' −
+    N) over the group, which a few products of vectors carry from one row to the one before. If φ is too near 0 to
+    divide by, the rows of P are stored and the sum is formed.
 
-    Where what is kept of all rounds would take too much memory, some beliefs are kept and the rest computed again from
-    them, so memory grows like √n D². `work` has `levels_workspace(n, k, q)` numbers.
+    If the beliefs of all rounds would take too much memory, some are stored and the rest is recomputed from them, so
+    memory grows like √n D². `work` has `levels_workspace(n, k, q)` numbers.
     """
     n, D = len(table), levels_size(k, q)
     rows = direct_rows(hyper, k, q)

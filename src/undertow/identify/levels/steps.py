@@ -5,15 +5,15 @@ The reward of arm a in a round with features u is
     x = g + ⟨w_0, u⟩ + s_a + f_a + ⟨w_a, [1, u]⟩ + v,   v ~ N(0, σ²),
 
 with a level g and weights w_0 shared by all arms, a slow level s_a, a fast level f_a and weights w_a of each arm. Every
-entry of the state is an AR(1) process of its own, z' = φ z + N(0, V (1 − φ²)), that starts in its stationary law
-N(0, V); an entry with φ = 1 never moves, and V is its prior variance. For k arms and q features the state is
+entry of the state is an independent AR(1) process, z' = φ z + N(0, V (1 − φ²)), that starts in its stationary law N(0,
+V); an entry with φ = 1 never moves, and V is its prior variance. For k arms and q features the state is
 
     z = [g, s_1 … s_k, f_1 … f_k, w_1 (1 + q entries), …, w_k, w_0 (q entries)],   D = 1 + q + k (3 + q).
 
 Its entries fall into six groups which share φ and V: shared level, slow levels, fast levels, intercepts, weights of the
-arms on features, shared weights on features. The packed `hyper` (13,) is a `Hyper`. What is shared cancels in a
-comparison of arms, but arms are seen at different times: left out of the model, it would pass for a difference between
-them.
+arms on features, shared weights on features. The packed `hyper` (13,) is a `Hyper`. The shared part cancels in a
+comparison of arms. But arms are observed at different times: without it, the model would take it for a difference
+between them.
 
 Here are the steps of the exact filter, of which `undertow.identify.levels.score` computes the likelihood; a policy
 filters by `undertow.identify.levels.filter`. A belief is ẑ (D,) and P (D, D), both in place, C-contiguous, possibly
@@ -46,7 +46,7 @@ __all__ = [
     "spread",
 ]
 
-TINY = 1e-100  # covariances with what was not seen for long are dropped before they become denormal numbers, slow ones
+TINY = 1e-100  # tiny covariances with entries not observed for long are dropped: denormal numbers are slow
 _NEAR_ZERO = 0.01
 
 
@@ -90,7 +90,7 @@ def levels_size(k: int, q: int) -> int:
 
 @inlined
 def first_entry(group: int, k: int, q: int) -> int:
-    """Return where the first entry of a group stands in the state; weights have one only where there are features."""
+    """Return the place of the first entry of a group in the state; weights have one only with features."""
     if group < 3:
         return 0 if group == 0 else 1 + (group - 1) * k
     return 1 + 2 * k + (group - 3 if group < 5 else k * (1 + q))
@@ -98,7 +98,7 @@ def first_entry(group: int, k: int, q: int) -> int:
 
 @inlined
 def direct_rows(hyper: FloatArray, k: int, q: int) -> int:
-    """Return how many entries lead the state up to the last one whose φ is too near 0 to divide by."""
+    """Return the number of leading entries up to the last one whose φ is too near 0 to divide by."""
     φ = Groups(hyper, 0)
     if abs(φ.intercept) < _NEAR_ZERO or (q > 0 and min(abs(φ.weight), abs(φ.shared_weight)) < _NEAR_ZERO):
         return levels_size(k, q)
@@ -130,7 +130,7 @@ def features_of(table: FloatArray, t: int, q: int) -> FloatArray:
 
 @inlined
 def elapsed_before(table: FloatArray, t: int, q: int) -> float:
-    """Return how many moments after the row before row t is: 1, or what a last column says; 0 is the same moment."""
+    """Return the moments between the row before and row t: 1, or the last column's entry; 0 is the same moment."""
     elapsed: float = table[t, 2 + q] if table.shape[1] > 2 + q else 1.0
     return elapsed
 
@@ -158,7 +158,7 @@ def observation_row(h: FloatArray, u: FloatArray, a: int, k: int, q: int) -> Non
 
 @inlined
 def product(Ph: FloatArray, parts: FloatArray, P: FloatArray, u: FloatArray, a: int, k: int, q: int) -> None:
-    """Ph = P h, a sum of 4 + 2q rows of the symmetric P, and the parts (6, D) of it that the groups bring."""
+    """Ph = P h, a sum of 4 + 2q rows of the symmetric P, and the groups' parts (6, D) of it."""
     D = len(P)
     b, c = 1 + 2 * k + a * (1 + q), D - q
     for j in range(D):
@@ -194,7 +194,7 @@ def add_noise(P: FloatArray, hyper: FloatArray, k: int, q: int) -> None:
 
 @inlined
 def power(φ: float, elapsed: float) -> float:
-    """Return φ to a whole power."""
+    """Return φ to an integer power."""
     return φ if elapsed == 1.0 else φ**elapsed
 
 

@@ -1,7 +1,7 @@
 """The penalised fit of a shared system of known order: EM for a cold start, then preconditioned L-BFGS.
 
 A gradient step preconditioned by the inverse information of the complete data is a step of EM; L-BFGS on top of it
-makes up for what is not seen. One compiled call does a whole fit, without the GIL.
+corrects for the unobserved data. One compiled call does a whole fit, without the GIL.
 """
 
 import math
@@ -27,8 +27,8 @@ __all__ = ["fit_model"]
 
 _MEMORY = 8
 _LONGEST_NOISE_STEP = 2.0  # of log r, in one step
-_OVERSHOOT = 1.02  # of the spectral radius on the way; in the end it is at most 1
-_STRETCH = 100.0  # by which a step may be longer than that of EM
+_OVERSHOOT = 1.02  # of the spectral radius during the descent; in the end it is at most 1
+_STRETCH = 100.0  # factor by which a step may be longer than that of EM
 _ENOUGH = 0.03  # nats: a step that gains less ends the descent
 
 
@@ -56,8 +56,8 @@ def fit_model(
 ) -> tuple[float, float, int]:
     """Improve a model in place; return its log likelihood, its effective degrees of freedom and the evaluations used.
 
-    The prior is renewed after every step of EM, and before and after the descent; information and inverse are left as
-    they are at the model returned. Where nothing finite is found, the log likelihood is NaN.
+    The prior is renewed after every step of EM, and before and after the descent; information and inverse are those of
+    the returned model. If nothing finite is found, the log likelihood is NaN.
     """
     size = len(π)
     g, trial, g_trial = np.empty(size), np.empty(size), np.empty(size)
@@ -130,7 +130,7 @@ def fit_model(
             if kept == 0:
                 break
             stretch = 1.0
-            kept = 0  # what L-BFGS remembers leads nowhere: continue from the gradient
+            kept = 0  # the history of L-BFGS leads nowhere: continue from the gradient
             continue
         curvature = 0.0
         slot = kept % _MEMORY
@@ -148,7 +148,7 @@ def fit_model(
         log_likelihood = ll_trial
         if not invert_information(π, d, m, k, information, prior, inverse):
             return np.nan, 0.0, used
-        if curvature > 0.0:  # the information of what is seen is less than that of the complete data
+        if curvature > 0.0:  # the observed data have less information than the complete data
             for i in range(size):
                 trial[i] = slopes[slot, i]
             precondition(trial, d, m, k, information, inverse, scratch)

@@ -31,7 +31,7 @@ def em_step(
 
     With `expand` the covariance of the state noise is free in this step, and the basis is then changed to make it the
     identity again (parameter-expanded EM, Liu, Rubin and Wu 1998), which raises the likelihood faster. Fits expand; the
-    plain step is there to be compared with.
+    plain step is for comparison.
     """
     p = m + k
     step = np.empty(len(π))
@@ -69,7 +69,7 @@ def em_step(
 def _rotate_to_identity(
     π: FloatArray, d: int, m: int, k: int, whole: FloatArray, disturbed: FloatArray, step: FloatArray
 ) -> None:
-    """Change the basis by the Cholesky factor of the state noise that the new dynamics leave over."""
+    """Change the basis by the Cholesky factor of the state noise left by the new dynamics."""
     A, b, C, _, _ = open_vector(π, m, k)
     change = open_vector(step, m, k)
     Q, L = np.zeros((d, d)), np.zeros((d, d))

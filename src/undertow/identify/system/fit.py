@@ -1,4 +1,4 @@
-"""A system estimated from a log, for users who have a log and no bandit."""
+"""A system estimated from a log, for users with a log but no bandit."""
 
 import math
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from undertow.system import LinearGaussianSystem
 
 __all__ = ["FittedSystem", "fit"]
 
-_ROUNDS = 3000  # that the order is found on; everything counts for the final fit
+_ROUNDS = 3000  # rounds for the choice of the order; the final fit uses all
 _BOUTS = 5  # of challenges, at most
 _POLISH = 40  # evaluations of the likelihood
-_GAIN = 1.0  # nats: a bout that gains less is the last
+_GAIN = 1.0  # nats: a series that gains less is the last
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +32,13 @@ class FittedSystem:
     system
         In the units of the log and the basis in which the state noise is the identity.
     log_likelihood
-        Log density of everything that was seen.
+        Log density of all observations.
     degrees_of_freedom
-        Effective number of parameters: those that the log, not the prior, determines.
+        Effective number of parameters: those determined by the log, not the prior.
     innovations
-        Each context entry, then the reward, minus its forecast, standardised, (n, m + 1); NaN where nothing was seen.
+        Each context entry, then the reward, minus its forecast, standardised, (n, m + 1); NaN if not observed.
     tried
-        Every model that was tried, in order.
+        All models tried, in order.
     """
 
     system: LinearGaussianSystem
@@ -74,7 +74,7 @@ def fit(
     contexts
         (n, m), NaN if an entry is missing; None for a log of rewards alone.
     elapsed
-        How many moments began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment,
+        Moments that began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment,
         which have the same context, or NaN.
     order
         Dimension of the hidden state, 1 to 8; estimated when None.

@@ -1,4 +1,4 @@
-"""The information of the complete data about a shared system, and what follows: preconditioner, prior, dimension.
+"""The information of the complete data about a shared system; with it, preconditioner, prior and dimension.
 
 The information is block diagonal: one block for the rows of [A b], one for each output's [C_i D_i].
 """
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 _SQUARINGS = 18
-_PSEUDO_ARMS = 2.0  # how many arms the prior of the arms' own spread counts for
-_LEAST_EXPLAINED = 0.05  # share of the rewards' variance that a typical arm is expected to explain at least
+_PSEUDO_ARMS = 2.0  # number of arms that the prior of the arms' own spread counts for
+_LEAST_EXPLAINED = 0.05  # smallest share of the rewards' variance that a typical arm should explain
 
 
 @kernel
@@ -83,7 +83,7 @@ def limit_radius(π: FloatArray, d: int, limit: float) -> None:
 
 @kernel
 def _invert(X: FloatArray, size: int, scratch: FloatArray) -> bool:
-    """Invert a positive definite matrix in place by its Cholesky factor; say whether it was one."""
+    """Invert a positive definite matrix in place by its Cholesky factor; return whether it was one."""
     L = scratch
     for i in range(size):
         for j in range(i + 1):
@@ -152,9 +152,8 @@ def renew_prior(
     """Estimate the prior again from the model and return the effective degrees of freedom of the whole model.
 
     τ, the trace of the state's mean second moment, sets the variance at the start, τ/d, and the precision of a
-    context's loadings, so that ⟨C_i, z⟩ varies as its output does. The arms' own spread, and a few typical arms
-    whose rewards vary by what is not noise, set theirs (empirical Bayes).
-    `inverse` has to be that of `invert_information`.
+    context's loadings, so that ⟨C_i, z⟩ varies as its output does. The arms' own spread, and a few typical arms with
+    the rewards' variance beyond noise, set theirs (empirical Bayes). `inverse` must come from `invert_information`.
     """
     p = m + k
     _, _, C, D, log_r = open_vector(π, m, k)
@@ -205,11 +204,11 @@ def renew_prior(
 
 @kernel
 def shift_origin(π: FloatArray, d: int, m: int, k: int, prior: FloatArray) -> None:
-    """Move the origin of the state to where the penalties on b and D are least.
+    """Move the origin of the state to the point with the least penalties on b and D.
 
-    z + c in place of z turns b into b + (I − A)c and D_i into D_i − ⟨C_i, c⟩, and changes nothing that is seen once the
-    start is forgotten. Left to the descent it takes long, and an arm that was played once has its reward explained by
-    an offset of its own where the others have theirs.
+    z + c in place of z turns b into b + (I − A)c and D_i into D_i − ⟨C_i, c⟩, and changes no observation once the start
+    is forgotten. The descent alone would take long, and would explain the reward of an arm that was played once by its
+    own offset.
     """
     p = m + k
     A, b, C, D, _ = open_vector(π, m, k)

@@ -1,13 +1,13 @@
 """The likelihood of a shared system and its exact score: a Kalman filter forward, a smoother backward.
 
-The system is that of `undertow.identify.system.vector`. A round is a row of a table: m contexts (NaN where missing),
-the arm that was played (−1 where none was) and its reward (NaN where none came). A table may have one more column: 1
-for a row of the same moment as the one before, so that the state has not moved. Everything seen enters one number at a
-time, so nothing is inverted and what is missing costs nothing.
+The system is that of `undertow.identify.system.vector`. A round is a row of a table: m contexts (NaN if missing), the
+played arm (−1 if none) and its reward (NaN if none came). A table may have one more column: 1 for a row of the same
+moment as the one before, so that the state has not moved. Observations enter one number at a time, so nothing is
+inverted and missing ones cost nothing.
 
 By Fisher's identity the score is the expected score of the complete data. The disturbance smoother (Koopman 1993) gives
 E[w z' | y] = r ẑ' − N A P without the covariance of neighbouring states; the sums of E[zz'] over the rounds in which an
-output was seen are the information that the complete data would hold of its loadings.
+output was observed are the information of the complete data about its loadings.
 """
 
 import math
@@ -45,7 +45,7 @@ def information_size(m: int, k: int) -> int:
 
 @inlined
 def block_of(information: FloatArray, o: int) -> FloatArray:
-    """Return the block of output o in an information or its inverse; behind the outputs comes that of [A b]."""
+    """Return the block of output o in an information or its inverse; after the outputs comes that of [A b]."""
     return view(information, BLOCK * BLOCK * o, (BLOCK, BLOCK))
 
 
@@ -56,7 +56,7 @@ def entry_of(information: FloatArray, o: int, i: int, j: int) -> float:
     return entry
 
 
-# The store keeps for each round the belief after all that was seen in it, ẑ and P, then K, v and F for each output.
+# The store has for each round the belief after its observations, ẑ and P, then K, v and F for each output.
 
 
 class _Innovation(Record):
@@ -88,7 +88,7 @@ def _kept_output(store: FloatArray, t: int, i: int, m: int) -> tuple[FloatArray,
 
 
 def store_size(rounds: int, m: int) -> int:
-    """Return how many numbers the backward pass needs of the forward pass."""
+    """Return the number of values that the backward pass needs from the forward pass."""
     stride: int = plain(_stride)(m)
     return rounds * stride
 
@@ -100,7 +100,7 @@ def stored_belief(store: FloatArray, t: int, m: int) -> tuple[FloatArray, FloatA
 
 
 def stored_innovations(store: FloatArray, rounds: int, m: int) -> tuple[FloatArray, FloatArray]:
-    """Return v and F of every round, each (rounds, m + 1); they mean nothing where nothing was seen."""
+    """Return v and F of every round, each (rounds, m + 1); they are meaningless without observations."""
     outputs = store[: store_size(rounds, m)].reshape(rounds, -1)[:, _BELIEF:].reshape(rounds, m + 1, _OUTPUT)
     v, F = np.moveaxis(outputs[..., WIDTH:], -1, 0)
     return v, F
@@ -199,7 +199,7 @@ def filter_table(π: FloatArray, d: int, m: int, k: int, table: FloatArray, vari
 def _smooth(
     π: FloatArray, d: int, m: int, k: int, table: FloatArray, store: FloatArray, sums: FloatArray, disturbed: FloatArray
 ) -> None:
-    """Go back through what `filter_table` stored.
+    """Smooth backward through the store of `filter_table`.
 
     `sums` (m + k + 1, 11, 8) gets those of each output, then ΣE[zz'], ΣE[z] and n over all rounds after which the state
     moves. `disturbed` (17, 8) gets ΣE[w z'], ΣE[w] in row 8, and ΣE[ww' − I] from row 9 on.
@@ -219,12 +219,12 @@ def _smooth(
             put(zs, 0, row(z, 0))
             for i in range(d):
                 put(S, i, row(P, i))
-        elif not moved:  # r and N speak of the same state
+        elif not moved:  # r and N are about the same state
             multiply(N, P, d, NAP)
             put(zs, 0, plus(row(z, 0), 1.0, times_rows(r, 0, P, d)))
             for i in range(d):
                 put(S, i, plus(row(P, i), -1.0, times_rows(P, i, NAP, d)))
-        else:  # r and N speak of the state at the beginning of round t + 1
+        else:  # r and N are about the state at the beginning of round t + 1
             multiply(N, A, d, NA)
             multiply(NA, P, d, NAP)
             multiply(P, At, d, PAt)
@@ -289,7 +289,7 @@ def score(
     """Return the penalised objective −log L + penalties and log L; fill its gradient, the information, E[w…].
 
     Penalties: ½‖A‖² + ½‖b‖², Gaussian ones on loadings and offsets, ½(log r + s/r) on each noise variance; and
-    −½ df log r gives back to a noise variance the degrees of freedom that its loadings have used.
+    −½ df log r returns to a noise variance the degrees of freedom used by its loadings.
     """
     p = m + k
     A, b, C, D, log_r = open_vector(π, m, k)

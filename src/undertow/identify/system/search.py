@@ -13,13 +13,13 @@ from undertow.identify.system.vector import MAX_ORDER, VectorModel, cold_model, 
 __all__ = ["Attempt", "Search", "cost", "expected_cost", "fit_one"]
 
 EM_STEPS = 3
-COLD, GROWN, WARM, LATE = 20, 16, 10, 5  # evaluations of the likelihood; the last where there are LONG rounds
+COLD, GROWN, WARM, LATE = 20, 16, 10, 5  # evaluations of the likelihood; the last for at least LONG rounds
 LONG = 2000
 STARTS = 3  # random starts of a challenge
-SKETCH, PROOF = 300, 600  # rounds that pick among them, and that the challenge is decided on
+SKETCH, PROOF = 300, 600  # rounds for the choice among them, and for the decision of a challenge
 FIRST_ORDER = 2
 MOST = 8  # challenges in one refit
-CYCLE = (  # how a challenge begins, its order against that of the model in use, whether from nothing
+CYCLE = (  # name of a challenge, its order relative to the model in use, whether from scratch
     ("grown", 1, False),
     ("cold", 0, True),
     ("grown by two", 2, False),
@@ -31,7 +31,7 @@ LEAST = 2  # challenges of every refit, whatever the budget
 
 
 class Attempt(NamedTuple):
-    """One model that was tried: how it began, its order, how well it fits and what it cost."""
+    """One model of a search: its start, its order, its fit and its cost."""
 
     start: str
     order: int
@@ -41,12 +41,12 @@ class Attempt(NamedTuple):
 
 
 def cost(d: int, m: int, k: int, rounds: int, evaluations: int) -> float:
-    """Return the work of a fit in units of about a microsecond: a formula, so that a seed fixes what is computed."""
+    """Return the work of a fit in units of about a microsecond: a formula, so that a seed fixes the computation."""
     return 60.0 + evaluations * (3.0 + 0.001 * (m + k) * (d + 1) ** 3 + rounds * (0.11 + 0.03 * (m + 1) + 0.001 * d**3))
 
 
 def expected_cost(d: int, m: int, k: int, rounds: int, budget: float) -> float:
-    """Return about what `challenge` will spend from a model of order d, 0 for none, before it is called."""
+    """Return the approximate cost of `challenge` from a model of order d, 0 for none."""
     size = d or FIRST_ORDER
     warm = WARM if rounds < LONG else LATE
     sketches = STARTS * cost(size, m, k, min(rounds, SKETCH), EM_STEPS + 1)
@@ -71,13 +71,13 @@ class Search(NamedTuple):
         return cls(table, m, k, np.empty(store_size(len(table), m)), np.empty(size), np.empty(size))
 
     def belief(self) -> tuple[FloatArray, FloatArray]:
-        """Return ẑ (8,) and P (8, 8) after the last round, of the likelihood that was computed last."""
+        """Return ẑ (8,) and P (8, 8) after the last round, of the likelihood computed last."""
         return stored_belief(self.store, len(self.table) - 1, self.m)
 
     def innovations(self) -> tuple[FloatArray, FloatArray]:
-        """Return each context entry, then the reward, minus its forecast, and the variance of that, each (n, m + 1).
+        """Return each context entry, then the reward, minus its forecast, and its variance, each (n, m + 1).
 
-        Both are NaN where nothing was seen, and of the likelihood that was computed last.
+        Both are NaN without observations, and belong to the likelihood computed last.
         """
         n, m = len(self.table), self.m
         v, F = stored_innovations(self.store, n, m)
@@ -86,12 +86,12 @@ class Search(NamedTuple):
         return np.where(seen, v, math.nan), np.where(seen, F, math.nan)
 
     def last(self, rounds: int) -> "Search":
-        """Return a search on the last rounds only; itself where there are no more."""
+        """Return a search on the last rounds only; itself if there are no more."""
         return self if len(self.table) <= rounds else self._replace(table=self.table[-rounds:])
 
 
 def fit_one(search: Search, start: VectorModel, *, em_steps: int, evaluations: int) -> tuple[VectorModel, int]:
-    """Return the model that a start leads to, with −∞ for a likelihood where it leads nowhere, and evaluations used."""
+    """Return the model fitted from a start, with likelihood −∞ on failure, and the number of evaluations."""
     vector, prior = start.vector.copy(), start.prior.copy()
     d = start.order
     log_likelihood, freedom, used = fit_model(
@@ -120,12 +120,12 @@ def challenge(
     turn: int = 0,
     order: int | None = None,
 ) -> tuple[VectorModel, float, int, list[Attempt]]:
-    """Fit the model in use again, then spend the budget on others that challenge it.
+    """Refit the model in use, then spend the budget on challengers.
 
-    Returns the best model, what was spent, the next turn and all that was tried. A challenge begins with several random
-    starts, of which a few steps on the last rounds pick one; the descent from it looks at more rounds, and what wins
-    there by likelihood minus degrees of freedom is fitted to all of them. The cycle of challenges continues where the
-    last refit left it. With an `order`, only models of that order compete.
+    Returns the best model, the cost, the next turn and all models tried. A challenge begins with several random starts,
+    and a few steps on the last rounds pick one. The descent from it uses more rounds, and the winner there by
+    likelihood minus degrees of freedom is fitted to all of them. The cycle of challenges continues where the last refit
+    left it. With an `order`, only models of that order compete.
     """
     m, k, n = search.m, search.k, len(search.table)
     tried: list[Attempt] = []

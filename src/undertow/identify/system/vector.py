@@ -1,4 +1,4 @@
-"""What a shared system is as one vector, what its prior is, and the way between both and the user's units.
+"""A shared system as one vector, its prior, and the conversion to and from the user's units.
 
     z' = A z + b + N(0, I),   y_i = ⟨C_i, z⟩ + D_i + N(0, r_i)
 
@@ -45,11 +45,11 @@ __all__ = [
 
 MAX_ORDER = WIDTH
 NOISE_SCALE = 0.01  # of an output's variance: where the prior of its noise variance pulls
-OFFSET_SCALE = 0.3  # of what the state explains of a typical arm: variance of the arms' offsets
+OFFSET_SCALE = 0.3  # of the variance explained in a typical arm: variance of the arms' offsets
 _B = WIDTH * WIDTH
 _C = _B + WIDTH
 _RADII, _PAIRS = (0.6, 0.98), 0.7  # of the modes of a random start, and how often two of them form a pair
-_GROWTH = 0.5  # standard deviation of what a new mode adds to an output, relative to its noise
+_GROWTH = 0.5  # standard deviation of a new mode's part of an output, relative to its noise
 
 
 class SystemParts(NamedTuple):
@@ -100,7 +100,7 @@ def _arms_in(vector: FloatArray, m: int) -> int:
 
 
 class Prior(Record):
-    """The fixed numbers of a prior; behind them come the degrees of freedom per noise variance (`spent_on_noise`)."""
+    """The fixed numbers of a prior; after them come the degrees of freedom per noise variance (`spent_on_noise`)."""
 
     start_variance: float  # of each state in the first round
     context_loading_precision: float
@@ -141,7 +141,7 @@ class Scales(NamedTuple):
 
 
 class VectorModel(NamedTuple):
-    """A shared system of one order: its vector and prior, and how well it fits."""
+    """A shared system of one order: its vector, its prior and its fit."""
 
     order: int
     vector: FloatArray
@@ -151,7 +151,7 @@ class VectorModel(NamedTuple):
 
     @property
     def criterion(self) -> float:
-        """Log likelihood minus effective degrees of freedom, in nats: what orders are compared by."""
+        """Log likelihood minus effective degrees of freedom, in nats, to compare orders."""
         return self.log_likelihood - self.freedom
 
 
@@ -188,7 +188,7 @@ def rescaled(model: VectorModel, old: Scales, new: Scales) -> VectorModel:
 
 
 def cold_model(d: int, m: int, k: int, rng: np.random.Generator) -> VectorModel:
-    """Return a random start: modes drawn by `_add_modes`, and loadings that explain about half of each output."""
+    """Return a random start: modes of `_add_modes`, and loadings that explain about half of each output."""
     model = VectorModel(d, np.zeros(vector_size(m, k)), np.zeros(prior_size(m)))
     parts, prior = split_vector(model.vector, m, k), Prior(model.prior, 0)
     τ = _add_modes(parts.A, 0, d, rng)
@@ -202,7 +202,7 @@ def cold_model(d: int, m: int, k: int, rng: np.random.Generator) -> VectorModel:
 
 
 def grown_model(model: VectorModel, modes: int, m: int, k: int, rng: np.random.Generator) -> VectorModel:
-    """Return a model with new modes and random loadings on them, of the size of what the model leaves unexplained."""
+    """Return a model with new modes and random loadings on them, of the size of the model's residuals."""
     d, p = model.order, m + k
     vector = model.vector.copy()
     A, _, C, _, log_r = split_vector(vector, m, k)
