@@ -113,7 +113,7 @@ def test_variants_by_decorator_and_while_it_runs() -> None:
     assert other.names == ("first", "second", "third")
     assert other.policy is not None
     assert other.policy.names == other.names
-    with pytest.raises(InvalidInputError, match="no variant has yet, got 'third'"):
+    with pytest.raises(InvalidInputError, match="expected a new name, got 'third'"):
         other.variant(first, name="third")
     assert len(other.report().variants) == 3
 
@@ -326,7 +326,7 @@ def test_a_saved_tuner_goes_on(tmp_path: Path) -> None:
     assert [again() for _ in range(30)] == [tuner() for _ in range(30)]
     wider = Tuner.load(file, {"new": cheap, **variants}, cost=itself)
     assert wider.names == ("dear", "cheap", "new")
-    with pytest.raises(InvalidInputError, match="knows 'cheap', and no such function"):
+    with pytest.raises(InvalidInputError, match="has 'cheap', and no such function"):
         Tuner.load(file, {"dear": dear})
 
 
@@ -408,16 +408,16 @@ refused: Any = Tuner  # types are wrong here on purpose
         (lambda: refused({"a": dear}, cost="bytes"), "cost: expected 'seconds', got 'bytes'"),
         (lambda: refused({"a": 3}), "variants: expected a function for 'a'"),
         (lambda: refused([dear, cheap]), "variants: expected a dictionary"),
-        (lambda: refused({"": dear}), "name: expected a name"),
+        (lambda: refused({"": dear}), "name: expected a new name"),
         (lambda: refused({"a": dear}, features=[1.0]), "features: expected a function"),
         (lambda: Tuner({"a": dear}, penalty=0.5), "penalty: expected a number of at least 1"),
-        (lambda: Tuner({"a": dear}, second_costs=2.0), "second_costs: a second costs one second here"),
+        (lambda: Tuner({"a": dear}, second_costs=2.0), "second_costs: omit it if the cost is in seconds"),
         (lambda: tuned(second_costs=0.0), "second_costs: expected a number above 0"),
         (lambda: tuned(log=1), "log: expected True or False"),
         (lambda: refused({"a": dear}, policy="ucb"), "policy: expected a policy of undertow"),
         (lambda: tuned(UCB(arms=3)), "policy: expected the variants as its arms"),
         (lambda: tuned(UCB(arms=["cheap", "dear"])), "policy: expected the variants as its arms"),
-        (lambda: tuned(ARES(arms=2, context_dim=1)), "policy: a tuner shows features and no contexts"),
+        (lambda: tuned(ARES(arms=2, context_dim=1)), "policy: a tuner has features but no contexts"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(attempt: Any, message: str) -> None:

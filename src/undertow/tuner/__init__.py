@@ -1,4 +1,4 @@
-"""Which variant of a function to call while what they cost drifts."""
+"""Choose the fastest of several variants of a function while their costs drift."""
 
 from undertow.tuner.report import Report
 from undertow.tuner.tuner import Tuner

@@ -1,4 +1,4 @@
-"""What calls have cost: by variant, by choice, and whether choosing is worth its own time."""
+"""The costs of calls: by variant, by choice, and the overhead of choosing."""
 
 import math
 from collections import deque
@@ -12,20 +12,20 @@ from undertow.live.saved import COUNT, Saved
 
 __all__ = ["Ledger"]
 
-HISTORY = 20_000  # choices and stretches that a report shows; older ones are forgotten
-SAMPLED = 0.25  # of the choices are looked at, so that looking does not cost what it is to save
-_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples keep step with no period that calls may have
-MEMORY = 125  # sampled choices over which forecasts and own time are averaged
-PER_VARIANT = 10  # choices for each variant before anything is averaged; sampled ones, before it is relied upon
-SHARE = 0.01  # of all cost that choosing may take where it saves less than it takes
+HISTORY = 20_000  # choices and reuse periods in a report; older ones are forgotten
+SAMPLED = 0.25  # share of choices that are sampled, to keep the overhead small
+_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples do not resonate with periodic calls
+MEMORY = 125  # sampled choices over which forecasts and overhead are averaged
+PER_VARIANT = 10  # choices per variant before averaging begins; sampled ones before the averages are used
+SHARE = 0.01  # largest share of the cost for choices that save less than their overhead
 
-_COLUMNS = 6  # of a row of the history: first call, calls, variant, cost, propensity, own seconds
+_COLUMNS = 6  # columns of the history: first call, calls, variant, cost, propensity, overhead in seconds
 
 
 class Ledger:
     """Numbers about the calls of a tuner, in the unit of its cost.
 
-    A choice asks the policy. A stretch is the calls between two choices in which the tuner sticks with one variant.
+    A choice asks the policy. A reuse period is the calls between two choices, in which the tuner keeps one variant.
     """
 
     def __init__(self, count: int) -> None:
@@ -38,10 +38,10 @@ class Ledger:
         self.forget_forecasts()
 
     def forget_forecasts(self) -> None:
-        """Begin the averages over choices anew, since there is another variant, or another program."""
+        """Restart the averages over choices, for a new variant or in another program."""
         self._since = 0
         self._averaged = 0
-        self._recent = (0.0, 0)  # own seconds since the last sample, in how many choices
+        self._recent = (0.0, 0)  # overhead in seconds since the last sample, and number of choices
         self._forecasts = [0.0] * len(self.counts)
         self._least = 0.0
         self._seconds = 0.0
@@ -64,7 +64,7 @@ class Ledger:
         return max((total / count for count, total in pairs if count), default=None)
 
     def note_stretch(self, arm: int, cost: float) -> None:
-        """Take note of a call without a choice."""
+        """Record a call without a choice."""
         first, calls, variant, total = self._stretch
         if calls and variant != arm:
             self._end_stretch()
@@ -73,7 +73,7 @@ class Ledger:
         self._note_cost(arm, cost)
 
     def note_choice(self, arm: int, cost: float, propensity: float, own: float, *, ran: bool) -> bool:
-        """Take note of a call with a choice: its cost, the tuner's own seconds; return whether it is to be sampled."""
+        """Record a call with a choice: its cost and the overhead in seconds; return whether it is to be sampled."""
         if self._stretch[1]:
             self._end_stretch()
         self.history.append((self.calls, 1, arm, cost, propensity, own))
@@ -87,7 +87,7 @@ class Ledger:
         return self._since * _GOLDEN % 1.0 < SAMPLED
 
     def sample(self, forecasts: list[float]) -> None:
-        """Average the forecast costs of all variants, and the tuner's own seconds since the last sample."""
+        """Average the forecast costs of all variants, and the overhead since the last sample."""
         own, choices = self._recent
         self._recent = (0.0, 0)
         if self._since > PER_VARIANT * len(self.counts):
@@ -98,7 +98,7 @@ class Ledger:
             self._seconds += step * (own / choices - self._seconds)
 
     def note_failure(self, arm: int) -> None:
-        """Take note of a call without a choice that failed."""
+        """Record a failed call without a choice."""
         self._end_stretch()
         self._note_failure(arm)
 
@@ -124,23 +124,23 @@ class Ledger:
 
     @property
     def usual(self) -> int:
-        """The variant that cost least in the average of the forecasts."""
+        """The variant with the least average forecast cost."""
         return self._forecasts.index(min(self._forecasts))
 
     @property
     def saving(self) -> float:
-        """What choosing saves in a call: the least of the average forecasts less the average of the least forecasts."""
+        """The saving of a choice per call: the least average forecast minus the average least forecast."""
         return min(self._forecasts) - self._least if self._averaged else math.nan
 
     @property
     def seconds(self) -> float:
-        """Average of the tuner's own seconds in a call with a choice."""
+        """Average overhead in seconds of a call with a choice."""
         return self._seconds if self._averaged else math.nan
 
     def room(self, second_costs: float) -> float:
-        """Return what may be spent before the next choice: 0 where a choice saves more than it takes, or nobody knows.
+        """Return the cost to incur before the next choice: 0 if a choice saves more than its overhead, or if unknown.
 
-        The saving is at most the cost of a call, so where a choice takes longer than any variant this is never 0.
+        The saving is at most the cost of a call, so if a choice takes longer than any variant, this is never 0.
         """
         price = self.seconds * second_costs
         known = self._averaged >= PER_VARIANT * len(self.counts)
@@ -149,23 +149,23 @@ class Ledger:
     # Reports and files
 
     def rows(self) -> FloatArray:
-        """Return choices and stretches, (n, 6): first call, calls, variant, cost, propensity, own seconds.
+        """Return choices and reuse periods, (n, 6): first call, calls, variant, cost, propensity, overhead in seconds.
 
-        The propensity is NaN for a stretch.
+        The propensity is NaN for a reuse period.
         """
         first, calls, arm, cost = self._stretch
         rest = [(first, calls, arm, cost, math.nan, 0.0)] if calls else []
         return np.array([*self.history, *rest], dtype=np.float64).reshape(-1, _COLUMNS)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what a save file keeps; averages over choices begin anew in another program."""
+        """Return the arrays of a save file; averages over choices restart in another program."""
         variants = np.array([self.counts, self.totals, self.failures], dtype=np.float64)
         numbers = np.array([self.calls, self.choices, self.own_seconds])
         return {"variants": variants, "numbers": numbers, "history": self.rows()}
 
     def saved(self) -> dict[str, Saved]:
-        """Return what these arrays may hold."""
-        dearest = LARGEST * COUNT  # what all calls may cost together
+        """Return the allowed values of these arrays."""
+        dearest = LARGEST * COUNT  # the largest total cost of all calls
         return {
             "variants": Saved((3, len(self.counts)), 0.0, dearest),
             "numbers": Saved((3,), 0.0, COUNT),
@@ -173,7 +173,7 @@ class Ledger:
         }
 
     def restore(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        """Continue from what `arrays` returned."""
+        """Continue from the output of `arrays`."""
         counts, totals, failures = arrays["variants"].tolist()
         self.counts, self.totals, self.failures = list(map(int, counts)), totals, list(map(int, failures))
         calls, choices, self.own_seconds = arrays["numbers"].tolist()

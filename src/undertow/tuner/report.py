@@ -1,4 +1,4 @@
-"""What a tuner says of its calls: a table, and a figure."""
+"""The report of a tuner on its calls: a table and a figure."""
 
 import math
 import os
@@ -16,24 +16,24 @@ from undertow.tuner.ledger import Ledger
 __all__ = ["Report", "Variant", "report_of"]
 
 _BINS = 60  # of calls, in the figure
-_FEW = 100  # weighted calls below which an estimate is not worth showing
+_FEW = 100  # weighted calls below which no estimate is shown
 
 
 class Variant(NamedTuple):
-    """What is known of a variant.
+    """Statistics of a variant.
 
     Attributes
     ----------
     name
         Its name.
     calls, failures
-        How often it ran, and how often it failed.
+        Number of successful calls, and of failures.
     mean_cost
-        Of the calls in which it ran; NaN where there are none. A variant is called when it should be cheap, so this is
-        not what it would cost if it were always called.
+        Mean over its calls; NaN without any. A variant is called when it should be cheap, so this differs from its cost
+        if always called.
     always, error
-        What a call would have cost if it were always called, by inverse propensities, and the standard error; NaN
-        where the policy does not explore, or too rarely to say.
+        Mean cost if it were always called, by inverse propensities, and the standard error; NaN if the policy does not
+        explore, or too rarely.
     """
 
     name: str
@@ -45,25 +45,25 @@ class Variant(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the calls of a tuner have cost; `print` shows it as a table.
+    """The costs of a tuner's calls; `print` shows them as a table.
 
     Attributes
     ----------
     variants
         One entry for each.
     calls, stuck
-        Number of calls, and in how many of them no choice was made.
+        Number of calls, and of those without a choice.
     mean_cost
-        Of a call, without failures.
+        Mean over calls, without failures.
     chosen, chosen_error
-        Mean cost of the calls in which the policy chose, failures with their penalty, and its standard error.
+        Mean cost of the calls with a choice, failures with their penalty, and its standard error.
     choice_seconds, own_seconds
-        The tuner's own time: in a call with a choice, on average over the last ones, and in all calls together.
+        The overhead: in a call with a choice, on average over the last ones, and in all calls together.
     in_seconds
         Whether costs are seconds.
     rows
-        The last choices and stretches, (n, 6): first call, calls, variant, cost, propensity (NaN for a stretch), own
-        seconds.
+        The last choices and reuse periods, (n, 6): first call, calls, variant, cost, propensity (NaN for a reuse
+        period), overhead in seconds.
     """
 
     variants: Sequence[Variant]
@@ -118,7 +118,7 @@ class Report(NamedTuple):
         return _seconds(cost) if self.in_seconds else f"{cost:.4g}"
 
     def draw(self, path: str | os.PathLike[str]) -> None:
-        """Draw which variant was called when, and what calls cost; needs matplotlib."""
+        """Draw the called variants and the costs over time; needs matplotlib."""
         with _checks.needing("a figure", "study"):
             from undertow.reporting.figure import LEGEND, SMALL, panels, plain_axis, save_sheet
 
@@ -142,7 +142,7 @@ class Report(NamedTuple):
         save_sheet(sheet, Path(path), dpi=130)
 
     def _parts(self) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-        """Return the ends of up to 60 parts of the calls, and which of them the rows belong to."""
+        """Return the ends of up to 60 parts of the calls, and the part of each row."""
         first, calls = self.rows[:, 0], self.rows[:, 1]
         begin, end = (first[0], first[-1] + calls[-1]) if len(first) else (0.0, 1.0)
         edges = np.linspace(begin, end, min(_BINS, max(len(first) // 10, 1)) + 1)
@@ -181,10 +181,10 @@ def report_of(names: Sequence[str], ledger: Ledger, *, explores: bool, in_second
 
 
 def inverse_propensity(choices: FloatArray, arm: int) -> tuple[float, float]:
-    """Return what a call would have cost if a variant were always called, and the standard error.
+    """Return the mean cost if a variant were always called, and the standard error.
 
-    Σ w c / Σ w, w = 1[chosen] / propensity: self-normalised, since costs are far from 0. NaN where fewer than a hundred
-    calls' worth of weight is behind it, or a single round that counts for a tenth of it.
+    Σ w c / Σ w, w = 1[chosen] / propensity: self-normalised, since costs are far from 0. NaN if its weight is less than
+    a hundred calls, or if a single round has a tenth of it.
     """
     played = choices[:, 2] == arm
     weights = np.where(played, 1 / choices[:, 4], 0.0)

@@ -1,4 +1,4 @@
-"""A tuner: calls one of several variants of a function, measures what it cost, and learns which to call next."""
+"""A tuner: calls one of several variants of a function, measures its cost, and learns which to call next."""
 
 import inspect
 import logging
@@ -27,42 +27,41 @@ _log = logging.getLogger("undertow")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-REST, LONGEST_REST = 10, 1280  # calls that a variant rests after a failure, doubled for every failure in a row
+REST, LONGEST_REST = 10, 1280  # calls of a variant's suspension after a failure, doubled for each in a row
 _FORMAT, _VERSION = "undertow.tuner", 1
-_OWN, _POLICY = "tuner_", "policy_"  # before the names of arrays in a file
-_SHORTEST = 1e-9  # seconds: what the clock can tell
+_OWN, _POLICY = "tuner_", "policy_"  # prefix of array names in a file
+_SHORTEST = 1e-9  # seconds: the resolution of the clock
 
 
 class Tuner(Generic[P, R]):
-    """Call one of several variants of a function: the one that should cost least now.
+    """Call one of several variants of a function: the one with the least expected cost.
 
-    A tuner is called like the function. It asks its policy for a variant, calls it, measures its cost, learns and
-    returns what the variant returned. It may be called from any thread; variants run without a lock.
+    A tuner is called like the function. It asks its policy for a variant, calls it, measures its cost, learns, and
+    returns the variant's result. It may be called from any thread; variants run without a lock.
 
-    If the tuner's own time costs more than choosing saves, it sticks with the best variant and chooses only now and
-    then, which takes about 1 % of the cost. It can weigh the two if the cost is seconds or `second_costs` is given.
+    If choosing costs more than it saves, the tuner keeps the best variant and chooses only occasionally. This overhead
+    is about 1 % of the cost. It can compare the two if the cost is seconds or `second_costs` is given.
 
-    An exception of a variant is passed on to the caller. The call counts as `penalty` times the largest mean cost of a
-    variant, and the variant is not called for ten calls, or twice as many after every further failure in a row.
+    Exceptions of a variant reach the caller. The call counts as `penalty` times the largest mean cost of a variant, and
+    the variant is suspended for ten calls, twice as many after every further failure in a row.
 
     Parameters
     ----------
     variants
         Functions by name, which take the same arguments; more can be added by `variant`.
     cost
-        "seconds", or a function of what the variant returned and the seconds that it took, which returns the cost.
+        "seconds", or a function of the variant's result and its seconds that returns the cost.
     features
-        A function of the arguments of a call that returns what is known before the choice: a number or a list of
-        numbers, always as many.
+        A function of the arguments of a call that returns the features: a number, or a list of fixed length.
     policy
         Any policy without contexts; its arms are the variants in their order. By default
         `Autopilot(minimise=True, refit="background")`.
     log
-        Whether the policy learns the logarithm of the cost, so that it looks at ratios.
+        Whether the policy learns the logarithm of the cost, so that it compares ratios.
     penalty
-        What a failing call costs, in units of the largest mean cost of a variant.
+        The cost of a failed call, in units of the largest mean cost of a variant.
     second_costs
-        What a second costs, for a cost of your own, so that the tuner's own time can be weighed against it.
+        The cost of a second, for your own cost function, to compare the overhead with it.
 
     Examples
     --------
@@ -96,7 +95,7 @@ class Tuner(Generic[P, R]):
         self._log = _checks.flag("log", log)
         self._penalty = _checks.number("penalty", penalty, least=1)
         if second_costs is not None and self._cost is None:
-            raise InvalidInputError(f"second_costs: a second costs one second here; leave it out, got {second_costs!r}")
+            raise InvalidInputError(f"second_costs: omit it if the cost is in seconds; got {second_costs!r}")
         given = 1.0 if self._cost is None else second_costs
         self._second_costs = math.nan if given is None else _checks.number("second_costs", given, above=0)
         self._lock = threading.RLock()
@@ -111,16 +110,16 @@ class Tuner(Generic[P, R]):
         self._policy: LivePolicy | None = None
         self._ledger = Ledger(len(self._names))
         self._failed = [0] * len(self._names)  # in a row
-        self._resting: dict[int, int] = {}  # until which call
-        self._price = 0.0  # what is to be spent between two choices; 0 where every call is one
-        self._room, self._best = 0.0, 0  # what is left of it, and on which variant
+        self._resting: dict[int, int] = {}  # the call until which each is suspended
+        self._price = 0.0  # cost between two choices; 0 if every call is one
+        self._room, self._best = 0.0, 0  # the rest of it, and the variant
         if policy is not None:
             self._adopt(policy)
 
-    # What users call
+    # Public calls
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the variant that should cost least now."""
+        """Call the variant with the least expected cost."""
         begun = time.perf_counter()
         arm, decision = self._choose(*args, **kwargs)
         start = time.perf_counter()
@@ -134,7 +133,7 @@ class Tuner(Generic[P, R]):
         return result
 
     def variant(self, function: Callable[P, R], *, name: str | None = None) -> Callable[P, R]:
-        """Add a variant, by default under its own name; returns the function, and so is a decorator too."""
+        """Add a variant, by default under its own name; returns the function, so it works as a decorator."""
         name = getattr(function, "__name__", None) if name is None else name
         with self._lock:
             self._check_variant(name, function)
@@ -162,7 +161,7 @@ class Tuner(Generic[P, R]):
 
     @property
     def policy(self) -> LivePolicy | None:
-        """The policy that chooses; None before the first call where none was given."""
+        """The policy that chooses; None before the first call if none was given."""
         return self._policy
 
     @property
@@ -171,16 +170,16 @@ class Tuner(Generic[P, R]):
         return self._ledger.calls
 
     def report(self) -> Report:
-        """Return what the calls have cost: a table to print, and a figure to draw."""
+        """Return the report on the calls: a table to print, and a figure to draw."""
         with self._lock:
             explores = self._policy is not None and self._policy.explore > 0
             return report_of(self.names, self._ledger, explores=explores, in_seconds=self._cost is None)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned and measured; `Tuner.load` reads it. Functions are not written."""
+        """Write the learned state and the measurements for `Tuner.load`. Functions are not written."""
         with self._lock:
             if self._policy is None:
-                raise OutOfTurnError("save: this tuner has not been called yet, so there is nothing to write")
+                raise OutOfTurnError("save: this tuner has not been called yet and has no state")
             header, arrays = snapshot(self._policy)
             own = {"format": _FORMAT, "version": _VERSION, "names": self._names, "policy": header}
             parts = {_POLICY: arrays, _OWN: self._ledger.arrays()}
@@ -191,9 +190,9 @@ class Tuner(Generic[P, R]):
     def load(
         cls, path: str | os.PathLike[str], variants: Mapping[str, Callable[P, R]], **options: Any
     ) -> "Tuner[P, R]":
-        """Read what `save` wrote; variants and options are given as to a new tuner.
+        """Read a file of `save`; pass variants and options as to a new tuner.
 
-        The file's variants have to be among those given; others are added to them.
+        The file's variants must be among those given; others are added.
         """
         name = os.fspath(path)
         header, arrays = read_archive(name)
@@ -209,12 +208,12 @@ class Tuner(Generic[P, R]):
         ):
             raise InvalidInputError(f"{name!s}: damaged (expected names and a policy)")
         if absent := [each for each in names if each not in variants]:
-            raise InvalidInputError(f"variants: {name!s} knows {absent[0]!r:.60}, and no such function was given")
+            raise InvalidInputError(f"variants: {name!s} has {absent[0]!r:.60}, and no such function was given")
         parts: dict[str, dict[str, Any]] = {_POLICY: {}, _OWN: {}}
         for key, value in arrays.items():
             prefix = next((prefix for prefix in parts if key.startswith(prefix)), None)
             if prefix is None:
-                raise InvalidInputError(f"{name!s}: damaged ({key:.60}: a tuner keeps no such array)")
+                raise InvalidInputError(f"{name!s}: damaged ({key:.60}: unknown array)")
             parts[prefix][key.removeprefix(prefix)] = value
         policy = restored(name, inner, parts[_POLICY])
         tuner = cls({each: variants[each] for each in names}, policy=policy, **options)
@@ -227,7 +226,7 @@ class Tuner(Generic[P, R]):
     # A call
 
     def _choose(self, *args: P.args, **kwargs: P.kwargs) -> tuple[int, Decision | None]:
-        """Return a variant, and the policy's decision where it was asked."""
+        """Return a variant, and the policy's decision if it was asked."""
         with self._lock:
             if self._room > 0 and self._best not in self._resting:
                 return self._best, None
@@ -242,12 +241,12 @@ class Tuner(Generic[P, R]):
             return max(seconds, _SHORTEST)
         cost = float(_checks.measured("cost", self._cost(result, seconds), ()))
         if cost < 0 or (cost == 0 and self._log):
-            remedy = "; log=False takes 0 as well" if cost == 0 else ""
+            remedy = "; log=False accepts 0 as well" if cost == 0 else ""
             raise InvalidInputError(f"cost: expected a number above 0, got {cost:g}{remedy}")
         return cost
 
     def _note(self, arm: int, decision: Decision | None, cost: float, own: float, end: float) -> None:
-        """Learn and file what a call has cost; the tuner's own time goes on since `end`."""
+        """Learn and record the cost of a call; the overhead counts from `end`."""
         with self._lock:
             ledger = self._ledger
             self._failed[arm] = 0
@@ -272,7 +271,7 @@ class Tuner(Generic[P, R]):
                 self._room = self._price
 
     def _note_failure(self, arm: int, decision: Decision | None, seconds: float, own: float) -> None:
-        """Learn the penalty, and let the variant rest."""
+        """Learn the penalty, and suspend the variant."""
         with self._lock:
             ledger = self._ledger
             worst = ledger.dearest() or (max(seconds, _SHORTEST) if self._cost is None else None)
@@ -293,7 +292,7 @@ class Tuner(Generic[P, R]):
         value = math.log(cost) if self._log else cost
         try:
             self._policy.learn(decision, value if self._policy.minimise else -value)
-        except UnknownDecisionError as error:  # so many calls came in between that the policy has forgotten this one
+        except UnknownDecisionError as error:  # the policy has forgotten this call after many others
             _log.info("a cost came too late to be learned: %s", error)
 
     def _forecasts(self, decision: Decision) -> list[float]:
@@ -304,24 +303,24 @@ class Tuner(Generic[P, R]):
         return [math.exp(min(sign * value, 700.0)) for value in values] if self._log else [sign * v for v in values]
 
     def _awake(self) -> list[int] | None:
-        """Return the variants that do not rest; None where all may be chosen."""
+        """Return the variants that are not suspended; None if all may be chosen."""
         calls = self._ledger.calls
         self._resting = {arm: until for arm, until in self._resting.items() if until > calls}
         awake = [arm for arm in range(len(self._names)) if arm not in self._resting]
         return awake if self._resting and awake else None
 
-    # How it begins
+    # Setup
 
     def _check_variant(self, name: Any, function: Any) -> None:
         if not isinstance(name, str) or not name or name in self._names:
-            raise InvalidInputError(f"name: expected a name that no variant has yet, got {name!r:.60}")
+            raise InvalidInputError(f"name: expected a new name, got {name!r:.60}")
         if not callable(function):
             raise InvalidInputError(f"variants: expected a function for {name!r:.60}, got {function!r:.60}")
         if inspect.iscoroutinefunction(function):
             raise InvalidInputError(f"variants: {name!r:.60} is a coroutine, and its time is not that of the call")
 
     def _begin(self, row: npt.NDArray[Any] | None) -> LivePolicy:
-        """Make the default policy, for as many features as the first call has."""
+        """Make the default policy, with the number of features of the first call."""
         if len(self._names) < 2:
             raise InvalidInputError(f"variants: expected at least two to choose from, got {list(self._names)}")
         size = 0 if row is None else len(_checks.measured("features", row, ("q",)))
@@ -333,7 +332,7 @@ class Tuner(Generic[P, R]):
         if not isinstance(policy, LivePolicy):
             raise InvalidInputError(f"policy: expected a policy of undertow, got {policy!r:.80}")
         if policy.parameters.get("context_dim", 0):
-            raise InvalidInputError("policy: a tuner shows features and no contexts; build it with feature_dim")
+            raise InvalidInputError("policy: a tuner has features but no contexts; build it with feature_dim")
         named = not isinstance(policy.arms, int)
         if policy.arm_count != len(self._names) or (named and list(policy.names) != self._names):
             raise InvalidInputError(
@@ -342,7 +341,7 @@ class Tuner(Generic[P, R]):
         self._policy = policy
 
     def _continue(self, name: Any, arrays: dict[str, Any]) -> None:
-        """Go on from the numbers of a file."""
+        """Continue from the numbers of a file."""
         try:
             check_arrays(arrays, self._ledger.saved())
         except InvalidInputError as error:
@@ -351,5 +350,5 @@ class Tuner(Generic[P, R]):
 
 
 def _is_start_up(decision: Decision) -> bool:
-    """Return whether variants take turns, since nothing is known of them yet: such forecasts say nothing."""
+    """Return whether variants take turns, as nothing is known about them yet; such forecasts are meaningless."""
     return decision.why is not None and decision.why.model == "start-up"
