@@ -313,9 +313,9 @@ def pulled(policy: Any) -> Any:
     [
         (lambda: RiverPolicy("ucb"), "policy: expected a policy of undertow"),  # type: ignore[arg-type]
         (lambda: RiverPolicy(UCB(arms=2), arms=["a"]), "arms: expected 2"),
-        (lambda: RiverPolicy(UCB(arms=2)).pull([1, 2, 3]), "does not know 3"),
-        (lambda: RiverPolicy(UCB(arms=["x", "y"])).pull(["x", "z"]), "does not know 'z'"),
-        (lambda: RiverPolicy(UCB(arms=["x", "y"])).update("x", 1.0), "no pull of 'x' waits"),
+        (lambda: RiverPolicy(UCB(arms=2)).pull([1, 2, 3]), "but not 3"),
+        (lambda: RiverPolicy(UCB(arms=["x", "y"])).pull(["x", "z"]), "but not 'z'"),
+        (lambda: RiverPolicy(UCB(arms=["x", "y"])).update("x", 1.0), "no pull of 'x' is pending"),
         (lambda: pulled(RiverPolicy(ARES(arms=2, context_dim=1))).update("a", 1.0), "RewardsWithContexts"),
         (lambda: ContextualRiverPolicy(LinUCB(arms=2, feature_dim=2), features=["x"]), "features: expected 2 entries"),
         (lambda: ContextualRiverPolicy(ARES(arms=2, context_dim=1), contexts=["x"]), "context_first=True"),
@@ -330,7 +330,7 @@ def pulled(policy: Any) -> Any:
             lambda: CobaLearner(LinUCB(arms=2, feature_dim=1, context_dim=1, context_first=True)),
             "contexts, features: this policy takes both",
         ),
-        (lambda: CobaLearner(UCB(arms=2)).learn(None, "a", 1.0, 0.5), "learns from its own choices"),
+        (lambda: CobaLearner(UCB(arms=2)).learn(None, "a", 1.0, 0.5), "learns from its own decisions"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(attempt: Any, message: str) -> None:

@@ -1,7 +1,7 @@
 """A learner for coba: `coba.Experiment` runs undertow's policies next to coba's own.
 
-A prediction is a round. What coba calls a context is known before the prediction: it may hold a policy's contexts,
-noisy measurements of the hidden state, as well as its features, which that state does not move.
+A prediction is a round. coba's context is known before the prediction. It may have a policy's contexts (noisy
+measurements of the hidden state) as well as its features, which do not depend on that state.
 """
 
 import copy
@@ -23,20 +23,20 @@ __all__ = ["CobaLearner", "FromCoba"]
 class CobaLearner(Learner):
     """A policy as a learner of coba.
 
-    Predictions say with which probability the action was chosen. Rewards may come late, as they do when coba works in
-    batches. `score` is left out: a policy knows how likely an action is only in a round of its own.
+    Predictions have the probability of their action. Rewards may come late, as in coba's batches. `score` is not
+    implemented: a policy has the probability of an action only in its own rounds.
 
     Parameters
     ----------
     policy
         The policy; a copy of it plays. If it sees contexts, build it with `context_first=True`.
     contexts, features
-        Which entries of coba's context are the policy's contexts, and which its features, in the policy's order:
-        positions where a context is a sequence, keys where it is a dictionary, in which an absent key is 0, as coba
-        has it. By default a policy that takes only one of them takes a sequence, or a number, whole.
+        The entries of coba's context that are the policy's contexts and features, in the policy's order: positions in a
+        sequence, or keys of a dictionary, in which an absent key is 0, as in coba. By default a policy that takes only
+        one of them takes all of a sequence, or a number.
     actions
-        coba's actions in the order of the policy's arms. By default they are the policy's names; for a policy that was
-        built with a number, they are counted in the order in which they first appear.
+        coba's actions in the order of the policy's arms. By default they are the policy's names; for a policy built
+        with a number, they are numbered in order of appearance.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class CobaLearner(Learner):
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """What describes the learner in the tables of an experiment."""
+        """Parameters that describe the learner in the tables of an experiment."""
         plain = {name: value for name, value in self._player.parameters.items() if isinstance(value, str | int | float)}
         return {"family": type(self._player).__name__, **plain}
 
@@ -72,22 +72,22 @@ class CobaLearner(Learner):
         return action, decision.propensity, {"decision": decision.id}
 
     def learn(self, context: Any, action: Any, reward: float, probability: float, decision: str | None = None) -> None:
-        """Take in the reward of a prediction."""
+        """Learn the reward of a prediction."""
         if is_batch(reward):
             raise InvalidInputError("reward: one interaction at a time; coba itself splits a batch")
         if decision is None:
             raise UnknownDecisionError(
-                "decision: a policy learns from its own choices, and this action was another's; evaluate with "
-                "learn='on', or take in what others have played with the policy's warm_start"
+                "decision: a policy learns from its own decisions, and this action is not "
+                "one; evaluate with learn='on', or learn from other logs with the policy's warm_start"
             )
         self._player.learn(decision, float(reward))
 
 
 class FromCoba:
-    """A learner of coba in `undertow.compare` and `simulate`; every run plays a copy of its own.
+    """A learner of coba in `undertow.compare` and `simulate`; every run plays its own copy.
 
-    An action is a vector with a one in the place of its arm. What coba calls the context holds the last context of the
-    path, zeros before the first, and the features of the round.
+    An action is a vector with a one in the place of its arm. coba's context has the last context of the path, zeros
+    before the first, and the features of the round.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """A policy that chooses the language model of each request of LiteLLM's router.
 
-A request is a round, an arm is a model, the reward is the quality of the answer. The id of the decision travels in the
-request's metadata, so that quality is credited to the model that answered, however often LiteLLM tried again before.
+A request is a round, an arm is a model, the reward is the quality of the answer. The id of the decision is in the
+request's metadata, so that quality is credited to the model that answered, however often LiteLLM retried.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ _Deployment = Mapping[str, Any]
 class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
     """A policy that chooses the model of each request.
 
-    It registers itself as the router's strategy, and with `litellm.callbacks` for what becomes of the requests. Groups
-    of deployments of which none is an arm are routed as before.
+    It registers as the router's strategy, and with `litellm.callbacks` for the outcomes of requests. Groups of
+    deployments without an arm are routed as before.
 
     Parameters
     ----------
     router
         The router. A deployment is the arm that has its `model_info.id`, its `litellm_params.model` or its
-        `model_name`, the first of them that is an arm. If several deployments are one arm, one is drawn at random.
+        `model_name`, the first of them that is an arm. If several deployments are one arm, one is chosen at random.
     policy
         The policy, or a bandit of `undertow.open`; its arms are models. Known prices are its `cost`.
     quality
-        A function of the request's messages and the answer that returns the answer's quality, or None if that is not
-        known yet; it may be a coroutine. It runs after the answer has been given. Without it, say the quality by
+        A function of the request's messages and the answer that returns the answer's quality, or None if unknown so
+        far; it may be a coroutine. It runs after the answer has been returned. Without it, report the quality with
         `learn`.
     features
         A function of the request's messages and its keyword arguments that returns the policy's features.
@@ -68,8 +68,8 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
         super().__init__()
         if getattr(policy, "context_dim", 0):
             raise InvalidInputError(
-                "policy: requests overlap, so there are no contexts in turn; build it with context_dim=0, and give "
-                "what is known of a request as features"
+                "policy: requests overlap, so contexts have no order; build it with "
+                "context_dim=0, and pass features of the request"
             )
         for name, given in (("quality", quality), ("features", features)):
             if given is not None and not callable(given):
@@ -77,8 +77,8 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
         self.policy, self.quality, self.features = policy, quality, features
         self.failure = None if failure is None else _checks.number("failure", failure)
         self._router = router
-        # Of a request's metadata, for this routing alone; public, since LiteLLM takes loggers of a class for one if all
-        # their public strings and numbers are equal.
+        # Key of a request's metadata, for this routing alone; public, since LiteLLM takes loggers of a class for one if
+        # all their public strings and numbers are equal.
         self.key = f"undertow_{secrets.token_hex(4)}"
         self._before: Any = SimpleNamespace(
             get_available_deployment=router.get_available_deployment,
@@ -93,27 +93,26 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
         litellm.logging_callback_manager.add_litellm_callback(self)
 
     def close(self) -> None:
-        """Let the router choose by itself again."""
+        """Restore the router's own strategy."""
         self._router.set_custom_routing_strategy(self._before)
         litellm.logging_callback_manager.remove_callback_from_all_lists(self)
 
     # Quality
 
     def decision_id(self, answer: Any) -> str:
-        """Return the id of the decision behind an answer; behind a stream, when it has begun."""
+        """Return the id of the decision behind an answer, or behind a stream once it has begun."""
         hidden = getattr(answer, "_hidden_params", None)
         if not isinstance(hidden, dict) or "litellm_call_id" not in hidden or hidden.get("cache_hit"):
             raise UnknownDecisionError(
-                f"answer: expected an answer of this router, or the stream it returned, and none that was cached; got "
-                f"{answer!r:.60}"
+                f"answer: expected an answer or a stream of this router, not from a cache; got {answer!r:.60}"
             )
         return str(hidden["litellm_call_id"])
 
     def learn(self, answer: Any, quality: float) -> None:
-        """Learn the quality of an answer, given as the answer or as its decision's id, now or days later."""
+        """Learn the quality of an answer (or of its decision's id), now or days later."""
         self.policy.learn(answer if isinstance(answer, str) else self.decision_id(answer), quality)
 
-    # What LiteLLM calls: the choice
+    # Called by LiteLLM: the choice
 
     async def async_get_available_deployment(
         self,
@@ -129,7 +128,7 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
         healthy = await self._router.async_get_healthy_deployments(**given, request_kwargs=request)
         offered = await _aside(self._by_arm, [healthy] if isinstance(healthy, dict) else healthy)
         if not offered:
-            self._mark(request, None)  # an earlier attempt was a decision; who answers now is none
+            self._mark(request, None)  # the decision was an earlier attempt, not this one
             return await self._before.async_get_available_deployment(**given, request_kwargs=request)
         return await _aside(self._choose, offered, messages, request)
 
@@ -141,7 +140,7 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
         specific_deployment: bool | None = False,
         request_kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Choose in a synchronous call; LiteLLM finds out who is in cool-down in asynchronous ones only."""
+        """Choose in a synchronous call; LiteLLM knows cool-downs in asynchronous ones only."""
         return _in_thread(
             self.async_get_available_deployment(model, messages, input, specific_deployment, request_kwargs)
         )
@@ -153,11 +152,11 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
         return random.choice(offered[decision.name])
 
     def _mark(self, request: dict[str, Any], id: str | None) -> None:
-        """Have a request carry its decision: in a copy of its metadata, since requests may share theirs."""
+        """Attach a decision to a request, in a copy of its metadata, since requests may share theirs."""
         bucket = next((name for name in _BUCKETS if request.get(name)), "metadata")
         kept = {key: value for key, value in (request.get(bucket) or {}).items() if key != self.key}
         if id is not None:
-            request["litellm_call_id"] = kept[self.key] = id  # the answer shows the first, callbacks both
+            request["litellm_call_id"] = kept[self.key] = id  # the answer has the first, callbacks have both
         elif len(kept) < len(request.get(bucket) or {}):
             del request["litellm_call_id"]
         request[bucket] = kept
@@ -172,10 +171,10 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
                 found.setdefault(arm, []).append(deployment)
         return found
 
-    # What LiteLLM calls: what became of it, with these very names of arguments
+    # Called by LiteLLM: the outcome, with exactly these argument names
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
-        """Learn the quality of an answer, unless it is one that was remembered."""
+        """Learn the quality of an answer, unless it is from a cache."""
         id = self._decision_of(kwargs)
         if id is None or self.quality is None or kwargs.get("cache_hit"):
             return
@@ -184,7 +183,7 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
             if inspect.isawaitable(quality):
                 quality = await quality
         except Exception:
-            _LOG.exception("quality failed for decision %s, which gets no reward by itself", id)
+            _LOG.exception("quality failed for decision %s, which gets no automatic reward", id)
             return
         await _aside(self._learn, id, quality)
 
@@ -203,7 +202,7 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
         _in_thread(self.async_log_failure_event(kwargs, response_obj, start_time, end_time))
 
     def _decision_of(self, kwargs: Mapping[str, Any]) -> str | None:
-        """Return the id of the decision that a request carries."""
+        """Return the id of a request's decision."""
         given = kwargs.get("litellm_params") or {}
         return next((found for name in _BUCKETS if (found := (given.get(name) or {}).get(self.key))), None)
 
@@ -220,12 +219,12 @@ async def _aside(call: Callable[..., Any], *given: Any) -> Any:
     """Call a function on a thread, since a durable policy waits for the disk."""
     try:
         called = asyncio.get_running_loop().run_in_executor(None, call, *given)
-    except RuntimeError:  # the interpreter ends, and starts no more threads
+    except RuntimeError:  # the interpreter is ending and starts no more threads
         return call(*given)
     return await called
 
 
 def _in_thread(call: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end; LiteLLM makes synchronous calls inside a loop of its own."""
+    """Run a coroutine to its end; LiteLLM makes synchronous calls inside its own loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, call).result()

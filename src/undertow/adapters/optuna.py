@@ -19,12 +19,11 @@ __all__ = ["UndertowSampler"]
 class UndertowSampler(BaseSampler):
     """Choose categorical parameters by a policy, one for each parameter, and learn the values of trials.
 
-    It is for one objective that drifts while it is optimised: a trial is a round, and what was best an hour ago may not
-    be best now. It is not for a search, where the objective stands still and the best trial counts in the end: Optuna's
-    own samplers do that better. Each parameter is chosen by itself; the others are noise to its policy.
+    It is for one objective that drifts while it is optimised: a trial is a round, and the best value of an hour ago may
+    not be best now. Do not use it for a search on a stationary objective, in which only the best trial counts; Optuna's
+    own samplers do that better. Each parameter is chosen separately; the others are noise to its policy.
 
-    A trial that fails or is pruned has no value, and teaches nothing, nor does one whose value is infinite. `pickle`
-    keeps what was learned.
+    A trial that fails, is pruned or has an infinite value teaches nothing. `pickle` keeps the learned state.
 
     Parameters
     ----------
@@ -56,12 +55,12 @@ class UndertowSampler(BaseSampler):
         **parameters: Any,
     ) -> None:
         if taken := sorted(parameters.keys() & {"arms", "minimise", "rng", "context_dim", "feature_dim"}):
-            raise InvalidInputError(f"{taken[0]}: this follows from the study and the seed; leave it out")
+            raise InvalidInputError(f"{taken[0]}: this follows from the study and the seed; omit it")
         if others is not None and not isinstance(others, BaseSampler):
             raise InvalidInputError(f"others: expected a sampler of Optuna, got {others!r:.80}")
         self._seed = None if seed is None else _checks.integer("seed", seed, least=0)
         self._name, self._parameters = policy, parameters
-        self._make(2, minimise=True)  # whatever is wrong is said now, and not within a trial
+        self._make(2, minimise=True)  # errors appear now, not within a trial
         self._others = RandomSampler(seed) if others is None else others
         self._policies: dict[tuple[str, str], LivePolicy] = {}
         self._waiting: dict[tuple[str, int], list[tuple[LivePolicy, Decision]]] = {}
@@ -70,16 +69,16 @@ class UndertowSampler(BaseSampler):
         """Return the policy that chooses a parameter of a study; None before its first trial."""
         return self._policies.get((study.study_name, parameter))
 
-    # What Optuna calls
+    # Called by Optuna
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return nothing: every parameter is chosen by itself."""
+        """Return nothing: every parameter is chosen separately."""
         return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return nothing: every parameter is chosen by itself."""
+        """Return nothing: every parameter is chosen separately."""
         return {}
 
     def sample_independent(
@@ -91,7 +90,7 @@ class UndertowSampler(BaseSampler):
         minimise = _direction(study) == StudyDirection.MINIMIZE
         key, choices = (study.study_name, param_name), param_distribution.choices
         policy = self._policies.get(key)
-        if policy is None:  # of two threads that make one, only the first's is used
+        if policy is None:  # if two threads make one, only the first is used
             policy = self._policies.setdefault(key, self._make(len(choices), minimise=minimise))
         if policy.arm_count != len(choices):
             raise InvalidInputError(f"{param_name}: had {policy.arm_count} choices before, and now has {len(choices)}")
@@ -100,7 +99,7 @@ class UndertowSampler(BaseSampler):
         return choices[decision.arm]
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Tell the other sampler that a trial begins."""
+        """Notify the other sampler that a trial begins."""
         self._others.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:

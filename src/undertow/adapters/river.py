@@ -1,7 +1,7 @@
 """Policies for river: `river.bandit.evaluate` and `river.bandit.evaluate_offline` run them like river's own.
 
-A pull is a round, with or without a reward. What river calls a context is known before the pull: it may hold a policy's
-contexts, noisy measurements of the hidden state, as well as its features, which that state does not move.
+A pull is a round, with or without a reward. river's context is known before the pull. It may have a policy's contexts
+(noisy measurements of the hidden state) as well as its features, which do not depend on that state.
 """
 
 import copy
@@ -23,16 +23,16 @@ __all__ = ["ContextualRiverPolicy", "FromRiver", "ObservedReward", "RewardsWithC
 class RiverPolicy(bandit.base.Policy):
     """A policy that is pulled without a context, as `river.bandit.evaluate` does.
 
-    A clone is the policy as it was given, and so every episode of `evaluate` begins.
+    A clone is the policy in its original state, with which every episode of `evaluate` begins.
 
     Parameters
     ----------
     policy
-        The policy; a copy of it plays. If it sees contexts, rewards have to carry them: see `RewardsWithContexts`. The
+        The policy; a copy of it plays. If it sees contexts, rewards must carry them: see `RewardsWithContexts`. The
         context of a pull without a reward counts as missing.
     arms
-        river's arms in the order of the policy's. By default they are the policy's names; for a policy that was built
-        with a number, they are counted in the order in which they first appear.
+        river's arms in the order of the policy's. By default they are the policy's names; for a policy built with a
+        number, they are numbered in order of appearance.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class RiverPolicy(bandit.base.Policy):
         return arm
 
     def update(self, arm_id: Any, reward: float) -> None:
-        """Take in the reward of the last pull of an arm and, for a policy that sees contexts, the context with it."""
+        """Learn the reward of the last pull of an arm and, for a policy that sees contexts, the context with it."""
         observation = getattr(reward, "observation", None)
         if self._sees_contexts and observation is None:
             raise InvalidInputError(
@@ -86,11 +86,11 @@ class ContextualRiverPolicy(bandit.base.ContextualPolicy):
     policy
         The policy; a copy of it plays. If it sees contexts, build it with `context_first=True`.
     contexts, features
-        The keys of river's context that are the policy's contexts, and those that are its features, in the policy's
-        order; others are ignored. A key that is absent is a missing entry of a context, and an error for a feature.
+        The keys of river's context that are the policy's contexts and features, in the policy's order; others are
+        ignored. An absent key is a missing entry of a context, and an error for a feature.
     arms
-        river's arms in the order of the policy's. By default they are the policy's names; for a policy that was built
-        with a number, they are counted in the order in which they first appear.
+        river's arms in the order of the policy's. By default they are the policy's names; for a policy built with a
+        number, they are numbered in order of appearance.
 
     Examples
     --------
@@ -123,14 +123,14 @@ class ContextualRiverPolicy(bandit.base.ContextualPolicy):
         return arm
 
     def update(self, arm_id: Any, context: Mapping[Any, Any] | None, reward: float) -> None:
-        """Take in the reward of the last pull of an arm; the context was seen then."""
+        """Learn the reward of the last pull of an arm, which came with the context."""
         self._player.learn(_waiting(self._waiting, arm_id), float(reward))
         del self._waiting[arm_id]
         super().update(arm_id, context, reward)
 
 
 class ObservedReward(float):
-    """A reward together with what was observed in its round."""
+    """A reward together with the observation of its round."""
 
     observation: Any
 
@@ -166,12 +166,12 @@ class RewardsWithContexts(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def _waiting(decisions: dict[Any, Decision], arm: Any) -> Decision:
     if arm not in decisions:
-        raise UnknownDecisionError(f"arm_id: no pull of {arm!r} waits for a reward; update an arm after it was pulled")
+        raise UnknownDecisionError(f"arm_id: no pull of {arm!r} is pending; update an arm after it was pulled")
     return decisions[arm]
 
 
 class FromRiver:
-    """A policy of river in `undertow.compare` and `simulate`; every run plays a clone of its own.
+    """A policy of river in `undertow.compare` and `simulate`; every run plays its own clone.
 
     A contextual policy gets the last context of the path, zeros before the first, and the features of the round, by
     name: c0, c1, …, f0, f1, …
@@ -201,5 +201,5 @@ class FromRiver:
         self.policy.update(arm, *([self.asked] if self.contextual else []), reward)
 
     def observe(self, context: Sequence[float]) -> None:
-        """Keep the context for the next round, without what is missing."""
+        """Keep the context for the next round, without missing entries."""
         self.seen = {f"c{place}": float(value) for place, value in enumerate(context) if value == value}

@@ -1,4 +1,4 @@
-"""What the adapters share: another package's arms and contexts, translated into those of a policy."""
+"""Shared by the adapters: another package's arms and contexts, translated into those of a policy."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ __all__ = ["Arms", "Columns"]
 class Arms:
     """Another package's arms, in the order of a policy's.
 
-    Where they are not given, they are the names that the policy was built with; a policy that was built with a number
-    counts them in the order in which they first appear.
+    If not given, they are the names that the policy was built with; a policy built with a number numbers them in order
+    of appearance.
     """
 
     def __init__(self, policy: LivePolicy, identifiers: Sequence[Any] | None) -> None:
@@ -33,7 +33,7 @@ class Arms:
     def decide(
         self, policy: LivePolicy, identifiers: Iterable[Any], columns: "Columns | None" = None, context: Any = None
     ) -> tuple[Decision, Any]:
-        """Show a policy its part of the context and let it choose; return its decision, and the arm as it was given."""
+        """Give a policy its part of the context and let it decide; return its decision, and the other package's arm."""
         given = list(identifiers)
         places = self._places(given)
         everything = len(set(places)) == self._count
@@ -45,7 +45,7 @@ class Arms:
         known = self._known + [arm for arm in _distinct(given) if arm not in self._known]
         if len(known) > self._count:
             raise InvalidInputError(
-                f"arms: the policy has {self._count} arms, {self._known!r:.60}, and does not know {known[-1]!r:.40}; "
+                f"arms: the policy has {self._count} arms, {self._known!r:.60}, but not {known[-1]!r:.40}; "
                 f"give arms=…, in the policy's order"
             )
         self._known = known
@@ -53,12 +53,12 @@ class Arms:
 
 
 class Columns:
-    """Which entries of another package's context are a policy's contexts, and which its features.
+    """The entries of another package's context that are a policy's contexts and features.
 
-    Entries are keys of a dictionary or positions of a sequence, in the policy's order; None for all. A sequence, or a
-    number that stands alone, is taken whole where nothing is said and the policy takes only one of the two. `absent` is
-    the value of an entry that a dictionary lacks; None if every entry is required. The policy sees contexts before it
-    decides, or none.
+    Entries are keys of a dictionary or positions of a sequence, in the policy's order; None for all. By default a
+    sequence, or a single number, is taken whole if the policy takes only one of the two. `absent` is the value of an
+    entry that a dictionary lacks; None if every entry is required. The policy observes contexts before it decides, or
+    none.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Columns:
             )
 
     def observe(self, policy: LivePolicy, context: Any) -> FloatArray | None:
-        """Show a policy its part of the context, and return the features for its decision."""
+        """Give a policy its part of the context, and return the features for its decision."""
         (m, q), (contexts, features) = self._sizes, self._entries
         absent = math.nan if self._absent is None else self._absent
         seen = None if context is None or not m else _row("contexts", context, contexts, m, absent)
