@@ -1,4 +1,4 @@
-"""Channel selection: which radio channel to send on while all of them fade.
+"""Channel selection: which radio channel to use while all of them fade.
 
 Simulated. Each of six channels has a complex gain h that follows an autoregression, h' = φ h + √(1 − φ²) · noise, which
 is Rayleigh fading. An arm is a channel, its reward the rate log₂(1 + SNR |h|²) that the slot carried, in bits. After

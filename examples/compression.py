@@ -3,8 +3,8 @@
 Measured and simulated. Pieces of 64 kB come from the files of this Python installation: sources, compiled modules,
 libraries, and numbers and noise that NumPy writes. Each piece was compressed by every codec, and its seconds and bytes
 were measured. A world is a stream of pieces that goes from one kind of file to another, over a link whose speed drifts;
-the stream and the link are simulated. The cost is the seconds of compressing and sending. Known before the choice is
-how well a sample of the piece, every sixteenth block of 64 bytes, is compressed by the fastest codec.
+the stream and the link are simulated. The cost is the seconds of compressing and sending. The feature is how well the
+fastest codec compresses a sample of the piece, every sixteenth block of 64 bytes.
 """
 
 import bz2
@@ -53,7 +53,7 @@ def pieces(rng: np.random.Generator, kind: str, count: int) -> list[bytes]:
 
 
 def sample_of(piece: bytes) -> float:
-    """Return how much smaller a sample of a piece becomes, as a logarithm: known before the choice."""
+    """Return the logarithm of a sample's compression ratio: the feature."""
     blocks = np.frombuffer(piece, np.uint8).reshape(-1, BLOCK)
     sample = blocks[::SAMPLED].tobytes()
     return float(np.log(len(zlib.compress(sample, 1)) / len(sample)))
@@ -81,7 +81,7 @@ def record(seed: int, per_kind: int = PER_KIND) -> Recording:
 
 
 def streams(recording: Recording, worlds: int, rounds: int, first: int = 0) -> Recording:
-    """Return worlds: which pieces come, and what each codec costs with the link of that moment."""
+    """Return worlds: the pieces, and the cost of each codec over the link at the time."""
     per_kind = recording.costs.shape[1] // len(KINDS)
     costs, features = [], []
     for seed in range(first, first + worlds):

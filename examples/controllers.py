@@ -1,10 +1,10 @@
-"""Controller selection: which gain should hold a crane while nobody weighs its load.
+"""Controller selection: which gain should hold a crane with an unknown load.
 
 Simulated; it is the application that the ARES paper names. A slewing crane has a drive that lags behind its command,
 and wind turns it. Its inertia is that of the load times the square of how far out it hangs, and drifts. Five LQR gains
 were computed for five inertias: five linearisations of one plant. In every round of five seconds one of them holds the
-crane in place; its cost is the mean of what LQR minimises. The state goes on from round to round, whoever holds it.
-After a round the pressure in the hoist is read, a noisy hint at the inertia: the context.
+crane in place; its cost is the mean of LQR's objective. The state carries over from round to round, whichever gain
+holds it. After a round the pressure in the hoist is read, a noisy hint at the inertia: the context.
 """
 
 import math
@@ -20,8 +20,12 @@ from costs import FloatArray, draw, options, play_all, print_table
 STEP, STEPS = 0.02, 250  # seconds, and how many of them a round has
 INERTIAS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])  # for which there are gains, in units of the empty hook, half way out
 MEAN, SPREAD, PERSISTENCE = 1.0, 1.5, 0.99  # of the logarithm of the inertia to base 2, an autoregression in limits
-FRICTION, LAG, WIND = 0.5, 0.05, 0.05  # of the joint; of the drive, in seconds; deviation of the wind's push in a step
-ANGLE, EFFORT = 1.0, 0.01  # what LQR weighs
+FRICTION, LAG, WIND = (
+    0.5,
+    0.05,
+    0.05,
+)  # of the joint; of the drive, in seconds; standard deviation of the wind per step
+ANGLE, EFFORT = 1.0, 0.01  # weights of LQR
 PRESSURE_NOISE = 1.0  # in the units of the logarithm
 KNOWS = "rule that knows the plant"
 
@@ -44,7 +48,7 @@ def lqr(inertia: float) -> FloatArray:
 
 @numba.njit  # type: ignore[untyped-decorator]
 def turn(x: FloatArray, A: FloatArray, B: FloatArray, before: FloatArray, gain: FloatArray, push: FloatArray) -> float:
-    """Hold the crane for a round, and return the mean cost; x goes on. The first step still has the gain before."""
+    """Hold the crane for a round, updating x, and return the mean cost. The first step still has the gain before."""
     cost = 0.0
     for step in range(len(push)):
         k = before if step == 0 else gain
@@ -77,7 +81,7 @@ class Crane:
         self.begin()
 
     def begin(self) -> "Crane":
-        """Let the crane stand still, held by the middle gain."""
+        """Start the crane at rest, held by the middle gain."""
         self._state, self._gain = np.zeros(3), self.gains[len(INERTIAS) // 2]
         return self
 
@@ -87,12 +91,12 @@ class Crane:
         return float(turn(self._state, *self.plants[t], before, self._gain, self.push[t]))
 
     def context(self, t: int) -> FloatArray:
-        """Return the pressure that was read in round t."""
+        """Return the pressure read in round t."""
         return np.array([self.pressure[t]])
 
 
 def nearest(crane: Crane, t: int) -> int:
-    """Return the gain whose inertia is nearest to the true one: the rule of who knows the plant."""
+    """Return the gain whose inertia is nearest to the true one: a rule that knows the plant."""
     return int(np.abs(np.log2(INERTIAS) - crane.load[t]).argmin())
 
 

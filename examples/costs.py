@@ -1,7 +1,7 @@
-"""What the examples on costs share: worlds, recordings of them, who plays, one table, one figure.
+"""Shared by the examples on costs: worlds, recordings of them, policies, one table, one figure.
 
-A world has rounds; in each, one of a few variants runs, and its cost is seen. Policies learn the logarithm of the cost.
-What a policy costs is what its choices cost and, where costs are seconds, the time that it took to decide and to learn,
+A world has rounds; in each, one of a few variants runs, and its cost is observed. Policies learn the logarithm of the
+cost. The total of a policy is the cost of its choices and, if costs are seconds, its own time to decide and to learn,
 fits included. No policy is tuned to a problem. Each has the parameters below in every example.
 """
 
@@ -33,7 +33,7 @@ COLOURS |= {"UCB": "#8B5A2B", "PIES": "#8A4B00"}
 
 
 class World(Protocol):
-    """What is played. Who plays it may move it, so everybody gets one of their own."""
+    """A world. Playing may change it, so every player gets its own."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -41,17 +41,17 @@ class World(Protocol):
 
     @property
     def features(self) -> FloatArray:
-        """What is known before the choice, (rounds, q)."""
+        """The features, (rounds, q)."""
 
     @property
     def context_dim(self) -> int:
-        """How many numbers a context has."""
+        """Number of entries of a context."""
 
     def play(self, t: int, arm: int) -> float:
         """Let a variant run in round t; return its cost."""
 
     def context(self, t: int) -> FloatArray:
-        """Return what was measured in round t."""
+        """Return the measurements of round t."""
 
 
 class Played(NamedTuple):
@@ -64,7 +64,7 @@ class Played(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A world that nobody moves: the cost of every variant in every round, (rounds, k)."""
+    """A world that playing does not change: the cost of every variant in every round, (rounds, k)."""
 
     names: Sequence[str]
     costs: FloatArray
@@ -76,12 +76,12 @@ class Table:
         return float(self.costs[t, arm])
 
     def context(self, t: int) -> FloatArray:
-        """Return what was measured in round t: nothing."""
+        """Return no measurements."""
         return np.empty(0)
 
 
 class Recording(NamedTuple):
-    """Measured worlds, (worlds, rounds, …), and what was measured, when and where."""
+    """Measured worlds, (worlds, rounds, …), with subject, date and machine."""
 
     names: Sequence[str]
     costs: FloatArray
@@ -99,7 +99,7 @@ class Recording(NamedTuple):
 
     @classmethod
     def load(cls, file: Path) -> "Recording":
-        """Read what `save` wrote."""
+        """Read a file of `save`."""
         with np.load(file) as arrays:
             about = json.loads(str(arrays["header"]))
             costs, features = UNIT * np.exp(arrays["costs"] / 1000), arrays["features"].astype(np.float64)
@@ -107,7 +107,7 @@ class Recording(NamedTuple):
 
     @property
     def machine(self) -> str:
-        """Where and when it was measured, in words."""
+        """Machine and date of the measurement, in words."""
         return ", ".join(str(value) for value in self.about.values())
 
     def worlds(self, rounds: int | None = None) -> list[Callable[[], World]]:
@@ -118,7 +118,7 @@ class Recording(NamedTuple):
 
 
 def here(**more: str) -> dict[str, str]:
-    """Return what a reader needs to know of this machine."""
+    """Return a description of this machine."""
     return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": processor(), **more, "python": f"Python {python()}"}
 
 
@@ -150,7 +150,7 @@ def line_up(world: World, seed: int = 0) -> dict[str, LivePolicy]:
 
 
 def play(world: World, policy: LivePolicy, rounds: int | None = None) -> Played:
-    """Let a policy play a world, and measure its own time: that of the processor, since others may be using it too."""
+    """Let a policy play a world, and measure its own processor time, as other processes may be running."""
     rounds = min(len(world.features), rounds or len(world.features))
     arms, costs, own = np.empty(rounds, np.int64), np.empty(rounds), np.empty(rounds)
     takes_features = policy.parameters.get("feature_dim", 0) > 0
@@ -170,7 +170,7 @@ def play(world: World, policy: LivePolicy, rounds: int | None = None) -> Played:
 
 
 def play_fixed(world: World, choose: Callable[[int], int]) -> Played:
-    """Let somebody play who takes no time: one variant, or a rule."""
+    """Let a player without its own time play: one variant, or a rule."""
     arms = np.array([choose(t) for t in range(len(world.features))])
     return Played(arms, np.array([world.play(t, int(arm)) for t, arm in enumerate(arms)]), np.zeros(len(arms)))
 
@@ -178,9 +178,9 @@ def play_fixed(world: World, choose: Callable[[int], int]) -> Played:
 def play_all(
     worlds: Sequence[Callable[[], World]], rules: Mapping[str, Callable[[Any, int], int]] | None = None
 ) -> dict[str, list[Played]]:
-    """Let everybody play every world: the policies, every fixed choice, chance, and rules that know more."""
+    """Let all players play every world: policies, every fixed choice, a random one, and rules that know more."""
     names = worlds[0]().names
-    for policy in line_up(worlds[0]()).values():  # what is compiled on the way is nobody's own time
+    for policy in line_up(worlds[0]()).values():  # compilation is not counted
         play(worlds[0](), policy, rounds=60)
     played: dict[str, list[Played]] = {}
     for number, world in enumerate(shown(worlds, len(worlds))):
@@ -200,7 +200,7 @@ def play_all(
 
 
 def best_fixed(played: dict[str, list[Played]]) -> list[Played]:
-    """Return what the best fixed choice of each world cost."""
+    """Return the cost of the best fixed choice of each world."""
     fixed = [runs for label, runs in played.items() if label.startswith("always ")]
     return [min(runs, key=lambda run: float(run.costs.sum())) for runs in zip(*fixed, strict=True)]
 
@@ -236,7 +236,7 @@ def table(played: dict[str, list[Played]], *, own: bool) -> str:
 
 
 def verdict(played: dict[str, list[Played]], *, own: bool) -> str:
-    """Say who is ahead of Autopilot in the median, and how it compares with the best fixed choice at worst."""
+    """Name the policies ahead of Autopilot in the median, and its worst ratio to the best fixed choice."""
     totals = {label: relative(played, label, own=own)[:, 0] for label in played}
     ours = totals["Autopilot"]
     ahead = [label for label in line_up_labels(played) if np.median(totals[label]) <= np.median(ours)]
@@ -284,17 +284,17 @@ def draw(title: str, played: dict[str, list[Played]], file: Path, *, own: bool) 
 def options(
     about: str | None, *, out: str, arguments: Sequence[str] | None, record: bool = True, live: bool = False
 ) -> argparse.Namespace:
-    """Read the command line of an example: --worlds, --rounds, --out and, where worlds are measured, --record."""
+    """Read the command line of an example: --worlds, --rounds, --out and, if worlds are measured, --record."""
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
-    parser.add_argument("--worlds", type=int, default=10, help="how many worlds (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=1500, help="how many rounds at most (%(default)s)")
+    parser.add_argument("--worlds", type=int, default=10, help="number of worlds (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=1500, help="maximum number of rounds (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out") / out, help="the figure (%(default)s)")
     if record:
         parser.add_argument(
-            "--record", type=Path, metavar="FILE", help="measure again, write the costs there, and exit"
+            "--record", type=Path, metavar="FILE", help="measure again, write the costs to this file, and exit"
         )
-        parser.add_argument("--first-seed", type=int, default=0, help="seed of the first world that is measured")
-        parser.add_argument("--recording", type=Path, help="play another recording than that of the page")
+        parser.add_argument("--first-seed", type=int, default=0, help="seed of the first measured world")
+        parser.add_argument("--recording", type=Path, help="recording to play instead of the page's")
     if live:
         parser.add_argument(
             "--live", action="store_true", help="let a tuner play on this machine, and print its report"

@@ -1,8 +1,8 @@
 """A first look: the rewards of three arms wander and cross, and a policy follows them.
 
-Simulated. A hidden state turns slowly and irregularly; three arms look at it from three sides, so each is the best one
-for a while. A policy sees the reward of the arm that it plays and, after each round, two noisy measurements of the
-state: the context. The program prints what the policies earn and draws the README's picture.
+Simulated. A hidden state turns slowly and irregularly; three arms observe it from three sides, so each is best for a
+while. A policy sees the reward of the arm that it plays and, after each round, two noisy measurements of the state: the
+context. The program prints the policies' results and draws the README's picture.
 """
 
 import argparse
@@ -29,7 +29,7 @@ OURS = "Autopilot"
 
 
 def turning() -> LinearGaussianSystem:
-    """Return a system whose state is pushed around while it turns, seen by three arms from three sides."""
+    """Return a system whose state is pushed around while it turns, observed by three arms from three sides."""
     angle, sides = 2 * np.pi / PERIOD, 2 * np.pi * np.arange(3) / 3
     turn = PERSISTENCE * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     dynamics = np.block([[turn, np.eye(2)], [np.zeros((2, 2)), SMOOTH * np.eye(2)]])  # the place, and the push
@@ -46,7 +46,7 @@ def turning() -> LinearGaussianSystem:
 
 
 def policies(system: LinearGaussianSystem) -> dict[str, LivePolicy]:
-    """Return who plays, and what each makes of the past."""
+    """Return the policies, with a description of each."""
     return {
         "UCB: averages all of it": UCB(arms=3),
         "Discounted UCB: forgets": DiscountedUCB(arms=3),
@@ -59,8 +59,8 @@ def policies(system: LinearGaussianSystem) -> dict[str, LivePolicy]:
 def draw(
     paths: Trajectory, arms: npt.NDArray[np.int64], shares: dict[str, npt.NDArray[np.float64]], file: Path
 ) -> None:
-    """Draw the expected rewards of the first world, which arm is best and which is played, and what everybody won."""
-    with mpl.rc_context({"font.size": 12.5}):  # readable on a telephone
+    """Draw the expected rewards of the first world, the best and the played arms, and the shares won."""
+    with mpl.rc_context({"font.size": 12.5}):  # readable on a phone
         sheet = _sheet(paths, arms, shares)
     file.parent.mkdir(parents=True, exist_ok=True)
     sheet.savefig(file, dpi=150)
@@ -111,7 +111,7 @@ def _sheet(paths: Trajectory, arms: npt.NDArray[np.int64], shares: dict[str, npt
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--runs", type=int, default=RUNS, help="worlds that everybody plays (%(default)s)")
+    parser.add_argument("--runs", type=int, default=RUNS, help="number of worlds (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out/first_look.png"), help="the figure (%(default)s)")
     chosen = parser.parse_args(arguments)
     system = turning()

@@ -2,7 +2,7 @@
 
 Recorded data: users of a bike-sharing system (package ISLP) and electricity demand in Victoria (package statsmodels),
 by the hour. An arm is one of five simple forecasters, its reward −|error|, and the hour is known before the choice.
-Everybody could see the errors of all five afterwards. Here the policies see only that of the one they chose, as if
+Everybody could see the errors of all five afterwards. Here the policies see only the error of the one they chose, as if
 forecasts were bought; the full-information average sees them all.
 """
 

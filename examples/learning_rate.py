@@ -53,8 +53,8 @@ def drifting_digits(rounds: int, seed: int) -> list[Batch]:
 class Network:
     """An MLPClassifier that is trained at a rate which may change with every minibatch.
 
-    `partial_fit` keeps to one rate, hides the gradient and checks its input for milliseconds. So the network's own
-    gradient is taken, and the step, weights −= rate · gradient, is made here.
+    `partial_fit` keeps to one rate, hides the gradient and checks its input for milliseconds. So this class uses the
+    network's own gradient and makes the step, weights −= rate · gradient.
     """
 
     def __init__(self, seed: int) -> None:
@@ -82,7 +82,7 @@ class Network:
         return np.array(losses), np.array([np.mean(losses), np.std(losses), np.mean(norms)])
 
     def copy(self) -> list[FloatArray]:
-        """Return the weights as they are now."""
+        """Return a copy of the weights."""
         return [part.copy() for part in self.weights]
 
     def restore(self, weights: list[FloatArray]) -> None:
@@ -94,7 +94,7 @@ class Network:
 def play(policy: Any, batches: list[Batch], seed: int) -> FloatArray:
     """Let a policy choose the rate of every round; return the loss of every minibatch.
 
-    The loss falls from its start whoever trains, and some try the arms in order. So that nobody profits from the order
+    The loss falls from its start under any policy, and some try the arms in order. So that none profits from the order
     of the rates, each seed has another.
     """
     network, played, rates = Network(seed), [], np.random.default_rng(seed).permutation(RATES)
@@ -117,7 +117,7 @@ def play_schedule(rate: float, power: float, batches: list[Batch], seed: int) ->
 
 
 def play_looking_ahead(batches: list[Batch], seed: int, *, ahead: int, decay: float) -> FloatArray:
-    """Try every rate on the coming minibatches, and choose by an average of what each has led to.
+    """Try every rate on the coming minibatches, and choose by an average of their losses.
 
     With decay 0 only the coming ones count, and the choice is that of a clairvoyant. Otherwise the trials of a round
     count from the next one on.
@@ -156,12 +156,12 @@ class SuccessiveHalving:
         return SimpleNamespace(arm=self.left[self.turn % len(self.left)])
 
     def learn(self, decision: SimpleNamespace, reward: float) -> None:
-        """Note what the rate has led to."""
+        """Record the loss of the rate."""
         self.rewards.setdefault(decision.arm, []).append(reward)
 
 
 def play_seed(seed: int, rounds: int) -> dict[str, FloatArray]:
-    """Let everyone train the same network on the same minibatches; return the losses, one a minibatch."""
+    """Let all players train the same network on the same minibatches; return the losses, one per minibatch."""
     batches = drifting_digits(rounds, seed)
     policies: dict[str, Any] = dict(line_up(arms=len(RATES), context_dim=3, seed=seed))
     policies |= {"successive halving": SuccessiveHalving(rounds), "random choice": Random(arms=len(RATES), rng=seed)}
@@ -184,7 +184,7 @@ def best_fixed(losses: dict[str, FloatArray]) -> str:
 
 
 def print_losses(losses: dict[str, FloatArray]) -> None:
-    """Print the mean losses over the whole run as a Markdown table, and what they say."""
+    """Print the mean losses over the whole run as a Markdown table, with a conclusion."""
     means = {label: table.mean(axis=1) for label, table in losses.items()}
     seeds, minibatches = next(iter(losses.values())).shape
     print(f"Digits with drifting labels: {minibatches} minibatches, {minibatches // HORIZON} rounds, {seeds} seeds\n")

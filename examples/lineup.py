@@ -1,4 +1,4 @@
-"""What the examples compare: one line-up of policies, the same references, one table, one figure.
+"""Shared by the examples: one line-up of policies, the same references, one table, one figure.
 
 No policy is tuned to a problem. Each has the parameters below in every example.
 """
@@ -47,8 +47,8 @@ COLOURS = {
 def line_up(*, arms: int, context_dim: int = 0, feature_dim: int = 0, seed: int = 0) -> dict[str, LivePolicy]:
     """Return the policies, unused.
 
-    LearnedKalman and the two UCB take no features. ARES forecasts from contexts; where there are none it takes the
-    features for contexts that come before the decision.
+    LearnedKalman and the two UCB take no features. ARES forecasts from contexts; if there are none, it uses the
+    features as contexts before the decision.
     """
     sizes: dict[str, Any] = {"arms": arms, "context_dim": context_dim, "feature_dim": feature_dim, "rng": seed}
     for_ares = sizes if context_dim else sizes | {"context_dim": feature_dim, "context_first": True}
@@ -65,15 +65,15 @@ def line_up(*, arms: int, context_dim: int = 0, feature_dim: int = 0, seed: int 
 
 
 def repeat(data: Dataset, *, seeds: int, rounds: int | None) -> Trajectory:
-    """Return a recorded table once for each seed, up to a number of rounds."""
+    """Return a recorded table once per seed, up to a number of rounds."""
     rewards, features = (part[:rounds] for part in (data.trajectory.rewards, data.trajectory.features))
     return Trajectory(rewards=np.tile(rewards, (seeds, 1, 1)), features=np.tile(features, (seeds, 1, 1)))
 
 
 def play_table(paths: Trajectory) -> Earned:
-    """Let the line-up and the references play tables of rewards, one run a seed.
+    """Let the line-up and the references play tables of rewards, one run per seed.
 
-    Where every run is the same table, as with recorded data, a policy that does not randomise plays it only once.
+    If every run is the same table, as with recorded data, a deterministic policy plays it only once.
     """
     contexts, features = paths.context_dim, paths.features.shape[-1]
     for_ares = paths if contexts else Trajectory(paths.features, paths.rewards)
@@ -89,26 +89,26 @@ def play_table(paths: Trajectory) -> Earned:
 
 
 def play_seeds(play: Callable[[int], dict[str, FloatArray]], seeds: int) -> dict[str, FloatArray]:
-    """Call `play` with every seed, on all cores, and stack what it returns: one row a seed."""
+    """Call `play` with every seed, on all cores, and stack the results: one row per seed."""
     if seeds == 1:
         runs = [play(0)]
     else:
-        with ProcessPoolExecutor() as pool:  # loops in Python share no core: processes, not threads
+        with ProcessPoolExecutor() as pool:  # Python loops hold the GIL: processes, not threads
             runs = list(shown(pool.map(play, range(seeds)), seeds))
     return {label: np.stack([run[label] for run in runs]) for label in runs[0]}
 
 
 def shown(parts: Iterable[Part], total: int) -> Iterable[Part]:
-    """Show progress, where somebody looks on."""
+    """Show progress on a terminal."""
     return track(parts, "Playing", total=total, console=Console(stderr=True), transient=True)
 
 
 def references(rewards: FloatArray) -> Earned:
-    """Return what hindsight, full information, a clairvoyant and chance earn of tables, (seeds, rounds, arms)."""
+    """Return the rewards of hindsight, full information, a clairvoyant and chance on tables, (seeds, rounds, arms)."""
     best = rewards.mean(axis=1).argmax(axis=1)
     averages = scipy.signal.lfilter([1 - DECAY], [1, -DECAY], rewards, axis=1)
     largest = np.roll(averages, 1, axis=1).argmax(axis=2)
-    largest[:, 0] = 0  # nothing has been seen yet
+    largest[:, 0] = 0  # no rewards so far
     return {
         BEST_FIXED: np.stack([table[:, arm] for table, arm in zip(rewards, best, strict=True)]),
         FULL_AVERAGE: np.take_along_axis(rewards, largest[..., None], axis=2)[..., 0],
@@ -127,7 +127,7 @@ def share_won(earned: Earned, label: str, *, start: int = -1) -> FloatArray:
 
 
 def print_table(title: str, earned: Earned) -> None:
-    """Print the shares won after the last round, and who is ahead of whom."""
+    """Print the shares won after the last round, with a conclusion."""
     shares = {label: share_won(earned, label)[:, 0] for label in earned if label not in REFERENCES}
     print(f"{title}\n\n{table(earned)}\n\n{verdict(shares, unit=' %')}\n")
 
@@ -146,7 +146,7 @@ def table(earned: Earned) -> str:
 
 
 def verdict(scores: dict[str, FloatArray], *, unit: str = "", digits: int = 1, least: bool = False) -> str:
-    """Compare Autopilot with the best other policy, seed by seed; the `least` score is best where scores are losses."""
+    """Compare Autopilot with the best other policy, seed by seed; the `least` score is best if scores are losses."""
     sign = -1 if least else 1
     others = [label for label in scores if label != "Autopilot"]
     best = max(others, key=lambda label: float(sign * np.median(scores[label])))
@@ -166,7 +166,7 @@ def draw(problems: dict[str, Earned], file: Path) -> None:
     for (over, end), (title, earned) in zip(panels, problems.items(), strict=True):
         labels = [label for label in earned if label not in (CLAIRVOYANT, RANDOM)]
         rounds = np.arange(earned[RANDOM].shape[1]) + 1
-        start = len(rounds) // 20  # the first shares are ratios of next to nothing
+        start = len(rounds) // 20  # the first shares are ratios of tiny numbers
         for label in reversed(labels):
             shares = np.median(share_won(earned, label, start=start), axis=0)
             dashes, width = "--" if label in REFERENCES else "-", 2.4 if label == "Autopilot" else 1.1
@@ -181,7 +181,7 @@ def draw(problems: dict[str, Earned], file: Path) -> None:
 
 
 def draw_ranges(axis: Axes, scores: dict[str, FloatArray]) -> None:
-    """Draw the median and range over seeds of everyone's score, one line each; the names tell the colours."""
+    """Draw the median and range over seeds of every score, one line each; the names have the colours."""
     for place, (label, values) in enumerate(scores.items()):
         axis.plot([values.min(), values.max()], [place, place], lw=2, color=shade(label))
         axis.plot(np.median(values), place, "o", ms=5, color=shade(label))
@@ -199,7 +199,7 @@ def shade(label: str) -> str:
 
 
 def write_figure(sheet: Figure, file: Path) -> None:
-    """Write a figure and say where."""
+    """Write a figure and print its path."""
     file.parent.mkdir(parents=True, exist_ok=True)
     sheet.savefig(file, dpi=130)
     print(f"Figure: {file}")
@@ -208,7 +208,7 @@ def write_figure(sheet: Figure, file: Path) -> None:
 def options(about: str | None, *, rounds: int | None, out: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line of an example: --seeds, --rounds, --out."""
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=10, help="how many seeds (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=rounds, help="how many rounds at most (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=rounds, help="maximum number of rounds (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out") / out, help="the figure (%(default)s)")
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""A compiled policy to copy: rename it, and change what the comments say. docs/own_policy.md explains every part.
+"""A compiled policy to copy: rename it, and follow the comments. docs/own_policy.md explains every part.
 
     python examples/policy_skeleton.py     # tries the contract
 
@@ -16,7 +16,7 @@ from undertow.live import Claims, LivePolicy, register
 
 
 class Settings(Record):
-    """Numbers that the steps need: parameters under their own names, and what follows from them."""
+    """Numbers for the steps: parameters under their own names, and numbers derived from them."""
 
     discount: float
     exploration: float
@@ -44,7 +44,7 @@ def decide(own: MyState, features: FloatArray, draws: FloatArray) -> int:
 
 @inlined
 def played(own: MyState, arm: int) -> None:
-    """Take note of the arm of this round, −1 where there was none. Leave it out if a round changes nothing."""
+    """Count the arm of this round, −1 if none. Omit this step if a round changes nothing."""
     for a in range(len(own.counts)):
         own.counts[a] *= own.settings.discount
         own.sums[a] *= own.settings.discount
@@ -52,16 +52,16 @@ def played(own: MyState, arm: int) -> None:
 
 @inlined
 def learn(own: MyState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Learn the reward of a decision that is `age` rounds old; no other entry of `rewards` is known."""
+    """Learn the reward of a decision that is `age` rounds old; the other entries of `rewards` are unknown."""
     weight = own.settings.discount**age
     own.counts[arm] += weight
     own.sums[arm] += weight * rewards[arm]
 
 
-@register("my-policy", citation="whom to cite")  # the name in save files, plans and `make`
+@register("my-policy", citation="citation")  # the name in save files, plans and `make`
 @dataclass(kw_only=True, eq=False, repr=False)
 class MyPolicy(LivePolicy):  # or ContextPolicy, with `observe` among the steps and uses_contexts=True among the claims
-    """Say in one line what is played.
+    """Describe the policy in one line.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class MyPolicy(LivePolicy):  # or ContextPolicy, with `observe` among the steps 
         Factor of the width, at least 0.
     """
 
-    claims: ClassVar[Claims] = Claims(late_rewards_count_alike=True)  # claim what is true; the contract tries it
+    claims: ClassVar[Claims] = Claims(late_rewards_count_alike=True)  # declare what is true; the contract tests it
     loop = compile_loop(__name__, Layout(MyState), decide=decide, learn=learn, played=played)
 
     discount: float = 0.99
@@ -86,11 +86,11 @@ class MyPolicy(LivePolicy):  # or ContextPolicy, with `observe` among the steps 
         return {}
 
     def _begin(self, own: MyState) -> None:
-        """Write the first state; what is not written is 0."""
+        """Write the initial state; the rest is 0."""
         own.settings.discount, own.settings.exploration = self.discount, self.exploration
 
-    # Where the policy draws: `_draw` for the numbers, `_chance` for the probability of an arm. Where one more arm needs
-    # more than zeros behind the others: `_welcome` and `_places`.
+    # If the policy is random: `_draw` for the numbers, `_chance` for the probability of an arm. If a new arm needs more
+    # than zeros after the others: `_welcome` and `_places`.
 
 
 if __name__ == "__main__":

