@@ -1,4 +1,4 @@
-"""Run every check at once, show all complaints, and say which command repairs what.
+"""Run all checks side by side, show all complaints, and name the command that repairs each.
 
 python tools/check.py          # what `make check` runs
 python tools/check.py --fix    # what `make fix` runs: format, repair what a tool can, then check
@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 
 class Check(NamedTuple):
-    """A command, and what to do about its complaints."""
+    """A command, and the remedy for its complaints."""
 
     name: str
     command: tuple[str, ...]
@@ -25,7 +25,7 @@ class Check(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a check printed, whether it passed, and how long it took in seconds."""
+    """The output of a check, whether it passed, and its seconds."""
 
     check: Check
     passed: bool
@@ -72,7 +72,7 @@ def report(outcomes: list[Outcome]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run all checks, or repair and run them; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fix", action="store_true", help="format and repair first what a tool can")
+    parser.add_argument("--fix", action="store_true", help="first format, and repair what tools can")
     if parser.parse_args(arguments).fix:
         for command in FIXES:
             subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT, check=False)

@@ -3,8 +3,8 @@
     python tools/check_inside.py               # places by number, and numba among the policies
     python tools/check_inside.py --long 400    # and files of more than 400 lines
 
-A packed state is read through the names of its parts: `state[3]`, `settings[FITS]` or `state[at + n]` say nothing of
-what is there, and go wrong in silence when something is put in before it.
+A packed state is read through the names of its parts: `state[3]`, `settings[FITS]` or `state[at + n]` do not name it,
+and break silently if something is inserted before it.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def numba_imports(path: Path, source: str) -> Iterator[Finding]:
 
 
 def long_file(path: Path, source: str, most: int) -> Iterator[Finding]:
-    """Find out whether a file has more than `most` lines."""
+    """Find a file of more than `most` lines."""
     lines = len(source.splitlines())
     if lines > most:
         yield Finding(path, lines, f"{lines} lines, {most} at most")
@@ -116,7 +116,7 @@ def _is_offset(index: ast.expr) -> bool:
 
 
 def check(sources: Path, most: int | None = None) -> list[Finding]:
-    """Return everything in a folder of sources that breaks a rule."""
+    """Return all findings in a folder of sources."""
     found: list[Finding] = []
     for path in sorted(sources.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
@@ -129,7 +129,7 @@ def check(sources: Path, most: int | None = None) -> list[Finding]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Print what breaks a rule; 1 where anything does."""
+    """Print all findings; return 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python tools/check_inside.py")
     parser.add_argument("--long", type=int, metavar="LINES", help="also refuse files of more lines than this")
     parser.add_argument("sources", nargs="?", type=Path, default=SOURCES, help="the folder to look through")

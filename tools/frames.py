@@ -1,6 +1,6 @@
 """Print which functions of undertow a live call goes through, after warm-up.
 
-python tools/frames.py          # how many, and in how many files
+python tools/frames.py          # their number, and that of their files
 python tools/frames.py --all    # one line for each
 """
 
@@ -20,7 +20,7 @@ CONTEXTS = np.random.default_rng(0).normal(size=(400, 2))
 
 
 def frames(call: Callable[[], Any]) -> list[tuple[str, str]]:
-    """Return file and name of every function of undertow that a call goes through, in their order."""
+    """Return file and name of every function of undertow that a call goes through, in order."""
     seen: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -37,7 +37,7 @@ def frames(call: Callable[[], Any]) -> list[tuple[str, str]]:
 
 
 def rounds(policy: LivePolicy, count: int) -> None:
-    """Play so many rounds, with a reward each."""
+    """Play some rounds, with a reward each."""
     for _ in range(count):
         decision = policy.decide(context=CONTEXTS[policy.round])
         policy.learn(decision, float(CONTEXTS[policy.round, decision.arm % 2]))

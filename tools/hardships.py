@@ -1,8 +1,8 @@
-"""Hardships that undertow has to bear: each is a function that makes one trial, and says how it went.
+"""Hardships that undertow must survive: each is a function that makes one trial and returns its outcome.
 
-    python tools/hardships.py chunks --seed 1 --seconds 20    # prints one JSON object: how many trials ended how
+    python tools/hardships.py chunks --seed 1 --seconds 20    # prints one JSON object: the number of trials by outcome
 
-A trial that goes wrong raises; its number and the seed make it again. `tools/torture.py` runs them all.
+A trial that goes wrong raises; its number and the seed reproduce it. `tools/torture.py` runs them all.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from undertow.study.plan import Plan, SystemSpec, read_plan
 from undertow.study.store import is_whole
 from undertow.study.workers import on_processes
 
-Trial = Callable[[random.Random, Path], str]  # makes one trial in a folder that stays, and returns how it ended
+Trial = Callable[[random.Random, Path], str]  # makes one trial in a persistent folder, and returns its outcome
 
 
 def small_plan() -> Plan:
@@ -58,7 +58,7 @@ def mutated(draw: random.Random, content: bytes) -> bytes:
 
 
 def chunks(draw: random.Random, folder: Path) -> str:
-    """Damage a file of a chunk: it is noticed; now and then the study runs, and its tables are as before."""
+    """Damage a file of a chunk: it is noticed; occasionally the study runs, and its tables are as before."""
     plan = small_plan()
     place = open_folder(plan, folder)
     if not (place / "regret.parquet").exists():
@@ -89,7 +89,7 @@ SAVING = (
 
 
 def saves(draw: random.Random, folder: Path) -> str:
-    """Kill a process that saves all the time: the file is whole, and the next save removes what was left."""
+    """Kill a process that saves all the time: the file is complete, and the next save removes leftovers."""
     file = folder / "saved"
     with subprocess.Popen([sys.executable, "-c", SAVING, file], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -110,7 +110,7 @@ KERNEL = (
 
 
 def kernels(draw: random.Random, folder: Path) -> str:
-    """Damage a file of compiled kernels: the answer is the same, and one line says what happened."""
+    """Damage a file of compiled kernels: the result is the same, and one line reports it."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
     command = [sys.executable, "-c", KERNEL]
     files = sorted(file for kind in ("*.nbi", "*.nbc") for file in folder.rglob(kind))
@@ -128,7 +128,7 @@ def kernels(draw: random.Random, folder: Path) -> str:
 
 
 def studies(draw: random.Random, folder: Path) -> str:
-    """Kill a study again and again, and damage what it wrote: in the end its tables are as if nothing had been."""
+    """Kill a study repeatedly, and damage its files: in the end its tables are the same."""
     words = ["study", "--psi", "1", "--runs", "30", "--rounds", "2000", "--policies", "Oracle,Random", "--threads", "2"]
     command = [sys.executable, "-m", "undertow", *words, "--out"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
@@ -159,7 +159,7 @@ def squared(number: int, death: float) -> int:
 
 
 def workers(draw: random.Random, folder: Path) -> str:
-    """Have workers die at random: every result comes, once."""
+    """Let workers die at random: every result comes, once."""
     tasks = [(number, 0.05) for number in range(draw.randrange(1, 20))]
     found = dict(on_processes(squared, tasks, 2))
     assert found == {number: number**2 for number in range(len(tasks))}
@@ -170,7 +170,7 @@ AT_ONCE = "from undertow.compiled.cache import cache_folder; print(cache_folder(
 
 
 def starts(draw: random.Random, folder: Path) -> str:
-    """Start several processes at once with an empty cache: all of them use the same folder."""
+    """Start several processes together with an empty cache: all of them use the same folder."""
     place = folder / str(draw.random())
     environment = os.environ | {"NUMBA_CACHE_DIR": str(place)}
     command = [sys.executable, "-c", AT_ONCE]
@@ -219,7 +219,7 @@ ODD = (
 def plans(draw: random.Random, folder: Path) -> str:
     """Mutate a plan: it is read, or refused with one line."""
     text = mutated(draw, PLAN.encode())
-    if draw.random() < 0.5:  # a plan in form, with something odd in it
+    if draw.random() < 0.5:  # a plan in form, with an odd value
         old = draw.choice(re.findall(r"= (.+)", PLAN))
         text = PLAN.replace(f"= {old}", f"= {draw.choice(ODD)}", 1).encode()
     (folder / "plan.toml").write_bytes(text)
@@ -258,7 +258,7 @@ TRIALS: dict[str, Trial] = {
 
 
 def run(trial: Trial, seed: int, seconds: float, least: int = 1) -> dict[str, Any]:
-    """Make trials until the time is over, but at least so many, and count how they ended; the first failure ends it."""
+    """Make trials until the time is over, but at least `least`, and count their outcomes; stop at the first failure."""
     counts: Counter[str] = Counter()
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
@@ -276,12 +276,12 @@ def run(trial: Trial, seed: int, seconds: float, least: int = 1) -> dict[str, An
 
 
 def main(trials: dict[str, Trial] = TRIALS) -> int:
-    """Run one hardship, and print what came of it."""
+    """Run one hardship, and print the outcome."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=trials)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--least", type=int, default=1, help="trials, however long they take")
+    parser.add_argument("--least", type=int, default=1, help="minimum number of trials, however long they take")
     given = parser.parse_args()
     found = run(trials[given.name], given.seed, given.seconds, given.least)
     print(json.dumps(found))

@@ -1,8 +1,8 @@
-"""Write examples/notebooks from the examples: every program as a notebook that plays a short version of itself.
+"""Write examples/notebooks from the examples: every program as a notebook that plays a short version.
 
     python tools/notebooks.py
 
-A docstring becomes the first cell, functions and classes become cells of their own, and the last cells run the program
+A docstring becomes the first cell, each function or class becomes a cell, and the last cells run the program
 and show its figure. A test compares the notebooks with the programs and runs them.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FOLDER = EXAMPLES / "notebooks"
-SHORT = {  # what a notebook plays: seconds, where the page's command takes minutes
+SHORT = {  # arguments for a run of seconds; the page's commands take minutes
     "channels": "--seeds 1 --rounds 500",
     "compression": "--worlds 1 --rounds 300",
     "controllers": "--worlds 1 --rounds 200",
@@ -29,7 +29,7 @@ START = 'import sys\n\nsys.path.insert(0, "..")  # lineup.py and costs.py, which
 
 
 def notebook(name: str) -> str:
-    """Return a notebook as text."""
+    """Return a notebook as a string."""
     source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
     tree, lines = ast.parse(source), source.splitlines()
     page = "" if name == "first_look" else f", and its [page](../../docs/examples/{name}.md)"
@@ -38,7 +38,7 @@ def notebook(name: str) -> str:
     cells += [_cell("code", part) for part in _parts(tree, lines)]
     figure = f"../../out/notebooks/{name}.png"
     words = ", ".join(f'"{word}"' for word in [*SHORT[name].split(), "--out", figure])
-    cells.append(_cell("markdown", "Leave out the numbers for the version of the page, which takes minutes."))
+    cells.append(_cell("markdown", "Omit the numbers for the version of the page, which takes minutes."))
     cells.append(_cell("code", f"main([{words}])"))
     cells.append(_cell("code", f'from IPython.display import Image\n\nImage("{figure}")'))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -52,9 +52,9 @@ def notebook(name: str) -> str:
 
 
 def _parts(tree: ast.Module, lines: list[str]) -> list[str]:
-    """Return the source of the cells: each function or class by itself, whatever else stands together as one."""
+    """Return the source of the cells: each function or class alone, other code together."""
     parts: list[str] = []
-    before = 0  # the last line of what came before
+    before = 0  # the last line of the code before
     alone = True
     for node in tree.body:
         whole = isinstance(node, ast.FunctionDef | ast.ClassDef)

@@ -4,7 +4,7 @@
     make test ONLY=replay                    # a room: test files that import it or have its name, and its examples
     make test ONLY=src/undertow/kalman.py    # a file of the sources, of the tests, or a page
 
-The first line says what is run. Options of pytest may follow: `make test ONLY='replay -k bootstrap'`.
+The first line of output says what is run. Options of pytest may follow: `make test ONLY='replay -k bootstrap'`.
 """
 
 import ast
@@ -22,7 +22,7 @@ RUN = ("--numprocesses", "logical", "--dist", "loadfile", "-m", "not slow")
 
 
 def chosen(word: str) -> tuple[list[str], list[str]]:
-    """Return what pytest runs for a word, files and options; raise ValueError for a word that names nothing."""
+    """Return the files and options of pytest for a word; raise ValueError for an unknown word."""
     path = ROOT / word
     if path.is_file() and SOURCES not in path.parents:
         return [str(path.relative_to(ROOT))], []
@@ -46,7 +46,7 @@ def registered() -> dict[str, type]:
 
 
 def playing(name: str, policy: type) -> Iterator[Path]:
-    """Find the test files that go through all policies or speak of this one, and the file that it is written in."""
+    """Find the test files that go through all policies or mention this one, and the policy's own file."""
     spoken = re.compile(rf"registry\(\)|\bLIVE\b|\b{policy.__name__}\b|[\"']{name}\b|frozen import")
     for file in sorted(TESTS.rglob("test_*.py")):
         if spoken.search(file.read_text(encoding="utf-8")):

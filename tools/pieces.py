@@ -1,6 +1,6 @@
-"""The pieces of `make results`: commands whose numbers stand in documents, and what documents show of their output.
+"""The pieces of `make results`: commands whose numbers are in documents, and the parts of their output shown there.
 
-A piece turns what its command printed into blocks, by name. `tools/results.py` runs the pieces, keeps the blocks in
+A piece turns the output of its command into named blocks. `tools/results.py` runs the pieces, keeps the blocks in
 `results/` and fills them into the pages.
 """
 
@@ -24,22 +24,22 @@ Row = dict[str, Any]
 
 
 class Piece(NamedTuple):
-    """One command, after `python`, and what is kept of what it prints.
+    """One command, after `python`, and the parts of its output that are kept.
 
     Attributes
     ----------
     seeds
-        Which seeds it plays, for the record.
+        Its seeds, for the record.
     minutes
-        How long it takes on two cores, roughly; what the last run took is used where it is known.
+        Its rough duration on two cores; the duration of the last run is used if known.
     blocks
-        Turns what was printed into blocks.
+        Turns the output into blocks.
     figures
-        Figures that the command leaves somewhere, and where the documents show them.
+        Figures of the command, and their places in the documents.
     prepare
-        Makes the files that the command reads.
+        Makes the input files of the command.
     by_hand
-        Runs only when named, since it needs something that a clone does not have.
+        Runs only when named, since it needs more than a clone has.
     """
 
     command: tuple[str, ...]
@@ -68,7 +68,7 @@ def _done(printed: str) -> list[Row]:
     return [event for event in events if event["event"] == "done"]
 
 
-# Commands that print what the page shows
+# Commands whose output is shown on a page
 
 
 def _as_printed(printed: str) -> Blocks:
@@ -110,7 +110,7 @@ def _tuner(printed: str) -> Blocks:
     )
 
 
-# Commands that print JSON, of which the page shows some
+# Commands that print JSON, shown in part on a page
 
 
 def _replay(printed: str) -> Blocks:
@@ -184,7 +184,7 @@ def _appendix(printed: str) -> Blocks:
 
 
 def _victoria() -> None:
-    """Write the table that docs/replay.md writes."""
+    """Write the table of docs/replay.md."""
     import datetime
 
     import polars as pl
@@ -201,7 +201,7 @@ def _victoria() -> None:
 
 
 def _stocks() -> None:
-    """Write the table that docs/diagnose.md writes."""
+    """Write the table of docs/diagnose.md."""
     import polars as pl
 
     from undertow.problems.datasets import dataset
@@ -237,7 +237,7 @@ WRONG = {
 
 
 def _ratio(value: float | None) -> str:
-    """Return a ratio with three digits, none of them behind a hundred."""
+    """Return a ratio with three digits, without decimals from a hundred on."""
     return "–" if value is None else f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
@@ -339,7 +339,7 @@ def _overall(rows: Sequence[Row]) -> str:
 
 
 def _trials_of(*families: str, minutes: float, policies: Sequence[str] = (), runs: int | None = None) -> Piece:
-    """Return a piece that runs the trials of some families, with all policies or some, all runs or so many."""
+    """Return a piece that runs the trials of some families, with all policies or some, and all runs or some."""
     chosen = [option for family in families for option in ("--family", family)]
     some = ["--policies", ",".join(policies)] if policies else []
     some += ["--runs", str(runs)] if runs else []

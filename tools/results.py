@@ -1,10 +1,10 @@
-"""Every published number comes from here: run the pieces, keep what they print in results/, fill the pages.
+"""The source of every published number: run the pieces, keep their output in results/, fill the pages.
 
     python tools/results.py                  # every piece that was not run with the present code; resumes
     python tools/results.py channels theory  # these
-    python tools/results.py --list           # what there is, and of which version
+    python tools/results.py --list           # all pieces, with their versions
     python tools/results.py --fill           # fill the pages from results/, run nothing
-    python tools/results.py --printed FILE PIECE     # the command was run before, and FILE holds what it printed
+    python tools/results.py --printed FILE PIECE     # FILE is the output of an earlier run of the command
 
 A page says what it shows: `<!-- results: PIECE.BLOCK -->` before, `<!-- end -->` after. On lines of their own they hold
 the whole block, or some rows of its table (`<!-- results: PIECE.BLOCK; ROW | ROW -->`). Within a line they hold a block
@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a script's own folder alone is there
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # only the script's own folder is on the path
 from tools.pieces import PIECES, ROOT, tables_in
 from undertow.reporting.folders import versions, write_json
 from undertow.reporting.numbers import duration
@@ -42,19 +42,19 @@ WIDTH = 96  # of a sentence that is shown as an indented block
 
 
 def pages() -> list[Path]:
-    """Return the documents; decisions and the changelog tell what was measured when they were written."""
+    """Return the documents; decisions and the changelog have the numbers of their own time."""
     found = [*ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md", *(ROOT / "docs").rglob("*.md")]
     return sorted(page for page in found if page.name != "CHANGELOG.md" and page.parent.name != "decisions")
 
 
 def result(name: str) -> dict[str, Any] | None:
-    """Return what is kept of a piece."""
+    """Return the stored output of a piece."""
     file = RESULTS / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def present_code() -> str:
-    """Return a short hash of all code that a number may depend on."""
+    """Return a short hash of all code that may affect a number."""
     found = hashlib.blake2b(digest_size=6)
     for place in map(ROOT.joinpath, CODE):
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
@@ -63,7 +63,7 @@ def present_code() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return where a piece runs."""
+    """Return a description of this machine."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
@@ -79,7 +79,7 @@ def machine() -> dict[str, Any]:
 
 
 def shown(reference: str, inline: bool) -> str:
-    """Return what a page shows at a reference."""
+    """Return the text of a page at a reference."""
     place, *cell = (part.strip() for part in reference.split(";"))
     name, _, block = place.partition(".")
     if name not in PIECES:
@@ -103,7 +103,7 @@ def shown(reference: str, inline: bool) -> str:
 
 
 def measured(kept: dict[str, Any]) -> str:
-    """Return with what, when and where a piece was run, as far as is known."""
+    """Return the version, date and machine of a piece's run, as far as known."""
     where = kept["machine"]
     place = f"{where['cores']} cores of {where['processor']}" if where else ""
     return ", ".join(filter(None, [f"undertow {kept['version']}", (kept["date"] or "")[:10], place]))
@@ -129,7 +129,7 @@ def one_cell(text: str, row: str, column: str, form: str) -> str:
 
 
 def filled(text: str) -> str:
-    """Return a page with what results/ holds."""
+    """Return a page filled from results/."""
     return MARK.sub(lambda found: found[1] + shown(found[2], not found[3].startswith("\n")) + found[4], text)
 
 
@@ -155,7 +155,7 @@ def references() -> Iterator[tuple[Path, str]]:
 
 
 def run(name: str) -> None:
-    """Run a piece and keep what it printed."""
+    """Run a piece and store its output."""
     piece = PIECES[name]
     piece.prepare()
     begun, start = machine(), time.monotonic()
@@ -185,7 +185,7 @@ def keep(name: str, printed: str, seconds: float | None, where: dict[str, Any]) 
 
 
 def _printed(command: list[str]) -> str:
-    """Return what a command prints, and show on the way how far it is."""
+    """Return the output of a command, and show its progress."""
     lines = []
     with subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -227,7 +227,7 @@ def due(names: Sequence[str]) -> list[str]:
 
 
 def expected(name: str) -> float:
-    """Return how many seconds a piece should take."""
+    """Return the expected seconds of a piece."""
     kept = result(name)
     return float(kept["seconds"]) if kept and kept["seconds"] else 60 * PIECES[name].minutes
 
@@ -242,12 +242,12 @@ def listing() -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; 1 where a piece failed."""
+    """Run the command line; return 1 if a piece failed."""
     parser = argparse.ArgumentParser(prog="python tools/results.py", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pieces", nargs="*", help="names of pieces; by default all that are due")
     parser.add_argument("--list", action="store_true", help="show all pieces and exit")
     parser.add_argument("--fill", action="store_true", help="fill the pages and exit")
-    parser.add_argument("--printed", type=Path, metavar="FILE", help="what the command of the one piece printed before")
+    parser.add_argument("--printed", type=Path, metavar="FILE", help="file with the piece's earlier output")
     chosen = parser.parse_args(given)
     if chosen.list:
         print(listing())
@@ -255,7 +255,7 @@ def main(given: Sequence[str] | None = None) -> int:
     names, failed = [] if chosen.fill else due(chosen.pieces), []
     if chosen.printed:
         if len(names) != 1:
-            parser.error("--printed: name the one piece that it is of")
+            parser.error("--printed: name the one piece of that output")
         keep(names.pop(), chosen.printed.read_text(encoding="utf-8"), None, machine())
     for place, name in enumerate(names):
         left = sum(map(expected, names[place:]))

@@ -1,4 +1,4 @@
-"""The long versions of the tests of reliability: every part in a process of its own, and one table of counts.
+"""The long versions of the tests of reliability: every part in its own process, and one table of counts.
 
     python tools/torture.py                             # all parts, a minute each, some of them longer
     python tools/torture.py --seconds 600 --seed 7      # longer, and other trials
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TOOLS = Path(__file__).resolve().parent
-GRACE = 1800  # seconds that a part may take beyond its time, to compile and to make the least of its trials
+GRACE = 1800  # seconds that a part may take beyond its time, to compile and to make its minimum of trials
 
 
 class Part(NamedTuple):
-    """A part: its name, the promise that it tests, the command after `python`, and how much longer it runs."""
+    """A part: its name, the promise that it tests, the command after `python`, and the factor of its time."""
 
     name: str
     promise: str
@@ -37,7 +37,7 @@ def hardship(name: str, promise: str) -> Part:
 
 
 def of_stores(name: str, promise: str, least: int, times: float = 1.0) -> Part:
-    """Return a part of tests/torture/stores.py, with at least so many trials."""
+    """Return a part of tests/torture/stores.py, with a minimum number of trials."""
     return Part(name, promise, ("-m", "torture.stores", name, "--least", str(least)), times)
 
 
@@ -89,7 +89,7 @@ def line(part: Part, found: dict[str, Any], seconds: float) -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run parts, print the table, and then what failed; 1 where anything did."""
+    """Run parts, print the table, then the failures; return 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python tools/torture.py")
     parser.add_argument("parts", nargs="*", help="names of parts, by default all")
     parser.add_argument("--seed", type=int, default=0)
