@@ -3,4 +3,4 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the twins are
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the folder of the twins

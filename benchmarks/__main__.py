@@ -1,4 +1,4 @@
-"""All measurements, one after another: `python -m benchmarks [--full] [PART …]`, which is what `make bench` runs."""
+"""All measurements in turn: `python -m benchmarks [--full] [PART …]`, as in `make bench`."""
 
 import argparse
 import time

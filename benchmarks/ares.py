@@ -1,4 +1,4 @@
-"""How fast ARES is, as ratios: against plain NumPy and C++; and how exact after a million updates.
+"""The speed of ARES as a ratio to plain NumPy and C++, and its exactness after a million updates.
 
 Everything that is compared is timed in turn, several times over; the best time counts, since anything else on the
 machine can only add to it, and the spread says by how much it did.
@@ -38,7 +38,7 @@ def simulation(report: Report) -> None:
     strict, reordered = "C++ -O3", "C++ -O3, sums reordered"
     cpp = {strict: compiled_cpp("ares", []), reordered: compiled_cpp("ares-reordered", REORDER)}
     kernel: Any = ridge_project
-    alike = reordered if kernel.targetoptions["fastmath"] else strict  # what our own kernels are allowed
+    alike = reordered if kernel.targetoptions["fastmath"] else strict  # as for our own kernels
     for system, rounds, few in ((paper_system(1), 200_000, 200), (random_system(10, 5, 10, rng=0), 20_000, 50)):
         path = sampled(system, rounds)
         beginning = Trajectory(path.contexts[:few], path.rewards[:few])

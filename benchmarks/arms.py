@@ -1,4 +1,4 @@
-"""What arms cost Autopilot: a live round, its longest decision and its memory; and what the levels' filter forgets.
+"""The cost of arms to Autopilot: a live round, its longest decision, its memory; and the error of the levels' filter.
 
 Fits are made inline. A round's mean is that of the last rounds, in which no fit was made. Written to
 out/bench/arms.json.
@@ -33,7 +33,7 @@ class Cost(NamedTuple):
 
 
 def played(k: int, q: int) -> Cost:
-    """Play live, with contexts, and rewards at once."""
+    """Play live, with contexts and immediate rewards."""
     path = sampled(random_system(5, 1, k, rng=0), ROUNDS)
     features = np.random.default_rng(0).standard_normal((ROUNDS, q))
     policy = Autopilot(arms=k, context_dim=1, feature_dim=q, rng=0, refit="inline")
@@ -54,7 +54,7 @@ def played(k: int, q: int) -> Cost:
 
 
 def forgotten(k: int, persistence: float, seed: int, rounds: int = 800) -> tuple[float, float, float]:
-    """Play greedily by the exact filter, with a third of random choices, and let the policies' filter watch.
+    """Play greedily by the exact filter, with a third of random choices, and run the policies' filter beside it.
 
     Returns the regret of the policies' filter relative to the exact one's, how far its forecasts of the arms' own parts
     are from the exact ones in standard deviations, and its variances relative to the exact ones.

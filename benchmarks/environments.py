@@ -1,4 +1,4 @@
-"""An environment of its own for every peer, with pinned versions, made when it is first needed."""
+"""A separate environment for every peer, with pinned versions, made on first use."""
 
 import fcntl
 import json
@@ -32,13 +32,13 @@ def versions() -> dict[str, str]:
 
 
 def python_of(peer: str, pins: Sequence[str] = ()) -> Path:
-    """Return the interpreter of a peer's environment, made anew where its pins have changed."""
+    """Return the interpreter of a peer's environment, made again if its pins have changed."""
     pins = pins or PINS[peer]
     folder = ENVIRONMENTS / peer
     python, ready = folder / "bin" / "python", folder / "pins.json"
     ENVIRONMENTS.mkdir(exist_ok=True)
     with (ENVIRONMENTS / f"{peer}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two benchmarks may run at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two benchmarks may run together
         wanted = json.dumps(pins)
         if not (ready.exists() and ready.read_text() == wanted):
             run([sys.executable, "-m", "venv", "--clear", str(folder)])
@@ -48,7 +48,7 @@ def python_of(peer: str, pins: Sequence[str] = ()) -> Path:
 
 
 def run(command: list[str]) -> str:
-    """Return what a command prints when it is run from the root of the repository."""
+    """Return the output of a command that runs in the root of the repository."""
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | ONE_CORE)
     if done.returncode:
         raise PeerError(last_line(done.stderr))
@@ -56,20 +56,20 @@ def run(command: list[str]) -> str:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something."""
+    """Return the last line that is not empty."""
     said = [line for line in text.strip().splitlines() if line.strip() and not line.startswith(("hint:", "note:"))]
     return said[-1].strip() if said else "no message"
 
 
 class Done(NamedTuple):
-    """How a job went: the last line of its error, None where there was none, and the peak memory of the process."""
+    """The outcome of a job: the last line of its error, None without one, and the peak memory of the process."""
 
     error: str | None
     megabytes: float = math.nan
 
 
 def run_jobs(peer: str, jobs: Sequence[Job], advance: Callable[[], None] = lambda: None) -> list[Done]:
-    """Let a peer do jobs in a process of its own; one of our own policies goes by "undertow" and its name."""
+    """Let a peer do jobs in its own process; our own policies are called "undertow" and their name."""
     _, _, ours = peer.partition("undertow ")
     what = ["benchmarks.live", ours] if ours else ["benchmarks.peers.play", peer]
     python = sys.executable if ours else str(python_of(peer))

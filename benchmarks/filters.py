@@ -38,11 +38,11 @@ TITLES = {
     "nfoursid": "nfoursid `NFourSID`, order given",
 }
 
-SLOW = ("dynamax",)  # takes minutes for what takes the others seconds, so that it is in the full form alone
+SLOW = ("dynamax",)  # takes minutes instead of seconds, so it runs in the full form only
 
 
 class Problem(NamedTuple):
-    """A table and the system behind it."""
+    """A table and its true system."""
 
     system: LinearGaussianSystem
     train: Array
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """How a fit went: % above the error of the true filter, None for a failure, seconds, and what was wrong."""
+    """The outcome of a fit: % above the error of the true filter, None for a failure, seconds, and the error."""
 
     excess: float | None
     seconds: float
@@ -123,7 +123,7 @@ def theirs(peer: str, given: Sequence[Problem]) -> list[Fitted]:
 
 
 def cells(found: Sequence[Fitted]) -> list[str]:
-    """Return median error, failures and median seconds as text."""
+    """Return median error, failures and median seconds as strings."""
     fine = [one for one in found if one.excess is not None]
     failed = len(found) - len(fine)
     if not fine:

@@ -1,4 +1,4 @@
-"""Fleets: pairs of decide and learn per second, memory per key, and what keys gain from one another.
+"""Fleets: pairs of decide and learn per second, memory per key, and the gain of keys from one another.
 
 LinUCB with 3 features and 5 arms against one live object at a time, taking turns. Regret of new keys on simulated
 fleets (seeds 0 to 9), and rewards on two keyed tables: carriers of each route out of New York, and forecasters of house
@@ -32,7 +32,7 @@ def linucb() -> undertow.LinUCB:
 
 
 def stacked(keys: int, threads: int = 1) -> Callable[[], float]:
-    """Return a measurement of pairs per second of a fleet whose keys are all there."""
+    """Return a measurement of pairs per second of a fleet whose keys all exist."""
     rng, fleet = np.random.default_rng(0), Fleet(linucb(), threads=threads)
     names, x, rewards = rng.permutation(keys), rng.standard_normal((keys, Q)), rng.standard_normal(keys)
 
@@ -60,10 +60,10 @@ def one_at_a_time(rounds: int = 3000) -> Callable[[], float]:
 
 
 def bytes_per_key(keys: int = LARGE) -> tuple[float, float]:
-    """Return bytes for each key without waiting decisions, and those of its packed state."""
+    """Return bytes for each key without pending decisions, and those of its packed state."""
     fleet = Fleet(linucb())
     fleet.learn_many(fleet.decide_many(np.arange(keys), np.zeros((keys, Q))), np.zeros(keys))
-    again = Fleet.from_bytes(fleet.to_bytes())  # with no room left over from waiting decisions
+    again = Fleet.from_bytes(fleet.to_bytes())  # without room for pending decisions
     return again.nbytes / keys, linucb().parts.player.state.nbytes
 
 
@@ -188,7 +188,7 @@ def cities() -> Array:
 
 
 def played(rewards: Array, choose: Callable[[Any, Any, Any], tuple[Any, Callable[[Array], object]]]) -> float:
-    """Return the mean reward, key by key and day by day, above that of a random choice among what is there."""
+    """Return the mean reward, key by key and day by day, above that of a random choice among available arms."""
     total, count = 0.0, 0
     for t in range(rewards.shape[1]):
         keys = np.flatnonzero((~np.isnan(rewards[:, t])).sum(axis=1) > 1)

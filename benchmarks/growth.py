@@ -22,7 +22,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73")
 
 
 class Series(NamedTuple):
-    """What is timed for each value of one size, and the power of the size that the algorithm promises at most.
+    """The calls to time for each value of one size, and the largest power of the size that the algorithm promises.
 
     Series of one panel are drawn together.
     """
@@ -35,7 +35,7 @@ class Series(NamedTuple):
     rounds: Mapping[int, int]
 
     def times(self) -> dict[int, list[float]]:
-        """Return nanoseconds per round, or of the whole where that is what grows."""
+        """Return nanoseconds per round, or in total if that grows."""
         for call in list(self.calls.values())[:2]:
             call()  # compiles: kernels are the same for all sizes, but for those of no features
         names = {str(value): call for value, call in self.calls.items()}
@@ -44,12 +44,12 @@ class Series(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands above the times in print."""
+        """The printed title of the times."""
         return f"{self.who}, {self.panel}"
 
 
 def series() -> list[Series]:
-    """Return everything that is timed."""
+    """Return all series."""
     found = [
         _a_round(
             "ARES", "largest window s_N (m = 2, k = 2)", "s_N", 2, (10, 20, 40, 80, 160), lambda s: _ares(2, 2, s)
@@ -79,7 +79,7 @@ def series() -> list[Series]:
     return [*found, _in_all("ARES", "runs of 2000 rounds", "runs", "ares", parts)]
 
 
-Started = tuple[Callable[[], object], int]  # what is timed, and over how many rounds
+Started = tuple[Callable[[], object], int]  # the timed call, and its number of rounds
 
 
 def _a_round(

@@ -38,7 +38,7 @@ class Line(NamedTuple):
     rows: dict[tuple[str, str], list[Row]]
 
     def value(self, group: str, inputs: str) -> float | None:
-        """Return the median of what is shown: regret relative to KalmanGreedy, or the share won in %."""
+        """Return the median of the measure: regret relative to KalmanGreedy, or the share won in %."""
         rows = self.rows.get((group, inputs), [])
         if any(row.error for row in rows):
             return None  # others have played more problems
@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 def lines(rows: Iterable[Row]) -> list[Line]:
-    """Return the players in the order of the table: who knows, ours, and the peers."""
+    """Return the players in the order of the table: those who know the system, ours, and the peers."""
     found: dict[str, Line] = {}
     for row in rows:
         ours = row.library == "undertow"
@@ -64,7 +64,7 @@ def lines(rows: Iterable[Row]) -> list[Line]:
 
 
 def table(players: Sequence[Line], groups: Sequence[str], rounds: dict[str, float]) -> str:
-    """Return the Markdown table; the best of those who know nothing is bold."""
+    """Return the Markdown table; the best of those who do not know the system is bold."""
     best = {group: _best(players, group) for group in groups}
     content = {}
     for line in players:
@@ -75,7 +75,7 @@ def table(players: Sequence[Line], groups: Sequence[str], rounds: dict[str, floa
 
 
 def short_table(players: Sequence[Line], groups: Sequence[str], rounds: dict[str, float]) -> str:
-    """Return the README's table: the better of both inputs, without who knows the system and without stocks."""
+    """Return the README's table: the better of both inputs, without oracles and without stocks."""
     shown = [group for group in groups if group != "stocks"]
     best = {group: _best(players, group) for group in shown}
     content = {}
@@ -130,7 +130,7 @@ def _cell(line: Line, group: str, best: float | None) -> str:
 
 
 def draw(players: Sequence[Line], groups: Sequence[str], file: Path) -> None:
-    """Draw a panel for each group, sampled ones above recorded ones; who plays none of a row is not in it."""
+    """Draw a panel for each group, sampled ones above recorded ones, without players that play none of a row."""
     mpl.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     halves = [group for group in groups if not _is_share(group)], [group for group in groups if _is_share(group)]
     shown = [
@@ -164,7 +164,7 @@ def _plays(line: Line, groups: Iterable[str]) -> bool:
 
 
 def _key() -> list[Any]:
-    """Return what colours, dots and lines mean."""
+    """Return the legend of colours, dots and lines."""
     line = mpl.lines.Line2D
     colours = (
         (BLUE, "undertow"),
@@ -181,7 +181,7 @@ def _key() -> list[Any]:
 
 
 def _panel(axis: Any, shown: Sequence[Line], group: str) -> None:
-    """Draw the median and the range of everybody: hollow with contexts and features, filled with own rewards too."""
+    """Draw the median and the range of every player: hollow with contexts and features, filled with own rewards too."""
     for height, line in enumerate(shown):
         colour = BLUE if line.name.startswith("undertow") else GREY if line.name in REFERENCES else ORANGE
         for inputs, filled in ((CONTEXTS, False), (OWN, True)):
@@ -207,7 +207,7 @@ def _panel(axis: Any, shown: Sequence[Line], group: str) -> None:
 
 
 def _failure(rows: Sequence[Row], inputs: str) -> str:
-    """Return what stands in a panel instead of a dot."""
+    """Return the text in a panel instead of a dot."""
     failed = sum(row.error is not None for row in rows)
     return f"{inputs}: fails" + (f" on {failed} of {len(rows)}" if failed < len(rows) else "")
 

@@ -1,4 +1,4 @@
-"""What late rewards cost a learner: the processor's time of a live round at several delays, against rewards at once.
+"""The cost of late rewards to a learner: processor time of a live round at several delays, against immediate rewards.
 
 Every reward is as late as all others. Decisions in which a fit is made, begun or taken in are left out. Written to
 out/bench/late.json.
@@ -25,7 +25,7 @@ def played(delay: int, context_dim: int) -> tuple[float, float]:
     learner, waiting = learner_of(policy), list[Decision]()
     decisions, learned = [], []
     gc.collect()
-    gc.disable()  # of the decisions that wait here
+    gc.disable()  # of the pending decisions
     for t in range(path.rounds):
         before = [*(int(own.model.running.fits) for own in learner.blocks), *learner.fits.under_way]
         start = time.thread_time()

@@ -1,4 +1,4 @@
-"""How fast the learners are: the likelihood, whole runs, rounds between fits, compilation, and fits in the background.
+"""The speed of the learners: the likelihood, complete runs, rounds between fits, compilation, fits in the background.
 
 Everything that is compared is timed in turn, several times over, and the best time counts. The likelihood is compared
 with the same algorithm in C++ and with its readable twin, and a run with one of ARES. The tables are also written to
@@ -33,7 +33,7 @@ from undertow.learners.policy import LearningPolicy
 from undertow.policies import ARES, Autopilot, LearnedKalman, StructuralKalman
 
 REPEATS = 5
-ROUNDS = 10_000  # of a whole run
+ROUNDS = 10_000  # of a complete run
 KERNEL_ROUNDS, TWIN_ROUNDS, KERNEL_REPEATS = 5_000, 300, 25
 WARM_ROWS, ENOUGH = 5_000, 4_000  # past rounds before fits in the background, and decisions taken beside them
 PRIOR = np.array([1.5, 0.7, 0.3, 1.9, 0.4, 0.6, 0.05, 0.4, 1.3])
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def yardstick(report: Report) -> None:
-    """Time a reference that no change of ours makes faster, so that times can be told for a machine of known speed."""
+    """Time a reference independent of our code, to scale times to a machine of known speed."""
     path = sampled(paper_system(1), 200_000)
     play = ares.compiled_cpp("ares-reordered", REORDER)
     times = in_turn({"C++": functools.partial(play, path)}, path.rounds / 1e9)
@@ -107,7 +107,7 @@ class Problem(NamedTuple):
 
     @classmethod
     def of(cls, d: int, m: int, k: int, rounds: int) -> "Problem":
-        """Draw a problem of the given sizes."""
+        """Sample a problem of the given sizes."""
         rng = np.random.default_rng(d)
         A = rng.standard_normal((d, d))
         A *= 0.9 / np.abs(np.linalg.eigvals(A)).max()
@@ -184,11 +184,11 @@ def compiled_cpp() -> Any:
     return loaded
 
 
-# Whole runs, fits included
+# Complete runs, fits included
 
 
 def own_levels(rounds: int, rng: int = 0) -> Trajectory:
-    """Return five arms with AR(1) levels of their own and weights on two periods, four features; no contexts."""
+    """Return five arms with their own AR(1) levels and weights on two periods, four features; no contexts."""
     draw = np.random.default_rng(rng)
     k, φ = 5, 0.98
     t = np.arange(rounds)[:, None]
@@ -203,7 +203,7 @@ def own_levels(rounds: int, rng: int = 0) -> Trajectory:
 
 
 def whole_runs(report: Report) -> None:
-    """Microseconds a round of a run with everything in it, beside ARES on the same machine."""
+    """Microseconds per round of a complete run, beside ARES on the same machine."""
     easy, hard, own = sampled(paper_system(1), ROUNDS), sampled(paper_system(4), ROUNDS), own_levels(ROUNDS)
     paper: dict[str, Any] = {"arms": 2, "context_dim": 1}
     runs: dict[str, tuple[Any, Trajectory]] = {
@@ -270,7 +270,7 @@ def between_fits(report: Report) -> None:
 
 
 def live(policy: Any, path: Trajectory, rounds: int, first: int = 0) -> None:
-    """Play rounds of a path by hand."""
+    """Play rounds of a path live."""
     takes = path.features.shape[1] > 0
     for t in range(first, first + rounds):
         decision = policy.decide(path.features[t]) if takes else policy.decide()
@@ -317,13 +317,13 @@ def live_between_fits(report: Report) -> None:
 
 
 class Latencies:
-    """How long decisions took, by what went on beside them, in milliseconds."""
+    """Durations of decisions, by the concurrent fits, in milliseconds."""
 
     def __init__(self) -> None:
         self.alone: list[float] = []  # no fit under way, none begun
         self.begin: list[float] = []  # began one, with none under way before
         self.beside: list[float] = []  # one under way before and after
-        self.swap: list[float] = []  # one under way before, and its model taken in
+        self.swap: list[float] = []  # one under way before, and its model swapped in
 
 
 def decisions(policy: LearningPolicy, path: Trajectory) -> Iterator[tuple[float, set[int], set[int]]]:
@@ -348,7 +348,7 @@ def tasks(policy: LearningPolicy) -> set[int]:
 
 
 def background(report: Report) -> None:
-    """How long a decision takes while a thread makes a fit."""
+    """Time decisions while a thread makes a fit."""
     shared, own = sampled(paper_system(1), 2 * WARM_ROWS), own_levels(2 * WARM_ROWS)
     cases: list[tuple[str, LearningPolicy, Trajectory]] = [
         ("LearnedKalman, ψ = 1", LearnedKalman(arms=2, context_dim=1, refit="background", rng=0), shared),
@@ -392,7 +392,7 @@ def background(report: Report) -> None:
 
 
 def beside_computation(policy: LearningPolicy, path: Trajectory) -> list[float]:
-    """Return milliseconds of decisions beside a thread that computes without the GIL: what the machine adds."""
+    """Return milliseconds of decisions beside a thread that computes without the GIL: the machine's share."""
     problem, done = Problem.of(5, 1, 2, 50_000), threading.Event()
 
     def compute() -> None:

@@ -1,4 +1,4 @@
-"""Play stored trajectories with one of our own policies, by hand, as `peers.play` does with another library.
+"""Play stored trajectories live with one of our own policies, as `peers.play` does with another library.
 
     python -m benchmarks.live POLICY JOBS.json
 

@@ -1,4 +1,4 @@
-"""What is played: the paper's system, random systems and recorded data, stored so that all see the same numbers.
+"""The problems: the paper's system, random systems and recorded data, stored so that all see the same numbers.
 
 Test and tuning problems never share a seed. A group is what parameters are tuned for.
 """
@@ -25,7 +25,7 @@ TUNING_ROUNDS, TUNING_ROWS = (
 
 
 class Problem(NamedTuple):
-    """A path to play, and the system behind it where there is one."""
+    """A path to play, and its true system, if any."""
 
     group: str
     label: str
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
     system: LinearGaussianSystem | None
 
     def store(self, folder: Path) -> Path:
-        """Write what a player may see, which the means are not, and return the file."""
+        """Write the path without its means, and return the file."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.group}-{self.label}.npz"
         np.savez(file, contexts=self.path.contexts, rewards=self.path.rewards, features=self.path.features)
@@ -41,12 +41,12 @@ class Problem(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How much is played.
+    """The extent of a comparison.
 
     Attributes
     ----------
     psi, paths
-        Which of the paper's systems, and how many paths of each.
+        The paper's systems, and the number of paths of each.
     systems
         Seeds of random systems, one path of each.
     rounds
@@ -54,7 +54,7 @@ class Extent(NamedTuple):
     recorded
         Names of recorded data, played to their end.
     seeds
-        With how many seeds policies that draw numbers play recorded data: ours, and peers.
+        Number of seeds of random policies on recorded data: ours, and peers.
     """
 
     psi: tuple[int, ...]

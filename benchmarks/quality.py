@@ -1,4 +1,4 @@
-"""How much is earned: regret of ours and of every peer on the same stored paths.
+"""Quality: regret of ours and of every peer on the same stored paths.
 
 Peers play twice, tuned each time: with the last ten contexts and the features, and with their own last five rewards
 beside them, exactly what our ridge policies are given. Ours play with their defaults. The rows go to
@@ -47,7 +47,7 @@ SHOWN = {CONTEXTS: "contexts, features", OWN: "… and own rewards"}
 
 
 class Row(NamedTuple):
-    """What one player reached on one path; None where there is nothing to compare with, or where it failed."""
+    """The result of one player on one path; None without a reference, or if it failed."""
 
     group: str
     problem: str
@@ -109,7 +109,7 @@ def cells(rows: Iterable[Row], groups: Sequence[str], field: str, form: str = ".
 
 
 def label(row: Row) -> str:
-    """Return what a line of the table is called."""
+    """Return the label of a line of the table."""
     if row.library == "undertow":
         return REFERENCES.get(row.policy) or f"undertow {row.policy}, {SHOWN[row.inputs]}"
     return f"{row.library}, {SHOWN[row.inputs]}"
@@ -125,7 +125,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
 
 
 def median(rows: Iterable[Row], field: str) -> float | None:
-    """Return the median of what was reached, None where nothing was."""
+    """Return the median of the results, None if there are none."""
     values = [getattr(row, field) for row in rows if getattr(row, field) is not None]
     return statistics.median(values) if values else None
 
@@ -143,7 +143,7 @@ def _share(row: Row) -> Row:
 
 
 def _regret(problem: Problem, contender: Contender, seed: int = 0) -> float | None:
-    """Return the regret of one of ours; None where it cannot play."""
+    """Return the regret of one of ours; None if it cannot play."""
     arms = _arms(problem, contender, seed)
     return None if arms is None else float(problem.path.regret(arms)[-1])
 

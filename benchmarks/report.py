@@ -31,11 +31,11 @@ REORDER = ["-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno
 
 
 class Report:
-    """Prints what was measured and keeps it for the file."""
+    """Prints measurements and keeps them for the file."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, Any]] = {}
-        self.slowness = 1.0  # how much longer than where targets were set this machine takes for the same work
+        self.slowness = 1.0  # time of this machine for the same work, relative to the one for which targets were set
 
     def table(self, title: str, unit: str = "", times: Mapping[str, list[float]] = {}) -> None:
         """Print the best time of each, its spread, and its ratio to the first."""
@@ -119,14 +119,14 @@ def in_turn(
 
 
 def seconds(call: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
-    """Return how long a call takes."""
+    """Return the duration of a call."""
     start = clock()
     call()
     return clock() - start
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
-    """Return the median and the range of some values; the value alone where there is one."""
+    """Return the median and the range of some values; the value alone if there is only one."""
     if len(values) == 1:
         return format(values[0], form)
     median, low, high = (format(value, form) for value in (statistics.median(values), min(values), max(values)))
@@ -140,7 +140,7 @@ def sampled(system: undertow.LinearGaussianSystem, rounds: int, runs: int | None
 
 
 def output(command: list[str]) -> str:
-    """Return what a command prints; nothing where there is no such command."""
+    """Return the output of a command; nothing if it does not exist."""
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     except FileNotFoundError:

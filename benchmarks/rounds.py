@@ -31,7 +31,7 @@ class Turn(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Return how many times its compiled calls a round takes."""
+        """Return the time of a round relative to its compiled calls."""
         return self.whole / self.compiled
 
 
@@ -53,7 +53,7 @@ class Timed:
 
 
 def _reading() -> int:
-    """Return nanoseconds between two looks at the clock."""
+    """Return nanoseconds between two readings of the clock."""
     return int(np.median([-(_clock() - _clock()) for _ in range(1000)]))
 
 

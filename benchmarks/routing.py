@@ -1,4 +1,4 @@
-"""What a policy costs a request through LiteLLM's router: with and without it in turn, providers that take no time.
+"""The cost of a policy to a request through LiteLLM's router: with and without it in turn, providers that take no time.
 
 The decision and the reward, with LiteLLM's own work for a strategy and a callback. Written to out/bench/routing.json.
 """
@@ -28,7 +28,7 @@ REQUESTS, TURNS, WARM_UP = 200, 5, 100
 
 
 def router() -> Router:
-    """Return a router whose models answer at once."""
+    """Return a router whose models answer immediately."""
     return Router(
         model_list=[
             {
@@ -67,7 +67,7 @@ async def measured(policies: dict[str, Callable[[], Any] | None]) -> dict[str, l
 
 
 def main() -> None:
-    """Measure a router by itself, with policies in memory, and with one in a store."""
+    """Measure a router alone, with policies in memory, and with one in a store."""
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     litellm.suppress_debug_info = True
     report = Report()

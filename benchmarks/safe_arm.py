@@ -1,4 +1,4 @@
-"""Beside an arm that always pays the same: which model of Autopilot led, and what was won, before and now.
+"""Beside a safe arm: the leading models of Autopilot and the rewards, before and now.
 
     git worktree add --detach ../old COMMIT          # the code to compare with
     python -m benchmarks.safe_arm ../old             # draws docs/learners_safe.png and prints its numbers

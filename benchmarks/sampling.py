@@ -1,4 +1,4 @@
-"""How fast paths are sampled: the compiled kernel against the plain NumPy loop, in one process on one core.
+"""The speed of sampling paths: the compiled kernel against the plain NumPy loop, in one process on one core.
 
 The paper's system: d = 5, m = 1, k = 2. Sides are timed in turn; the best time of each counts, since anything else on
 the machine can only add to it.

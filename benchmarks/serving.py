@@ -57,7 +57,7 @@ class _Id(msgspec.Struct):
 
 
 def bare(url: str) -> Starlette:
-    """Return an application that inserts what ours inserts, and does nothing else."""
+    """Return an application that only inserts the same rows as ours."""
     store = store_at(url)
     guard, opened = threading.Lock(), dict[str, Inserts]()
     decoder = msgspec.json.Decoder(_Id)
@@ -100,7 +100,7 @@ def _limiter() -> anyio.CapacityLimiter:
 
 @contextmanager
 def served(kind: str, url: str) -> Iterator[tuple[int, int]]:
-    """Run a server in a process of its own; yield its port and its process."""
+    """Run a server in its own process; yield its port and its process."""
     command = [sys.executable, "-m", "benchmarks.serving", kind, url]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -124,7 +124,7 @@ def serve(kind: str, url: str) -> None:
 
 
 def pairs(port: int, clients: int, names: list[str]) -> tuple[float, list[float]]:
-    """Return how many pairs per second so many clients make, and how long each took."""
+    """Return the pairs per second of some clients, and the duration of each."""
     until, taken, turn = time.perf_counter() + SECONDS, list[float](), itertools.count()
     headers = {"content-type": "application/json"}
 
@@ -153,7 +153,7 @@ def pairs(port: int, clients: int, names: list[str]) -> tuple[float, list[float]
 
 
 def created(path: Path, prefix: str, count: int) -> list[str]:
-    """Create many bandits at once, as copies of one."""
+    """Create many bandits, as copies of one."""
     store = store_at(f"sqlite:///{path}")
     names = [f"{prefix}{n}" for n in range(count)]
     undertow.open(store, names[0], undertow.LinUCB(arms=5, feature_dim=3))
@@ -209,7 +209,7 @@ def load(report: Report) -> None:
 
 
 def idle(report: Report) -> None:
-    """Measure what bandits cost a worker that nobody asks for them, and the page's lists."""
+    """Measure the cost of idle bandits to a worker, and the page's lists."""
     found: dict[int, tuple[float, float, float]] = {}
     for count in (10, 100_000):
         path = OUT / f"idle-{count}.db"

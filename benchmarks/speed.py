@@ -1,4 +1,4 @@
-"""What a library costs: a live round, rounds played in a simulation, its import and its memory.
+"""The cost of a library: a live round, rounds played in a simulation, its import and its memory.
 
 Every library runs in a process of its own, with one core, in turn with the others, several turns over. A ratio is taken
 within a turn, so that whatever else the machine does meets both sides; shown are the median and the range over turns.
@@ -44,7 +44,7 @@ SIMULATED = ("linucb", "ares", "learned-kalman", "autopilot")
 
 
 class Turn(NamedTuple):
-    """What one turn of a library measured: microseconds a round by (inputs, arms), and its peak memory after some."""
+    """One turn of a library: microseconds a round by (inputs, arms), and its peak memory after some."""
 
     rounds: dict[tuple[int, int], float]
     megabytes: float
@@ -110,7 +110,7 @@ def _turn(name: str, files: Mapping[tuple[int, int], Path], parameters: dict[str
 
 
 def _fastest(turns: Sequence[Turn]) -> dict[str, float]:
-    """Return what a round takes by size, in the turn in which the machine did least else."""
+    """Return the time of a round by size, in the least disturbed turn."""
     sizes = dict.fromkeys(size for turn in turns for size in turn.rounds)
     return {f"p={p}, k={k}": min(turn.rounds[p, k] for turn in turns) for p, k in sizes}
 

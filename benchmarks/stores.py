@@ -1,4 +1,4 @@
-"""What a store costs: pairs of decide and learn, beside plain inserts of the same rows in the same transactions.
+"""The cost of a store: pairs of decide and learn, beside plain inserts of the same rows in the same transactions.
 
 Both take turns, on the disk of out/bench, with and without waiting for it. PostgreSQL is measured if UNDERTOW_POSTGRES
 has the address of a server. Then 10^6 events, of which every fifth decision never gets its reward: memory, opening the
@@ -35,7 +35,7 @@ Pair = Callable[[], None]
 
 
 class Load(NamedTuple):
-    """Who calls at once: threads of one process or processes, and on how many bandits."""
+    """The concurrent callers: threads of one process or processes, and the number of bandits."""
 
     callers: int
     processes: bool = False
@@ -50,7 +50,7 @@ LOADS = (Load(1), Load(8), Load(64), Load(64, bandits=1000), Load(8, processes=T
 
 
 def policy() -> undertow.LinUCB:
-    """Return the policy that is measured."""
+    """Return the measured policy."""
     return undertow.LinUCB(arms=5, feature_dim=3)
 
 
@@ -65,7 +65,7 @@ def _lengths() -> tuple[int, int, int]:
 
 
 class Inserts:
-    """Two calls that insert what `decide` and `learn` insert, and do nothing else."""
+    """Two calls that only insert the rows of `decide` and `learn`."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name, self.n = store, name, 0
@@ -76,7 +76,7 @@ class Inserts:
         self.lengths = _lengths()
 
     def begin(self) -> None:
-        """Lock, and read what others have done."""
+        """Lock, and read the rows of others."""
         self.transaction: AbstractContextManager[Locked] = self.store.lock(self.name, 60.0)
         self.locked = self.transaction.__enter__()
         self.n = max([self.n, *(row.n for row in self.locked.read(max(self.n, 1)))])
@@ -92,11 +92,11 @@ class Inserts:
         self.transaction.__exit__(None, None, None)
 
     def pair(self) -> None:
-        """Insert what a decision and its reward insert."""
+        """Insert the rows of a decision and its reward."""
         self.learn(self.decide())
 
     def decide(self, id: str | None = None) -> str:
-        """Insert what a decision inserts, and return its id."""
+        """Insert the rows of a decision, and return its id."""
         decided, answer, _ = self.lengths
         with self.door:
             made = self.add(decided)
@@ -104,7 +104,7 @@ class Inserts:
         return id or made
 
     def learn(self, id: str) -> None:
-        """Insert what the reward of a decision inserts."""
+        """Insert the rows of a reward."""
         with self.door:
             self.add(self.lengths[2])
             self.rewards.append((id, 1.0))
@@ -133,7 +133,7 @@ def inserts(store: Store, name: str) -> Pair:
 
 
 def measured(pairs: Sequence[Pair], load: Load) -> tuple[float, list[float]]:
-    """Return how many pairs per second the callers make, and how long each took."""
+    """Return the pairs per second of the callers, and the duration of each."""
     if load.processes:
         return _of_processes(pairs[0], load.callers)
     until, taken, turn = time.perf_counter() + SECONDS, list[float](), count()
@@ -174,7 +174,7 @@ def _call_in_child(pair: Pair, begin: float, writes: int) -> None:
     """Make pairs from a time on, write how long each took to a pipe, and end this process."""
     status = 1
     try:
-        pair()  # in a forked process, the policy is read anew
+        pair()  # a forked process reads the policy again
         time.sleep(max(begin - time.time(), 0.0))
         taken, until, start = list[float](), time.perf_counter() + SECONDS, 0.0
         while start < until:

@@ -1,4 +1,4 @@
-"""How long the paper's study takes: ours against plain NumPy, and threads and processes against one thread.
+"""The duration of the paper's study: ours against plain NumPy, and threads and processes against one thread.
 
 Ours is a slice of the default plan with the paper's policies alone, every system, few runs. The plain NumPy study is a
 slice of it too, policies written in the obvious way, a round at a time; both are extrapolated to the default plan, as
@@ -65,7 +65,7 @@ def naive_ucb(rewards: Array) -> None:
 
 
 def naive_seconds_a_round(system: LinearGaussianSystem) -> float:
-    """Time one round of the whole study in plain NumPy: sampling with burn-in, ARES, PIES 1 to 10, and the rest."""
+    """Time one round of the study in plain NumPy: sampling with burn-in, ARES, PIES 1 to 10, and the rest."""
     start = time.process_time()
     contexts, rewards = naive_sampling(system, NAIVE_ROUNDS)
     sampling = time.process_time() - start

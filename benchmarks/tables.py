@@ -1,4 +1,4 @@
-"""What `undertow replay` with its default policies takes on a million rows: seconds, those of all cores, and memory.
+"""The cost of `undertow replay` with its default policies on a million rows: seconds, those of all cores, and memory.
 
 A log whose propensities differ, and the same path with every arm's reward; as the command plays them by default, which
 are the last rows, and all rows. The kernels are compiled before. Written to out/bench/tables.json.
@@ -42,7 +42,7 @@ def write_tables(folder: Path, rows: int) -> None:
 
 
 def replayed(file: Path, *options: str) -> Cost:
-    """Replay a table in a process of its own."""
+    """Replay a table in its own process."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "undertow", "replay", str(file), "--out", str(file.parent / "out"), *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -25,7 +25,7 @@ from benchmarks.problems import Problem, tuning_problems
 from benchmarks.report import HERE, OUT
 from undertow.reporting.numbers import share
 
-LAGS = {"contexts": 0, "own rewards": 5}  # what beside features the inputs hold: own rewards come with contexts
+LAGS = {"contexts": 0, "own rewards": 5}  # inputs besides features: own rewards come with contexts
 TUNED = HERE / "peers" / "tuned.json"
 COMMAND = "make bench-tune"
 
@@ -54,7 +54,7 @@ def main(peers: Sequence[str]) -> None:
 
 
 def candidates_of(peer: str) -> list[Parameters]:
-    """Ask an adapter, in its own environment, what it would try."""
+    """Ask an adapter for its candidates, in its own environment."""
     code = f"import json; from benchmarks.peers import {peer} as adapter; print(json.dumps(adapter.CANDIDATES))"
     found: list[Parameters] = json.loads(run([str(python_of(peer)), "-W", "ignore", "-c", code]))
     return found
@@ -73,7 +73,7 @@ def percent_won(to_random: float) -> float:
 
 
 def chosen(candidates: Sequence[Parameters], tried: Mapping[int, Sequence[float]]) -> dict[str, Any]:
-    """Return the best candidate, and what it and the first reached: geometric means over what any can play."""
+    """Return the best candidate, with its result and that of the first: geometric means over playable problems."""
     table = np.array([tried[number] for number in range(len(candidates))])  # (candidates, problems)
     playable = table[:, np.isfinite(table).any(axis=0)]
     if playable.size == 0:
@@ -88,7 +88,7 @@ def chosen(candidates: Sequence[Parameters], tried: Mapping[int, Sequence[float]
 
 
 def keep(peer: str, found: Mapping[str, Any], file: Path = TUNED) -> None:
-    """Put what was found for a peer into the file."""
+    """Write the result for a peer to the file."""
     content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"command": COMMAND, "peers": {}}
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     content["peers"][peer] = {"version": versions()[peer], "date": date, "chosen": found}
@@ -96,7 +96,7 @@ def keep(peer: str, found: Mapping[str, Any], file: Path = TUNED) -> None:
 
 
 def tuned(peer: str, inputs: str, group: str) -> dict[str, Any]:
-    """Return the parameters that were chosen for a peer."""
+    """Return the parameters chosen for a peer."""
     peers = json.loads(TUNED.read_text())["peers"]
     parameters: dict[str, Any] = peers[peer]["chosen"][inputs][group]["parameters"]
     return parameters

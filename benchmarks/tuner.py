@@ -1,4 +1,4 @@
-"""The tuner: its own time in a call, and whether choosing pays on the examples that measure costs.
+"""The tuner: its overhead per call, and its savings on the examples that measure costs.
 
     python -m benchmarks tuner
 
@@ -33,7 +33,7 @@ RIVALS = ("UCB", "Discounted UCB", "LinUCB")
 
 
 def call_times(variants: int, features: int, calls: int = CALLS, *, sticks: bool = False) -> costs.FloatArray:
-    """Return the microseconds of calls whose variants do nothing, while what they are said to cost drifts."""
+    """Return the microseconds of calls whose variants do nothing, with drifting pretended costs."""
     rng = np.random.default_rng(0)
     levels = np.zeros(variants)
     paid, rows, t = np.empty((calls, variants)), rng.standard_normal((calls, features)), 0
@@ -61,7 +61,7 @@ def call_times(variants: int, features: int, calls: int = CALLS, *, sticks: bool
 
 
 def measure_calls(report: Report, calls: int = CALLS) -> None:
-    """Measure the tuner's own time."""
+    """Measure the tuner's overhead."""
     rows, worst, worst_of_all = {}, 0.0, 0.0
     for variants, features in SIZES:
         times = call_times(variants, features, calls)[calls * STEADY // CALLS :]

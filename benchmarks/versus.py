@@ -1,8 +1,8 @@
-"""How fast this checkout is beside another one: rounds in a simulation, live rounds, imports, first use, compilation.
+"""The speed of this checkout beside another one: rounds in a simulation, live rounds, imports, first use, compilation.
 
     git worktree add --detach ../old COMMIT        # the code to compare with
     python -m benchmarks.versus ../old             # a few minutes, the first time some more, to compile
-    python -m benchmarks.versus ../old --compile   # and what compiling from nothing takes
+    python -m benchmarks.versus ../old --compile   # and the time to compile from nothing
 
 Each checkout has a process of its own, with its `src` alone on the path and one core; both are asked in turn, many
 short turns over, and wait meanwhile. A ratio is taken within a turn, so that whatever else the machine does meets both
@@ -38,7 +38,7 @@ SIMULATED = {  # rounds of one simulation; those of the learners have their fits
 }
 BEGUN, LIVE = 500, 100  # live rounds before the first measured one, and in every turn
 CALLS = ("decide", "learn", "observe")
-IMPORTS = {  # what is timed, after what
+IMPORTS = {  # the timed code, and its set-up
     "import undertow": ("pass", "import undertow"),
     "import its policies and simulate": ("pass", "from undertow import make, simulate"),
     "the same after numba and scipy.linalg": (
@@ -107,7 +107,7 @@ class Checkout:
             return self.run(program, Path(folder))
 
     def ask(self, **command: Any) -> Any:
-        """Have the worker do something and return its answer."""
+        """Send the worker a command and return its answer."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", __file__, "--worker"],
@@ -226,7 +226,7 @@ def compiled(old: Checkout, new: Checkout, turns: int) -> dict[str, Both]:
     }
 
 
-# What the worker of a checkout does: it reads one command a line and answers with seconds
+# The worker of a checkout reads one command per line and answers with seconds
 
 
 class Live(NamedTuple):
@@ -275,7 +275,7 @@ def _simulate(name: str, rounds: int) -> float:
 
 
 def _play(begun: dict[str, Live], name: str, rounds: int) -> dict[str, float]:
-    """Play on by hand; return the median time of each call and of a round, which for learners has no fit in it."""
+    """Continue playing live; return the median time of each call and of a round, for learners without fits."""
     if name not in begun:
         system, policy = _policy(name)
         begun[name] = Live(policy, system.sample(50_000, rng=0))

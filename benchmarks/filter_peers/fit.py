@@ -1,4 +1,4 @@
-"""Fit state-space models to tables with another library, in an environment of its own without undertow.
+"""Fit state-space models to tables with another library, in its own environment without undertow.
 
     python -m benchmarks.filter_peers.fit PEER JOBS.json
 
@@ -42,7 +42,7 @@ def dynamax(train: Array, order: int) -> Forecaster:
     from dynamax.linear_gaussian_ssm import LinearGaussianSSM
 
     if np.isnan(train).any():
-        raise ValueError("its EM makes its likelihood NaN where entries are missing")
+        raise ValueError("its EM makes its likelihood NaN if entries are missing")
     jax.config.update("jax_enable_x64", True)
     centre, model = train.mean(axis=0), LinearGaussianSSM(order, train.shape[1])
     parameters, properties = model.initialize(jax.random.PRNGKey(0))
@@ -124,7 +124,7 @@ def do(fit: Callable[[Array, int], Forecaster], job: dict[str, Any]) -> str | No
         forecast = fit(train, job["order"])
         seconds = time.process_time() - begun
         np.savez(job["out"], forecasts=forecast(whole), seconds=seconds)
-    except Exception as problem:  # whatever a library throws belongs in the table
+    except Exception as problem:  # the table shows any exception of a library
         return (f"{type(problem).__name__}: {problem}".strip().splitlines() or ["no message"])[0][:200]
     return None
 

@@ -1,4 +1,4 @@
-"""Play stored trajectories with another library, in an environment of its own.
+"""Play stored trajectories with another library, in its own environment.
 
     python -m benchmarks.peers.play PEER JOBS.json
 
@@ -29,11 +29,11 @@ class Job(NamedTuple):
     Attributes
     ----------
     path, out
-        File of the trajectory, and of what was played.
+        File of the trajectory, and of the played arms.
     parameters
         One of the adapter's candidates.
     window, lags
-        How many past contexts and how many own rewards enter the inputs.
+        Number of past contexts and of own rewards in the inputs.
     seconds
         Time after which the run ends early, at least 3 rounds long; None for never.
     """
@@ -48,14 +48,14 @@ class Job(NamedTuple):
 
 
 class Played(NamedTuple):
-    """The arms, and the time that choosing and learning took in each round."""
+    """The arms, and the time of choosing and learning in each round."""
 
     arms: npt.NDArray[np.int64]
     nanoseconds: npt.NDArray[np.int64]
 
 
 def play(adapter: Adapter, job: Job) -> Played:
-    """Play a trajectory; making the inputs is not timed, converting them to what the library wants is."""
+    """Play a trajectory; times include converting the inputs to the library's format, but not making them."""
     with np.load(job.path) as path:
         contexts, rewards, features = path["contexts"], path["rewards"], path["features"]
     rounds, k = rewards.shape
@@ -83,14 +83,14 @@ def serve(player: Callable[[Job], Played], jobs: Path) -> None:
         job, error = Job(**fields), None
         try:
             np.savez(job.out, **player(job)._asdict())
-        except Exception as problem:  # whatever a library throws belongs in the table
+        except Exception as problem:  # the table shows any exception of a library
             error = f"{type(problem).__name__}: {problem}".strip().splitlines()[-1]
         print(json.dumps({"error": error, "megabytes": peak_memory()}), flush=True)
 
 
 def peak_memory() -> float:
-    """Return the most that this process ever held, in MB; nan where the system does not tell."""
-    status = Path("/proc/self/status")  # getrusage would count what the parent held when it forked
+    """Return the peak memory of this process, in MB; nan if the system does not report it."""
+    status = Path("/proc/self/status")  # getrusage would count the parent's memory at the fork
     found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text()) if status.exists() else None
     return int(found[1]) / 1024 if found else math.nan
 

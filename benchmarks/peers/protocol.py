@@ -1,4 +1,4 @@
-"""What every peer is given and what it must do: the same inputs as our ridge policies, one round at a time.
+"""The protocol of every peer: the same inputs as our ridge policies, one round at a time.
 
 This folder runs in environments without undertow, with NumPy alone beside the peer.
 """
@@ -20,7 +20,7 @@ class Player(Protocol):
         """Return an arm for a vector of inputs, the first of which is 1."""
 
     def learn(self, inputs: Array, arm: int, reward: float) -> None:
-        """Take in the reward of the arm that was just chosen for these inputs."""
+        """Learn the reward of the arm that was just chosen for these inputs."""
 
 
 class Adapter(Protocol):
@@ -29,7 +29,7 @@ class Adapter(Protocol):
     Attributes
     ----------
     CANDIDATES
-        What tuning tries: algorithms and their parameters, from the library's manual; its defaults come first.
+        Candidates for tuning: algorithms and their parameters, from the library's manual; its defaults come first.
     """
 
     CANDIDATES: list[Parameters]
@@ -63,7 +63,7 @@ class Inputs:
         return np.concatenate([self._known[t], self._own.ravel()])
 
     def note(self, arm: int, reward: float) -> None:
-        """Let a round pass in which an arm paid a reward."""
+        """Record the reward of an arm in a round."""
         if len(self._own):
             self._own[1:] = self._own[:-1].copy()
             self._own[0] = 0.0

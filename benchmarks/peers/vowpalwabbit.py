@@ -38,7 +38,7 @@ class VowpalWabbit:
         self.arms = [f"|a {arm}" for arm in range(arms)]
 
     def choose(self, inputs: Array) -> int:
-        """Draw from the distribution over arms."""
+        """Sample from the distribution over arms."""
         self.shared = "shared |s " + " ".join(f"{i}:{x}" for i, x in enumerate(inputs.tolist()) if x)
         self.chances = self.space.predict([self.shared, *self.arms])
         return self.draw.choices(range(len(self.arms)), self.chances)[0]
