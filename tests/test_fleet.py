@@ -284,9 +284,9 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
         ("memories", header, arrays | {"memories": arrays["memories"][:, 1:]}),
         ("letters", header, arrays | {"letters": arrays["letters"][1:]}),
         ("buckets", header | {"buckets": 0}, arrays),
-        ("lives", header | {"lives": "x"}, arrays),
+        ("lives", header, arrays | {"lives": arrays["lives"] - 2**60}),
         ("damaged", header | {"random": []}, arrays),
-        ("version 2", header | {"version": 2}, arrays),
+        ("version 3", header | {"version": 3}, arrays),
         ("no such array", header, arrays | {"more": arrays["due"]}),
     ]
     for match, told, content in bad:

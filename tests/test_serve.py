@@ -408,6 +408,17 @@ def test_bodies_are_counted_while_they_come(http: httpx.Client, bandit: str) -> 
     assert http.post(f"{bandit}/decisions", content=b" " * 60_000 + b'{"features": [1]}', headers=headers).is_success
 
 
+def test_fleets_are_not_served(http: httpx.Client, bandit: str, store: str) -> None:
+    fleet = undertow.open(store, "shops", undertow.fleet.Fleet(undertow.UCB(arms=2)))
+    fleet.decide_many(["a", "b"])
+    assert "is a fleet" in problem(http.get("/v1/bandits/shops"), 404, "not-found", "name")
+    assert "is a fleet" in problem(http.post("/v1/bandits/shops/decisions", json={}), 404, "not-found", "name")
+    names = [row["name"] for row in http.get("/v1/bandits?figures=true").json()["bandits"]]
+    assert "shops" not in names
+    assert bandit.rpartition("/")[2] in names
+    assert http.get("/metrics").status_code == 200
+
+
 def test_a_web_page_of_another_site_can_do_nothing(http: httpx.Client, bandit: str) -> None:
     decisions, body = f"{bandit}/decisions", '{"features": [1]}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):

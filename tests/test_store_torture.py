@@ -13,19 +13,21 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    ("kind", "least"),
+    ("module", "kind", "least"),
     [
-        ("kills", 3),  # of eight processes each
-        ("postgres-kills", 3),
-        ("outages", 1),
-        ("power-cuts", 20),
-        pytest.param("disk-faults", 4, marks=pytest.mark.slow),
+        ("stores", "kills", 3),  # of eight processes each
+        ("stores", "postgres-kills", 3),
+        ("stores", "outages", 1),
+        ("stores", "power-cuts", 20),
+        pytest.param("stores", "disk-faults", 4, marks=pytest.mark.slow),
+        ("fleets", "kills", 2),  # of five processes each
+        ("fleets", "postgres-kills", 2),
     ],
 )
-def test_nothing_is_lost(kind: str, least: int, request: pytest.FixtureRequest) -> None:
+def test_nothing_is_lost(module: str, kind: str, least: int, request: pytest.FixtureRequest) -> None:
     if kind in ("postgres-kills", "outages"):
         request.getfixturevalue("postgres")  # which says if there is none
-    command = [sys.executable, "-m", "torture.stores", kind, "--seconds", "0", "--least", str(least), "--seed", "5"]
+    command = [sys.executable, "-m", f"torture.{module}", kind, "--seconds", "0", "--least", str(least), "--seed", "5"]
     paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}, check=False)
     found = json.loads(done.stdout.splitlines()[-1])

@@ -41,6 +41,11 @@ def of_stores(name: str, promise: str, least: int, times: float = 1.0) -> Part:
     return Part(name, promise, ("-m", "torture.stores", name, "--least", str(least)), times)
 
 
+def of_fleets(name: str, promise: str, least: int) -> Part:
+    """Return a part of tests/torture/fleets.py, with at least so many trials."""
+    return Part(f"fleet-{name}", promise, ("-m", "torture.fleets", name, "--least", str(least)))
+
+
 PARTS = [
     Part("interrupts", "a call that is interrupted happened or did not", ("-m", "torture", "interrupts"), 5.0),
     Part("hostile", "a save file that was tampered with is refused or plays", ("-m", "torture", "hostile"), 12.0),
@@ -50,6 +55,8 @@ PARTS = [
     of_stores("outages", "a server that is killed and comes back loses nothing", 10),
     of_stores("power-cuts", "a SQLite file survives that the power is cut", 200),
     of_stores("disk-faults", "a SQLite file survives a full or broken disk, at every write", 3),
+    of_fleets("kills", "five workers of a fleet that are killed lose nothing in a SQLite file", 40),
+    of_fleets("postgres-kills", "five workers of a fleet that are killed lose nothing in PostgreSQL", 40),
     hardship("chunks", "a damaged chunk of a study is noticed and computed again"),
     hardship("studies", "a study that is killed and damaged ends with the same tables"),
     hardship("workers", "workers that die cost no result"),

@@ -78,10 +78,21 @@ def _export(store: "Store", names: list[str], name: str | None, file: Path, *, a
 
 def _show(store: "Store", name: str, *, whole: bool, as_json: bool) -> None:
     """Print one line about a bandit, or all its details."""
-    from undertow.store.operations import summary
+    from undertow.store.operations import FleetSummary, summary
 
-    policy, events, since, last = summary(store, name)
+    found = summary(store, name)
+    last = found.last
     when = None if last is None else datetime.datetime.fromtimestamp(last, datetime.UTC).isoformat(timespec="seconds")
+    if isinstance(found, FleetSummary):
+        template, buckets, keys, pending, events, _ = found
+        if as_json:
+            row = {"bandit": name, "fleet": template.registered_name, "buckets": buckets, "keys": keys}
+            print(json.dumps(row | {"pending": pending, "events": events, "last": when, "arms": template.names}))
+            return
+        print(f"{name}: a fleet of {keys} keys in {buckets} buckets: {pending} waiting; {events} events", end="")
+        print((f", the last at {when}" if when else "") + (f"\n  {template!r}" if whole else ""))
+        return
+    policy, events, since, _ = found
     if as_json:
         row = {"bandit": name, "events": events, "since": since, "last": when, "arms": policy.names}
         print(json.dumps(row | {"retired": policy.retired, "health": json.loads(policy.health().to_json())}))

@@ -8,10 +8,11 @@ The first broken rule raises `BrokenContractError`. Bandits with new random name
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from undertow.contracts.trial import BrokenContractError
 from undertow.errors import InvalidInputError, StoreBusyError, StoreError
-from undertow.store.base import Answer, Checkpoint, Claim, Overview, Row, Store
+from undertow.store.base import Answer, Checkpoint, Claim, Overview, Row, Store, bucket_name
 
 __all__ = ["check_store"]
 
@@ -163,6 +164,29 @@ def _lock(one: Store, other: Store) -> None:
     with one.lock(name, 5.0):
         _refused(StoreBusyError, lambda: other.lock(name, 0.1).__enter__(), "a second lock")
     _append(other, name, _rows(1, 1))
+
+
+@_rule("several bandits are locked in one transaction")
+def _several(one: Store, other: Store) -> None:
+    first, second = _created(one), _created(one)
+    with one.lock(first, 5.0) as locked:
+        locked.also(second).append(_rows(1, 1))
+        _refused(StoreBusyError, lambda: other.lock(second, 0.1).__enter__(), "a lock of the second one")
+        _refused(InvalidInputError, lambda: locked.also(second + "?"), "a lock of no bandit")
+    with suppress(KeyError), one.lock(first, 5.0) as locked:
+        locked.append(_rows(1, 1))
+        locked.also(second).append(_rows(2, 2))
+        raise KeyError("a caller's")
+    _expect([len(_read(other, name)) for name in (first, second)], [0, 1], "numbers of events")
+
+
+@_rule("buckets of fleets are in no list")
+def _hidden(one: Store, other: Store) -> None:
+    name = bucket_name(_created(one), 3)
+    _expect(one.create(name, b"bucket", b""), True, "create of a bucket")
+    _expect((other.spec(name), len(other.overview(name))), (b"bucket", 1), "spec and overview of a bucket")
+    listed = [*other.names(), *(each for each, _ in other.page("", 10_000)), *(row.name for row in other.overview())]
+    _expect(name in listed, False, "a bucket in a list")
 
 
 @_rule("a number is given once")

@@ -35,12 +35,17 @@ from undertow.fleet.template import Template
 __all__ = ["Bucket", "Data", "Outcome", "Waiting"]
 
 
+_ANY: Integers = np.empty(0, dtype=np.int64)
+_ANY.setflags(write=False)
+
+
 class Data(NamedTuple):
     """What is given with the decisions of a batch, in the policy's units; each has a row for each of them, or none."""
 
     contexts: FloatArray  # (n, m)
     features: FloatArray  # (n, q) or (n, k q)
     closed: FloatArray  # (n, k)
+    wanted: Integers = _ANY  # (n,) arms that were played, if these decisions were made before
 
 
 class Outcome(NamedTuple):
@@ -60,7 +65,10 @@ class Outcome(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Waiting decisions as columns: row of the key, round, arm, life, and what learning the reward will need."""
+    """Waiting decisions as columns: row of the key, round, arm, life, and what learning the reward will need.
+
+    A life is a random number, with which the ids of decisions begin; no other process has it.
+    """
 
     slots: Integers
     rounds: Integers
@@ -169,6 +177,10 @@ class Bucket:
         found = np.empty(len(slots), dtype=np.int64)
         find_waiting(self.book, self.waiting, slots, rounds, lives, found)
         return found
+
+    def lives(self, entries: Integers) -> Integers:
+        """Return what the ids of waiting decisions begin with."""
+        return np.asarray(self.waiting[entries, LIFE])
 
     def ages(self, entries: Integers) -> Integers:
         """Return how many rounds ago decisions were made."""

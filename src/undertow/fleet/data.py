@@ -38,7 +38,7 @@ def checked_data(template: Template, n: int, features: Any, contexts: Any, avail
             )
         rows = template.inward(_checks.measured("contexts", contexts, (n, m), missing=True), 0)
     known = _features(template, n, features)
-    return Data(*map(_checks.readonly, (rows, known, closed)))
+    return Data(_checks.readonly(rows), _checks.readonly(known), _checks.readonly(closed))
 
 
 def _features(template: Template, n: int, features: Any) -> FloatArray:

@@ -1,5 +1,6 @@
 """The decisions of a batch, as columns."""
 
+import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,10 +8,14 @@ import numpy.typing as npt
 
 from undertow._checks import FloatArray
 from undertow.fleet.bucket import Outcome
-from undertow.fleet.keys import Integers, Keys, decoded
+from undertow.fleet.keys import Integers, Keys, decoded, some_of
 from undertow.live import Decision
 
-__all__ = ["Decisions", "id_of", "parts_of"]
+__all__ = ["Decisions", "id_of", "life_of", "new_life", "parts_of", "prefix_of"]
+
+
+_BITS = 53  # of a life: JSON and save files count that far
+_DIGITS = 14  # in base 16
 
 
 class Decisions(NamedTuple):
@@ -74,12 +79,7 @@ class Decisions(NamedTuple):
     def take(self, rows: npt.ArrayLike) -> "Decisions":
         """Return some of the decisions: row numbers, or a mask."""
         chosen = np.arange(len(self))[np.asarray(rows)]
-        keys = self.encoded
-        starts = np.where(chosen > 0, keys.ends[chosen - 1], 0)
-        lengths = keys.ends[chosen] - starts
-        ends = np.cumsum(lengths)
-        letters = keys.letters[np.repeat(starts - (ends - lengths), lengths) + np.arange(lengths.sum())]
-        some = Keys(letters, ends, keys.hashes[chosen], keys.whole)
+        some = some_of(self.encoded, chosen)
         return Decisions(self.fleet, some, self.names, Outcome(*(column[chosen] for column in self.outcome)))
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -93,6 +93,22 @@ class Decisions(NamedTuple):
         return Decision(
             id, int(rounds), int(arms), self.names[arms], forecasts, widths, None, propensity=float(chances)
         )
+
+
+def new_life() -> int:
+    """Return a number that nobody else has, for the ids of new decisions."""
+    return secrets.randbits(_BITS)
+
+
+def prefix_of(life: int) -> str:
+    """Return what the ids of decisions begin with."""
+    return f"{life:0{_DIGITS}x}"
+
+
+def life_of(prefix: str) -> int:
+    """Return the number that `prefix_of` was given; −2 for another text."""
+    known = len(prefix) == _DIGITS and set(prefix) <= set("0123456789abcdef")
+    return int(prefix, 16) if known else -2
 
 
 def id_of(fleet: str, t: int, key: Any) -> str:

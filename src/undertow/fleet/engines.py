@@ -24,7 +24,6 @@ from undertow.live.files import archived, unarchived
 __all__ = ["play"]
 
 _BUCKETS = 64
-_LIFE = "engine"  # of the ids of decisions
 Columns = dict[str, npt.NDArray[Any]]
 
 
@@ -89,7 +88,7 @@ def play(
                 f"events: row {row}: round {given.outcome.rounds[row]} of key {decoded(keys)[row].item()!r} waits for "
                 f"no reward; pass missing='skip' to leave such rewards out"
             )
-        before[number] = archived(*written(known, [bucket], [_LIFE]))
+        before[number] = archived(*written(known, [bucket]))
     after = {"bucket": np.array(sorted(before), dtype=np.int64), "state": np.empty(len(before), dtype=object)}
     after["state"][:] = [before[number] for number in sorted(before)]
     decided = np.flatnonzero(given.decides)
@@ -163,8 +162,11 @@ def _events(template: Template, table: Mapping[str, Any]) -> tuple[Keys, _Events
     )
     if np.isnan(features[decides]).any():
         raise InvalidInputError("events: a feature is missing; give every decision all of them")
-    values = template.inward(contexts, 0), template.inward(features, template.m), np.empty((0, template.k))
-    data = Data(*(_checks.readonly(np.ascontiguousarray(each)) for each in values))
+    seen, known = (
+        _checks.readonly(np.ascontiguousarray(template.inward(each, first)))
+        for each, first in ((contexts, 0), (features, template.m))
+    )
+    data = Data(seen, known, _checks.readonly(np.empty((0, template.k))))
     outcome = Outcome.of(n, template.k)
     outcome.rounds[:] = rounds
     return keys, _Events(data, _checks.readonly(np.ascontiguousarray(rewards)), outcome, is_full, decides)

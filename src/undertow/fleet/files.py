@@ -17,13 +17,12 @@ from undertow.policies import LivePolicy
 
 __all__ = ["FORMAT", "VERSION", "fill_buckets", "policy_of", "written"]
 
-FORMAT, VERSION = "undertow.fleet", 1
+FORMAT, VERSION = "undertow.fleet", 2
 _POLICY = "policy."  # before the names of the template's arrays
-_LIVES = 10_000
 Arrays = dict[str, Any]
 
 
-def written(template: Template, buckets: list[Bucket], lives: list[str]) -> tuple[dict[str, Any], Arrays]:
+def written(template: Template, buckets: list[Bucket]) -> tuple[dict[str, Any], Arrays]:
     """Return header and arrays of a save file."""
     policy, arrays = snapshot(template.policy)
     keys = [bucket.keys.keys for bucket in buckets]
@@ -37,7 +36,6 @@ def written(template: Template, buckets: list[Bucket], lives: list[str]) -> tupl
         "policy": policy,
         "integers": any(each.whole for each in keys),
         "buckets": len(buckets),
-        "lives": lives,
         "random": [bucket.stream() for bucket in buckets],
         "decided": [bucket.decided for bucket in buckets],
     }
@@ -60,11 +58,9 @@ def policy_of(header: Mapping[str, Any], arrays: Arrays) -> LivePolicy:
     return restored("policy", header["policy"], {name.removeprefix(_POLICY): arrays.pop(name) for name in names})
 
 
-def fill_buckets(buckets: list[Bucket], header: Mapping[str, Any], arrays: Arrays) -> list[str]:
-    """Have empty buckets be as a save file says; return the prefixes of ids that waiting decisions have."""
-    template, lives = buckets[0].template, header["lives"]
-    if not isinstance(lives, list) or len(lives) > _LIVES or not all(isinstance(life, str) for life in lives):
-        raise InvalidInputError(f"lives: expected a list of texts, got {lives!r:.60}")
+def fill_buckets(buckets: list[Bucket], header: Mapping[str, Any], arrays: Arrays) -> None:
+    """Have empty buckets be as a save file says."""
+    template = buckets[0].template
     check_arrays(
         arrays,
         {
@@ -75,7 +71,7 @@ def fill_buckets(buckets: list[Bucket], header: Mapping[str, Any], arrays: Array
             "slots": Saved(("waiting",), 0, len(arrays["ends"]) - 1, whole=True),
             "rounds": Saved(("waiting",), 0, COUNT, whole=True),
             "arms": Saved(("waiting",), 0, template.k - 1, whole=True),
-            "lives": Saved(("waiting",), 0, len(lives) - 1, whole=True),
+            "lives": Saved(("waiting",), 0, COUNT, whole=True),
             "memories": Saved(("waiting", template.p), missing=True),
         },
     )
@@ -95,7 +91,6 @@ def fill_buckets(buckets: list[Bucket], header: Mapping[str, Any], arrays: Array
         bucket.fill(arrays["states"][first:last], arrays["due"][first:last], own._replace(slots=own.slots - first))
         decided = _checks.integer("decided", header["decided"][number], least=0)
         bucket.restore_stream(header["random"][number], decided)
-    return lives
 
 
 def _keys(arrays: Arrays, *, whole: bool) -> Keys:

@@ -1,14 +1,14 @@
 """Decisions whose rewards have come, however they are named."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from undertow import _checks
 from undertow.errors import InvalidInputError, UnknownDecisionError
-from undertow.fleet.decisions import Decisions, parts_of
-from undertow.fleet.keys import Integers, Keys, encoded
+from undertow.fleet.decisions import Decisions, life_of, parts_of
+from undertow.fleet.keys import Integers, Keys, encoded, some_of
 from undertow.live import Decision
 
 __all__ = ["Found", "Ids", "found_in"]
@@ -17,18 +17,21 @@ Ids = Decisions | Iterable[Decision | str] | tuple[Any, Any]
 
 
 class Found(NamedTuple):
-    """Decisions whose rewards have come: their keys, rounds and lives, −1 for any life."""
+    """Decisions whose rewards have come: their keys, rounds and lives, −1 for any life, −2 for one that is none."""
 
     keys: Keys
     rounds: Integers
     lives: Integers
 
+    def take(self, rows: Integers) -> "Found":
+        """Return some of them."""
+        return Found(some_of(self.keys, rows), self.rounds[rows], self.lives[rows])
 
-def found_in(decisions: Ids, lives: Sequence[str], *, whole: bool) -> Found:
+
+def found_in(decisions: Ids, *, whole: bool) -> Found:
     """Return keys, rounds and lives of decisions; `whole` says whether the keys of the fleet are integers."""
     if isinstance(decisions, Decisions):
-        life = _life(decisions.fleet, lives)
-        return Found(decisions.encoded, decisions.rounds, np.full(len(decisions), life))
+        return Found(decisions.encoded, decisions.rounds, np.full(len(decisions), life_of(decisions.fleet)))
     if isinstance(decisions, tuple) and len(decisions) == 2 and not isinstance(decisions[0], str | Decision):
         keys, given = encoded(decisions[0]), np.asarray(decisions[1])
         rounds = np.array(_checks.indices("rounds", given, (len(keys),), below=2**53))
@@ -39,7 +42,7 @@ def found_in(decisions: Ids, lives: Sequence[str], *, whole: bool) -> Found:
     names: list[Any] = [key for *_, key in parts]
     if whole and all(map(_is_integer, names)):
         names = [int(key) for key in names]
-    of_lives = np.array([_life(life, lives) for life, *_ in parts], dtype=np.int64)
+    of_lives = np.array([life_of(fleet) for fleet, *_ in parts], dtype=np.int64)
     return Found(encoded(names), np.array([t for _, t, _ in parts], dtype=np.int64), of_lives)
 
 
@@ -49,11 +52,6 @@ def _parts(decision: Any) -> tuple[str, int, str]:
     if parts is None:
         raise UnknownDecisionError(f"decision: {id!r:.80} is no id of a fleet")
     return parts
-
-
-def _life(fleet: str, lives: Sequence[str]) -> int:
-    """Return the number of a prefix; one that no waiting decision can have if it is unknown."""
-    return lives.index(fleet) if fleet in lives else len(lives)
 
 
 def _is_integer(key: str) -> bool:

@@ -9,9 +9,11 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.fleet.bucket import Data
 from undertow.fleet.decisions import Decisions
 from undertow.fleet.fleet import Fleet
-from undertow.fleet.found import Ids
+from undertow.fleet.found import Found
+from undertow.fleet.keys import Keys
 from undertow.fleet.pooling import Pooled, Units, pool, units_of
 from undertow.identify.levels.filter import CONSTANT
 from undertow.identify.levels.fit import LevelsModel, levels_model
@@ -40,7 +42,8 @@ class FleetKalman(Fleet):
     on average is estimated over all keys together (empirical Bayes). So a new key begins with what the fleet knows, and
     follows its own rewards as they come. Rewards of all keys should be in comparable units.
 
-    The fits look at the last rounds of a sample of keys, which the seed chooses.
+    The fits look at the last rounds of a sample of keys, which the seed chooses. A reward that comes late has the last
+    rounds of its key filtered again; one that is more than `max_delay` rounds late is refused.
 
     Parameters
     ----------
@@ -115,29 +118,14 @@ class FleetKalman(Fleet):
 
     # Calls
 
-    def decide_many(
-        self,
-        keys: Any,
-        features: npt.ArrayLike | None = None,
-        *,
-        contexts: npt.ArrayLike | None = None,
-        available: npt.ArrayLike | None = None,
-    ) -> Decisions:
-        """Choose an arm for the next round of each key, as `Fleet.decide_many`; fits that are due come first."""
-        with self._lock:
+    def _decide(self, given: Keys, data: Data, *, observed: bool, exact: bool = False) -> Decisions:
+        with self._inside():
             self._attend_to_fits()
-            return super().decide_many(keys, features, contexts=contexts, available=available)
+            return super()._decide(given, data, observed=observed, exact=exact)
 
-    def learn_many(
-        self, decisions: Ids, rewards: npt.ArrayLike, *, missing: Literal["refuse", "skip"] = "refuse"
-    ) -> npt.NDArray[np.bool_]:
-        """Learn the rewards of earlier decisions, as `Fleet.learn_many`.
-
-        A reward that comes late has the last rounds of its key filtered again; one that is more than `max_delay` rounds
-        late is refused.
-        """
-        with self._lock:
-            learned = super().learn_many(decisions, rewards, missing=missing)
+    def _learn(self, found: Found, rewards: FloatArray, *, refuse: bool) -> npt.NDArray[np.bool_]:
+        with self._inside():
+            learned = super()._learn(found, rewards, refuse=refuse)
             self._rewards += int(learned.sum())
             return learned
 

@@ -26,6 +26,7 @@ __all__ = [
     "encoded",
     "enlarge",
     "hashed",
+    "some_of",
 ]
 
 Integers = npt.NDArray[np.int64]
@@ -118,6 +119,15 @@ def hashed(letters: Bytes, ends: Integers, *, whole: bool) -> Keys:
     own = np.array(letters)  # writable, whoever made it
     hash_letters(own, ends, hashes)
     return Keys(own, ends, hashes, whole)
+
+
+def some_of(keys: Keys, rows: Integers) -> Keys:
+    """Return the keys of some rows, in their order."""
+    starts = np.where(rows > 0, keys.ends[rows - 1], 0)
+    lengths = keys.ends[rows] - starts
+    ends = np.cumsum(lengths)
+    letters = keys.letters[np.repeat(starts - (ends - lengths), lengths) + np.arange(lengths.sum())]
+    return Keys(letters, ends, keys.hashes[rows], keys.whole)
 
 
 def decoded(keys: Keys, rows: npt.NDArray[Any] | slice = slice(None)) -> npt.NDArray[Any]:

@@ -10,10 +10,15 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
+from undertow.fleet import events
 from undertow.fleet.bucket import Bucket, Data, Outcome
+from undertow.fleet.export import require_same, waiting_in
 from undertow.fleet.found import Found
 from undertow.fleet.keys import Integers, Keys, decoded
 from undertow.fleet.template import Template
+from undertow.live import LivePolicy
+from undertow.live.events import Event, KeysNamed, ManyDecided, ManyExpired, ManyObserved, ManyRewarded, OnePlaced
+from undertow.policies import from_bytes
 
 __all__ = ["Stack"]
 
@@ -35,6 +40,7 @@ class Stack:
             raise InvalidInputError(f"buckets: expected at most {_MOST}, got {count}")
         self.template, self.threads = template, _checks.thread_count(threads)
         self.buckets = [Bucket(template, number) for number in range(count)]
+        self.listener: Callable[[int, Event], object] | None = None  # called with a bucket and what has happened to it
         self._play: Any = None
         self._pool: ThreadPoolExecutor | None = None
 
@@ -111,32 +117,101 @@ class Stack:
         place = self.template.layout.place(path, **self.template.sizes)
         return [self.template.fresh[place], *(bucket.states[: bucket.count, place] for bucket in self.buckets)]
 
-    def decide(self, given: Keys, data: Data, life: int, *, observed: bool) -> Outcome:
-        """Decide a round of each key; with `observed`, contexts come with the decisions."""
+    # What happens to keys; all is checked before anything changes
+
+    def decide(self, given: Keys, data: Data, life: int, *, observed: bool, exact: bool = False) -> Outcome:
+        """Decide a round of each key.
+
+        With `observed`, contexts come with the decisions; with `exact`, there is one, and its probability is computed.
+        """
         parts = self.turned(given, "observe", both=True) if observed else self.turned(given, "decide")
         outcome, play = Outcome.of(len(given), self.template.k), self._loop()
         self._each(lambda part: self.buckets[part[0]].decide(play, *part[1:], data, life, outcome), parts, len(given))
+        if self.template.draws_arms:
+            outcome.chances[:] = self._chance(parts[0], int(outcome.arms[0])) if exact else np.nan
+        self._tell(parts, lambda rows: events.decided(given, rows, data, life, outcome))
         return outcome
+
+    def _chance(self, part: Part, arm: int) -> float:
+        number, _, (slot,) = part
+        bucket = self.buckets[number]
+        return float(bucket.policy.chance_of(bucket.states[slot], arm))
 
     def learn(self, found: Found, rewards: FloatArray, *, refuse: bool) -> npt.NDArray[np.bool_]:
         """Learn the rewards of waiting decisions; return which were learned, or refuse all."""
         learned, play = np.zeros(len(rewards), dtype=np.bool_), self._loop()
         parts = [self.waiting(part, found, refuse) for part in self.split(found.keys)]
-        for _, rows, entries in parts:
-            learned[rows[entries >= 0]] = True
+        parts = [(number, rows[entries >= 0], entries[entries >= 0]) for number, rows, entries in parts]
+        for _, rows, _ in parts:
+            learned[rows] = True
 
         def learn(part: Part) -> None:
             number, rows, entries = part
-            told = entries >= 0
-            self.buckets[number].learn(play, entries[told], rewards[rows[told]])
+            self.buckets[number].learn(play, entries, rewards[rows])
 
         self._each(learn, parts, len(rewards))
+        self._tell(parts, lambda rows: events.rewarded(found, rows, rewards))
         return learned
 
     def observe(self, given: Keys, contexts: FloatArray) -> None:
         """Take in a context of each key."""
         parts, play = self.turned(given, "observe"), self._loop()
         self._each(lambda part: self.buckets[part[0]].observe(play, *part[1:], contexts), parts, len(given))
+        self._tell(parts, lambda rows: events.observed(given, rows, contexts))
+
+    def expire(self, given: Keys) -> int:
+        """Forget keys and their waiting decisions; return how many were there."""
+        parts, gone = list[Part](), 0
+        for number, rows in self.split(given):
+            bucket = self.buckets[number]
+            slots = bucket.find(given, rows)
+            rows, slots = rows[slots >= 0], slots[slots >= 0]
+            kept = np.ones(bucket.count, dtype=np.bool_)
+            kept[slots] = False
+            gone += int((~kept).sum())
+            bucket.keep(kept)
+            parts.append((number, rows, slots))
+        self._tell(parts, lambda rows: events.expired(given, rows))
+        return gone
+
+    def place(self, given: Keys, policy: LivePolicy, life: int) -> None:
+        """Have the bandit of a key be a policy; its waiting decisions wait here."""
+        require_same(self.template.policy, policy)
+        policy.settle()
+        number, bucket, _ = self.one(given)
+        rows = np.array([0])
+        slots = bucket.add(given, rows)
+        player, _, _, turns, *_ = policy.parts
+        bucket.put(int(slots[0]), player.state, turns.due == "observe", waiting_in(policy, int(slots[0]), life))
+        columns = events.columns_of(given, rows)
+        self._tell([(number, rows, slots)], lambda _: OnePlaced(**columns, life=life, policy=policy.to_bytes()))
+
+    def follow(self, event: Event) -> None:
+        """Have something that has happened to another fleet happen to this one, too; arms are those of the event."""
+        if isinstance(event, KeysNamed):
+            return
+        if not isinstance(event, ManyDecided | ManyRewarded | ManyObserved | ManyExpired | OnePlaced):
+            raise InvalidInputError(f"event: expected one of a fleet, got {event!r:.60}")
+        keys = events.keys_in(event)
+        match event:
+            case ManyDecided():
+                data = events.data_in(event, self.template, len(keys))
+                self.decide(keys, data, event.life, observed=bool(event.contexts))
+            case ManyRewarded():
+                self.learn(*events.rewards_in(event, keys), refuse=True)
+            case ManyObserved():
+                self.observe(keys, events.contexts_in(event, self.template, len(keys)))
+            case ManyExpired():
+                self.expire(keys)
+            case OnePlaced():
+                self.place(keys, from_bytes(event.policy), event.life)
+
+    def _tell(self, parts: list[Part], event: Callable[[Integers], Event]) -> None:
+        """Call the listener with what has happened to some rows, bucket by bucket."""
+        if self.listener is not None:
+            for number, rows, _ in parts:
+                if len(rows):
+                    self.listener(number, event(rows))
 
     def waiting(self, part: tuple[int, Integers], found: Found, refuse: bool) -> Part:
         """Return the waiting decisions of a bucket, −1 for what can be learned no more."""

@@ -133,11 +133,14 @@ def decide_one(
     row: FloatArray,
     out: FloatArray,
     shut: FloatArray,
+    wanted: int,
+    kept: FloatArray,
 ) -> int:
     """Decide a round of the key in row s; decisions that waited for `wait` ≥ 0 rounds get the default reward before.
 
     Whether arms are closed is said for this round, or not at all. `row` holds the context, m numbers behind the draws.
     The decision waits as the newest of its key, in the row that is returned; `out` holds arm, forecasts and widths.
+    If an arm is `wanted` (≥ 0), it is played whatever the policy would choose; `kept` has room for its state then.
     """
     length, p, d, k, given = states.shape[1], memories.shape[1], len(draws), len(shut), len(features)
     state, nothing = view(states, s * length, (length,)), view(row, 0, (0,))
@@ -151,15 +154,23 @@ def decide_one(
         row[d + m + k + j] = features[j]
     for j in range(d):
         row[j] = draws[j]
-    for a in range(len(closed)):
+    for a in range(k):
         shut[a] = common.closed[a]
-        common.closed[a] = closed[a]
+        common.closed[a] = closed[a] if len(closed) > 0 else shut[a]
+    for j in range(len(kept)):
+        kept[j] = state[j]
     take_step(play, state, row, d + m + k + given, DECIDE, nothing, 0, out, given)
+    if wanted >= 0 and int(out[0, 0]) != wanted:  # another processor rounds otherwise
+        for j in range(length):
+            state[j] = kept[j]
+        for a in range(k):
+            common.closed[a] = 0.0 if a == wanted else 1.0
+        take_step(play, state, row, d + m + k + given, DECIDE, nothing, 0, out, given)
     arm, ε = int(out[0, 0]), common.head.explore
     out[0, 1 + 2 * k] = 1.0
     if ε > 0.0:
         out[0, 1 + 2 * k] = (1.0 - ε) * (arm == int(common.head.proposed)) + ε / count_open(common.closed)
-    for a in range(len(closed)):
+    for a in range(k):
         common.closed[a] = shut[a]
     e = link(book, waiting, spare, s, t, arm, life)
     for j in range(p):
@@ -203,6 +214,7 @@ def decide_rows(
     contexts: FloatArray,
     features: FloatArray,
     closed: FloatArray,
+    wanted: Integers,
     waiting: Integers,
     memories: FloatArray,
     spare: Integers,
@@ -220,17 +232,19 @@ def decide_rows(
 ) -> None:
     """Decide a round of each key: `slots[i]` is the state of row `rows[i]` of the data, and of what is written.
 
-    `draws` has a row for each decision; `contexts`, `features` and `closed` have one for each row of the data, or none.
+    `draws` has a row for each decision; `contexts`, `features`, `closed` and `wanted` arms have one for each row of the
+    data, or none.
     """
     m, k = contexts.shape[1], forecasts.shape[1]
-    shut = np.zeros(k)
+    shut, kept = np.zeros(k), np.zeros(states.shape[1] if len(wanted) > 0 else 0)
     for i in range(len(rows)):
         r, s = rows[i], slots[i]
         if len(contexts) > 0:
             observe_one(play, states, book, s, contexts[r], draws.shape[1], k, row, out)
         limits = closed[r] if len(closed) > 0 else closed[:0].reshape(-1)
         places = waiting, memories, spare, life, most, wait, default
-        e = decide_one(play, states, book, s, draws[i], features[r], limits, m, *places, row, out, shut)
+        arm = wanted[r] if len(wanted) > 0 else NONE
+        e = decide_one(play, states, book, s, draws[i], features[r], limits, m, *places, row, out, shut, arm, kept)
         arms[r], rounds[r], chances[r] = waiting[e, ARM], waiting[e, ROUND], out[0, 1 + 2 * k]
         for a in range(k):
             forecasts[r, a], widths[r, a] = out[0, 1 + a], out[0, 1 + k + a]
@@ -270,7 +284,7 @@ def play_rows(
     of the decision of a round, at most `oldest` rounds old. Arms, rounds and probabilities of decisions are written.
     """
     m, k, d = contexts.shape[1], (out.shape[1] - 1) // 3, draws.shape[1]
-    shut, all_open, decided, refused = np.zeros(k), np.zeros(0), 0, len(rows)
+    shut, free, decided, refused = np.zeros(k), np.zeros(0), 0, len(rows)
     for i in range(len(rows)):
         r, s = rows[i], slots[i]
         if rounds[r] >= 0:
@@ -286,8 +300,8 @@ def play_rows(
             continue
         if m > 0 and first:
             observe_one(play, states, book, s, contexts[r], d, k, row, out)
-        places = waiting, memories, spare, life, most, wait, default
-        e = decide_one(play, states, book, s, draws[decided], features[r], all_open, m, *places, row, out, shut)
+        places = waiting, memories, spare, life, most, wait, default, row, out, shut, NONE, free
+        e = decide_one(play, states, book, s, draws[decided], features[r], free, m, *places)
         decided += 1
         arms[r], rounds[r], chances[r] = waiting[e, ARM], waiting[e, ROUND], out[0, 1 + 2 * k]
         if full and not np.isnan(rewards[r, arms[r]]):
@@ -313,8 +327,7 @@ def link_rows(
     """Have decisions wait, each key's oldest first, with what learning their rewards will need."""
     for i in range(len(slots)):
         e = link(book, waiting, spare, slots[i], rounds[i], arms[i], lives[i])
-        for j in range(memories.shape[1]):
-            memories[e, j] = given[i, j]
+        memories[e] = given[i]
 
 
 @kernel
@@ -329,7 +342,7 @@ def find_waiting(
         e = book[slots[i], NEWEST] if slots[i] >= 0 else NONE
         while e != NONE and max(waiting[e, ROUND], -1 - waiting[e, ROUND]) > rounds[i]:
             e = waiting[e, OLDER]
-        right = e != NONE and waiting[e, ROUND] == rounds[i] and (lives[i] < 0 or waiting[e, LIFE] == lives[i])
+        right = e != NONE and waiting[e, ROUND] == rounds[i] and (lives[i] == NONE or waiting[e, LIFE] == lives[i])
         found[i] = e if right else NONE
         if right:
             waiting[e, ROUND] = -1 - waiting[e, ROUND]  # as long as the others are looked for
@@ -381,8 +394,7 @@ def turn_rows(book: Book, slots: Integers, due: int, after: int) -> int:
     """Return the first row whose key has another call due than `due`, if `after` is due then; their number if none."""
     done = 0
     while done < len(slots) and book[slots[done], DUE] == due:
-        book[slots[done], DUE] = after
-        done += 1
+        book[slots[done], DUE], done = after, done + 1
     for i in range(done):
         book[slots[i], DUE] = due
     return done

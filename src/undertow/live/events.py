@@ -26,7 +26,13 @@ __all__ = [
     "Event",
     "Installed",
     "Keyed",
+    "KeysNamed",
+    "ManyDecided",
+    "ManyExpired",
+    "ManyObserved",
+    "ManyRewarded",
     "Observed",
+    "OnePlaced",
     "Pinned",
     "Recalled",
     "Reseeded",
@@ -210,6 +216,73 @@ class Reseeded(Event, frozen=True, eq=False, kw_only=True, tag="reseeded"):
     entropy: str
 
 
+class KeysNamed(Event, frozen=True, eq=False, kw_only=True, tag="keys named"):
+    """The first keys of a fleet came; `whole` says whether all its keys are integers, or strings."""
+
+    whole: bool
+
+
+class _Many(Event, frozen=True, eq=False, kw_only=True):
+    """Something that has happened to keys of one bucket of a fleet, in columns with a row for each.
+
+    Columns are the bytes of little-endian numbers; those of the policy are in its units.
+
+    Attributes
+    ----------
+    letters, lengths, whole
+        Bytes of the keys, one behind another, how many each has, and whether they are integers, which have eight each.
+    """
+
+    letters: bytes
+    whole: bool
+    lengths: bytes = b""
+
+
+class ManyDecided(_Many, frozen=True, eq=False, kw_only=True, tag="many decided"):
+    """Rounds of keys were decided.
+
+    Attributes
+    ----------
+    life
+        Of the decisions: what their ids begin with.
+    arms, propensities
+        The arms that were played, and their probabilities; empty if all are 1.
+    contexts, features, closed
+        What was given with the decisions; empty for nothing.
+    """
+
+    life: int
+    arms: bytes
+    propensities: bytes = b""
+    contexts: bytes = b""
+    features: bytes = b""
+    closed: bytes = b""
+
+
+class ManyRewarded(_Many, frozen=True, eq=False, kw_only=True, tag="many rewarded"):
+    """The rewards of these rounds came."""
+
+    rounds: bytes
+    rewards: bytes
+
+
+class ManyObserved(_Many, frozen=True, eq=False, kw_only=True, tag="many observed"):
+    """Contexts came."""
+
+    contexts: bytes
+
+
+class ManyExpired(_Many, frozen=True, eq=False, kw_only=True, tag="many expired"):
+    """Keys were forgotten."""
+
+
+class OnePlaced(_Many, frozen=True, eq=False, kw_only=True, tag="one placed"):
+    """The bandit of a key was replaced by a policy, as `to_bytes` wrote it."""
+
+    life: int
+    policy: bytes
+
+
 _KINDS = (
     Decided
     | Rewarded
@@ -226,6 +299,12 @@ _KINDS = (
     | Installed
     | WarmStarted
     | Reseeded
+    | KeysNamed
+    | ManyDecided
+    | ManyRewarded
+    | ManyObserved
+    | ManyExpired
+    | OnePlaced
 )
 
 

@@ -189,7 +189,7 @@ def overview(bandits: Bandits, path: Path, body: None) -> Answer:
     found = bandits.store.page(path["after"], most)
     rows = []
     for name, spec in found:
-        for _, n, decided, rewarded in bandits.store.overview(name):
+        for _, n, decided, rewarded in bandits.store.overview(name) if bandits.serves(name) else ():
             figures = figures_of(bandits.store, name, bandits[name]) if path["figures"] else None
             rows.append(answers.Overview(name, json.loads(spec)["policy"], n, decided, rewarded, figures))
     return 200, answers.BanditPage(rows, found[-1][0] if len(found) == most else None)

@@ -17,6 +17,7 @@ from undertow.serve.bodies import LONGEST_NAME
 from undertow.serve.problems import ConflictError, HttpError, NotFoundError
 from undertow.store import DurablePolicy, Store
 from undertow.store import open as open_bandit
+from undertow.store.fleets import FLEET, is_fleet
 
 __all__ = ["Bandits", "require_printable"]
 
@@ -67,6 +68,8 @@ class Bandits:
         if content is None:
             raise NotFoundError(f"name: there is no bandit {name!r:.100}; create it with PUT, or see GET /v1/bandits")
         spec: dict[str, Any] = json.loads(content)
+        if spec["policy"] == FLEET:
+            raise NotFoundError(f"name: {name!r} is a fleet, which is not served; open it with undertow.open")
         return spec
 
     def create(self, name: str, policy: str, arms: Sequence[str], parameters: dict[str, Any]) -> bool:
@@ -89,6 +92,10 @@ class Bandits:
             f"arms: bandit {name!r} was created with {', '.join(first):.200}; add an arm with PUT …/arms/NAME, and "
             f"retire one with DELETE"
         )
+
+    def serves(self, name: str) -> bool:
+        """Return whether a bandit of the store is served; a fleet is not."""
+        return not is_fleet(self.store, name)
 
     def policies(self) -> list[str]:
         """Return the names of the policies of the first bandits."""

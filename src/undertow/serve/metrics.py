@@ -39,7 +39,7 @@ class Metrics:
         bandits = self._service.bandits
         if bandit is None:
             found = sorted(bandits.store.overview(), key=lambda each: -max(each.decided or 0, each.rewarded or 0))
-            names = sorted(each.name for each in found[:_MOST])
+            names = sorted(each.name for each in found[:_MOST] if bandits.serves(each.name))
         else:
             names = [bandit]
         measures: list[Measure] = []

@@ -2,6 +2,18 @@
 
 from undertow.store.base import Answer, Checkpoint, Claim, Locked, Overview, Row, Store
 from undertow.store.durable import DurablePolicy
+from undertow.store.fleets import DurableFleet
 from undertow.store.opening import open
 
-__all__ = ["Answer", "Checkpoint", "Claim", "DurablePolicy", "Locked", "Overview", "Row", "Store", "open"]
+__all__ = [
+    "Answer",
+    "Checkpoint",
+    "Claim",
+    "DurableFleet",
+    "DurablePolicy",
+    "Locked",
+    "Overview",
+    "Row",
+    "Store",
+    "open",
+]

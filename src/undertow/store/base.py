@@ -10,9 +10,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-__all__ = ["SCHEMA", "Answer", "Checkpoint", "Claim", "Locked", "Overview", "Row", "Store"]
+__all__ = ["HIDDEN", "SCHEMA", "Answer", "Checkpoint", "Claim", "Locked", "Overview", "Row", "Store", "bucket_name"]
 
 SCHEMA = 1  # version of the tables
+HIDDEN = "\x1f"  # in the names of buckets, which no user can give
+
+
+def bucket_name(fleet: str, number: int) -> str:
+    """Return the name of the bandit that a bucket of a fleet is."""
+    return f"{fleet}{HIDDEN}{number}"
 
 
 class Row(NamedTuple):
@@ -100,6 +106,10 @@ class Locked(abc.ABC):
     """A bandit that is locked, within one transaction: all that is written here is kept, or nothing."""
 
     @abc.abstractmethod
+    def also(self, name: str) -> "Locked":
+        """Lock another bandit in the same transaction; whoever locks several does so in the same order."""
+
+    @abc.abstractmethod
     def read(self, first: int) -> Sequence[Row]:
         """Return the events from number `first` on."""
 
@@ -153,7 +163,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def names(self) -> list[str]:
-        """Return the names of all bandits, sorted."""
+        """Return the names of all bandits, sorted; without the buckets of fleets, as all lists."""
 
     @abc.abstractmethod
     def overview(self, name: str | None = None) -> list[Overview]:

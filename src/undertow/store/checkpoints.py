@@ -9,11 +9,12 @@ import logging
 from typing import Any
 
 from undertow.errors import InvalidInputError, StoreError
+from undertow.fleet import Fleet
+from undertow.fleet.files import FORMAT
 from undertow.live import LivePolicy, make
 from undertow.live.events import Event, Installed, decode
-from undertow.live.files import snapshot
+from undertow.live.files import restored, snapshot, unarchived
 from undertow.live.streams import Streams
-from undertow.policies import from_bytes
 from undertow.store.base import Checkpoint, Locked, Row, Store
 from undertow.system import LinearGaussianSystem
 
@@ -37,9 +38,15 @@ def spec_of(policy: LivePolicy) -> bytes:
     return json.dumps(spec, sort_keys=True).encode()
 
 
-def policy_of(checkpoint: Checkpoint) -> LivePolicy:
-    """Return the policy of a checkpoint; answers and rewards are remembered by the store, and not by it."""
-    return _of_a_store(from_bytes(checkpoint.content))
+def policy_of(checkpoint: Checkpoint) -> Any:
+    """Return the policy of a checkpoint; answers and rewards are remembered by the store, and not by it.
+
+    If it is that of a bucket of a fleet, the result is a fleet, of which there is no more than this bucket.
+    """
+    header, arrays = unarchived(checkpoint.content)
+    if header.get("format") == FORMAT:
+        return Fleet.restored("content", header, arrays)
+    return _of_a_store(restored("content", header, arrays))
 
 
 def _of_a_store(policy: LivePolicy) -> LivePolicy:
@@ -47,7 +54,7 @@ def _of_a_store(policy: LivePolicy) -> LivePolicy:
     return policy
 
 
-def newest_policy(store: Store, name: str, locked: Locked) -> tuple[Checkpoint, LivePolicy]:
+def newest_policy(store: Store, name: str, locked: Locked) -> tuple[Checkpoint, Any]:
     """Return the newest checkpoint that this version can read, and its policy."""
     numbers = locked.checkpoints()
     for n in reversed(numbers):

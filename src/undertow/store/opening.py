@@ -5,11 +5,12 @@ import json
 import logging
 import os
 import time
-from typing import Any
+from typing import Any, overload
 
 from undertow import _checks
 from undertow.compiled.cache import alone, is_incomplete
 from undertow.errors import InvalidInputError
+from undertow.fleet import Fleet, FleetKalman
 from undertow.live import LivePolicy, registry
 from undertow.live.events import encode
 from undertow.live.rehearsal import rehearse
@@ -17,6 +18,7 @@ from undertow.store.address import store_at
 from undertow.store.base import Row, Store
 from undertow.store.checkpoints import newest_policy, spec_of
 from undertow.store.durable import DurablePolicy
+from undertow.store.fleets import FLEET, DurableFleet, fleet_spec, named_keys
 from undertow.store.past import events_of_past
 
 __all__ = ["open"]
@@ -25,6 +27,11 @@ _LOG = logging.getLogger("undertow.store")
 _LONGEST = 100  # characters of a name
 
 
+@overload
+def open(url: str | Store, name: str, policy: Fleet, *, timeout: float = 5.0) -> DurableFleet: ...
+
+
+@overload
 def open(
     url: str | Store,
     name: str,
@@ -32,8 +39,18 @@ def open(
     *,
     warm_start: str | None = None,
     timeout: float = 5.0,
-) -> DurablePolicy:
-    """Open a bandit in a store, and create it if there is none of this name.
+) -> DurablePolicy: ...
+
+
+def open(
+    url: str | Store,
+    name: str,
+    policy: LivePolicy | Fleet | None = None,
+    *,
+    warm_start: str | None = None,
+    timeout: float = 5.0,
+) -> DurablePolicy | DurableFleet:
+    """Open a bandit or a fleet in a store, and create it if there is none of this name.
 
     Parameters
     ----------
@@ -44,7 +61,7 @@ def open(
     policy
         What it begins with; may be left out for a bandit that exists. If it exists, the policy has to be the same but
         for arms and their costs: arms that are new are added with their cost, arms that it does not name stay until
-        `retire_arm`, and costs stay until `set_costs`.
+        `retire_arm`, and costs stay until `set_costs`. A `Fleet` has to be the same in everything.
     warm_start
         Another bandit of the store, from whose log the policy learns if this call creates the bandit. Models are fitted
         to it first, before anybody can call the bandit.
@@ -66,8 +83,13 @@ def open(
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or not name.isprintable():
         raise InvalidInputError(f"name: expected a printable string of 1 to {_LONGEST} characters, got {name!r:.80}")
     wait = _checks.number("timeout", timeout, above=0)
-    if policy is not None and not isinstance(policy, LivePolicy):
-        raise InvalidInputError(f"policy: expected a policy of undertow, got {policy!r:.60}")
+    if policy is not None and not isinstance(policy, LivePolicy | Fleet):
+        raise InvalidInputError(f"policy: expected a policy of undertow, or a Fleet, got {policy!r:.60}")
+    if isinstance(policy, FleetKalman):
+        raise InvalidInputError(
+            "policy: the fits of a FleetKalman are of all its keys, and no bucket has these alone; open a Fleet, or "
+            "save the FleetKalman"
+        )
     known = store.spec(name)
     if known is None:
         if policy is None:
@@ -77,7 +99,10 @@ def open(
         known = store.spec(name) or b""  # another process may have been faster
     stored = json.loads(known)
     if policy is not None:
-        _require_same(name, stored, json.loads(spec_of(policy)))
+        _require_same(name, stored, json.loads(_spec_of(policy)))
+    if stored["policy"] == FLEET:
+        return DurableFleet(store, name, wait, policy.threads if isinstance(policy, Fleet) else 1)
+    assert not isinstance(policy, Fleet)  # which was refused as another policy
     if stored["policy"] not in registry():
         raise InvalidInputError(
             f"name: bandit {name!r} is a policy called {stored['policy']!r:.60}, which is not registered here; import "
@@ -92,10 +117,18 @@ def open(
     return opened
 
 
-def _create(store: Store, name: str, policy: LivePolicy, warm_start: str | None, timeout: float) -> None:
+def _spec_of(policy: LivePolicy | Fleet) -> bytes:
+    return fleet_spec(policy) if isinstance(policy, Fleet) else spec_of(policy)
+
+
+def _create(store: Store, name: str, policy: LivePolicy | Fleet, warm_start: str | None, timeout: float) -> None:
     """Create a bandit, with the events by which it learns from the log of another one."""
-    spec, content, rows = spec_of(policy), policy.to_bytes(), []
-    if warm_start is not None:
+    spec, content, rows = _spec_of(policy), policy.to_bytes(), []
+    if isinstance(policy, Fleet):
+        if warm_start is not None:
+            raise InvalidInputError("warm_start: a fleet learns from no other log; leave it out")
+        rows = named_keys(policy)
+    elif warm_start is not None:
         now, events = time.time(), events_of_past(store, warm_start, copy.deepcopy(policy), timeout=timeout)
         rows = [Row(n, os.urandom(8), now, encode(event)) for n, event in enumerate(events, 1)]
         _LOG.info("%s: begins with what the log of %s teaches", name, warm_start)
@@ -116,14 +149,12 @@ def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: f
 
 def _require_same(name: str, stored: dict[str, Any], given: dict[str, Any]) -> None:
     """Refuse a policy that is not the one that a bandit was created with."""
-    remedy = (
-        f"open it under another name, with warm_start={name!r} to learn from this one's log first, or without a policy "
-        f"to go on as it is"
-    )
+    learned = f"with warm_start={name!r} to learn from this one's log first, " * (stored["policy"] != FLEET)
+    remedy = f"open it under another name, {learned}or without a policy to go on as it is"
     if stored["policy"] != given["policy"]:
         raise InvalidInputError(f"policy: bandit {name!r} is {stored['policy']}, not {given['policy']}; {remedy}")
     before, now = stored["parameters"], given["parameters"]
-    for key in sorted(before.keys() | now.keys()):
+    for key in sorted(before.keys() | now.keys(), key=lambda each: (each != "template", each)):
         if before.get(key) != now.get(key):
             raise InvalidInputError(
                 f"{key}: bandit {name!r} was created with {before.get(key)!r:.60}, not {now.get(key)!r:.60}; {remedy}"

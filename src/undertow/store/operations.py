@@ -6,8 +6,9 @@ from undertow.errors import InvalidInputError, StoreError
 from undertow.live import LivePolicy
 from undertow.store.base import Checkpoint, Locked, Store
 from undertow.store.checkpoints import apply_row, newest_policy, policy_of
+from undertow.store.fleets import DurableFleet, buckets_of, is_fleet
 
-__all__ = ["Summary", "copy", "summary", "trim", "verify"]
+__all__ = ["FleetSummary", "Summary", "copy", "summary", "trim", "verify"]
 
 _PAGE = 1000  # answers that are copied at a time
 
@@ -21,8 +22,25 @@ class Summary(NamedTuple):
     last: float | None
 
 
-def summary(store: Store, name: str, *, timeout: float = 5.0) -> Summary:
-    """Return a bandit at a glance."""
+class FleetSummary(NamedTuple):
+    """A fleet at a glance: keys, decisions that wait, events of its buckets, and when the last one was."""
+
+    template: LivePolicy
+    buckets: int
+    keys: int
+    pending: int
+    events: int
+    last: float | None
+
+
+def summary(store: Store, name: str, *, timeout: float = 5.0) -> Summary | FleetSummary:
+    """Return a bandit or a fleet at a glance."""
+    if is_fleet(store, name):
+        fleet, parts = DurableFleet(store, name, timeout), buckets_of(store, name)
+        rows = [row for each in parts for row in store.overview(each)]
+        times = [at for _, _, *both in rows for at in both if at is not None]
+        events = sum(row.n for row in rows)
+        return FleetSummary(fleet.policy, fleet.buckets, len(fleet), fleet.pending, events, max(times, default=None))
     with store.lock(name, timeout) as locked:
         policy, n, last = _folded(name, locked, *newest_policy(store, name, locked))
         return Summary(policy, n, int(locked.checkpoints()[0]), last)
@@ -45,6 +63,8 @@ def verify(store: Store, name: str, *, timeout: float = 5.0) -> int:
 
     Bits are equal on one fingerprint (`undertow.fingerprint`). On other machines last digits may differ; then it fails.
     """
+    if is_fleet(store, name):
+        return sum(verify(store, each, timeout=timeout) for each in buckets_of(store, name))
     with store.lock(name, timeout) as locked:
         oldest, newest = locked.checkpoint(locked.checkpoints()[0]), locked.checkpoint()
         numbers = [row.n for row in locked.read(oldest.n + 1)]
@@ -63,6 +83,16 @@ def copy(source: Store, name: str, target: Store, *, timeout: float = 5.0) -> in
     spec = source.spec(name)
     if spec is None:
         raise InvalidInputError(f"name: there is no bandit {name!r:.80} in {source!r}")
+    if is_fleet(source, name):
+        if target.spec(name) is not None:
+            raise InvalidInputError(f"name: {target!r} has a bandit {name!r:.80} already")
+        count = sum(copy(source, each, target, timeout=timeout) for each in buckets_of(source, name))
+        _copy(source, name, spec, target, timeout)
+        return count
+    return _copy(source, name, spec, target, timeout)
+
+
+def _copy(source: Store, name: str, spec: bytes, target: Store, timeout: float) -> int:
     with source.lock(name, timeout) as locked:
         numbers = locked.checkpoints()
         if not target.create(name, spec, locked.checkpoint(numbers[0]).content):
@@ -84,6 +114,8 @@ def copy(source: Store, name: str, target: Store, *, timeout: float = 5.0) -> in
 
 def trim(store: Store, name: str, *, timeout: float = 5.0) -> int:
     """Drop the events before a checkpoint as of now; return how many there were. Ids and rewards stay known."""
+    if is_fleet(store, name):
+        return sum(trim(store, each, timeout=timeout) for each in buckets_of(store, name))
     with store.lock(name, timeout) as locked:
         policy, n, _ = _folded(name, locked, *newest_policy(store, name, locked))
         before = len([row for row in locked.read(1) if row.n < n])

@@ -71,10 +71,7 @@ class Replica:
             return
         with self._store.lock(self._name, timeout) as locked:
             checkpoint, policy = newest_policy(self._store, self._name, locked)
-        policy.events(self._hear)
-        policy.parts.timeline.share_fits(self._claim)
-        self._pending = pending = policy.parts.pending
-        pending.refused, pending.lately = self._refused = self._refused or (pending.refused, pending.lately)
+        self._adopt(policy)
         self._kept, self._size, self._since = checkpoint.n, len(checkpoint.content), 0
         self.row, n = Row(checkpoint.n, b"", 0.0, b""), checkpoint.n
         if n:
@@ -98,6 +95,13 @@ class Replica:
             self.drop()
             raise
         return True
+
+    def _adopt(self, policy: LivePolicy) -> None:
+        """Hear of the events of a policy that was read from the store, and share its fits."""
+        policy.events(self._hear)
+        policy.parts.timeline.share_fits(self._claim)
+        self._pending = pending = policy.parts.pending
+        pending.refused, pending.lately = self._refused = self._refused or (pending.refused, pending.lately)
 
     def catch_up(self, locked: Locked) -> bool:
         """Follow what others have done since; False, and the policy is dropped, if its events were replaced."""
@@ -134,16 +138,20 @@ class Replica:
         for row, event in zip(rows, events, strict=True):
             self._tell(row, event)
 
-    def keep_checkpoint(self, locked: Locked, rows: list[Row]) -> None:
-        """Keep a checkpoint with these new events if it is time, unless another process has kept one meanwhile."""
+    def keep_checkpoint(self, locked: Locked, rows: list[Row], *, may: bool = True) -> bool:
+        """Keep a checkpoint with these new events if it may be now, and is time; return whether it was.
+
+        If another process has kept one meanwhile, that is the one.
+        """
         self._since += sum(len(row.body) for row in rows)
-        if self._policy is None or self._since <= max(self._size // 2, _LEAST):
-            return
+        if not may or self._policy is None or self._since <= max(self._size // 2, _LEAST):
+            return False
         newest = locked.checkpoint()
         if newest.n == self._kept:
             newest = Checkpoint(rows[-1].n, self._policy.to_bytes())
             locked.keep_checkpoint(newest)
         self._kept, self._size, self._since = newest.n, len(newest.content), 0
+        return True
 
     def _tell(self, row: Row, event: Event) -> None:
         """Note delays and call the listener, once for each event, however often the policy is read from the store."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from undertow.errors import InvalidInputError, StoreError, StoreUnavailableError
-from undertow.store.base import SCHEMA, Answer, Locked, Overview, Row, Store
+from undertow.store.base import HIDDEN, SCHEMA, Answer, Locked, Overview, Row, Store
 from undertow.store.sql_locked import SqlLocked, answer_of, row_of
 
 __all__ = ["SqlStore", "first_line"]
@@ -195,12 +195,13 @@ class SqlStore(Store):
 
     def names(self) -> list[str]:
         """Return the names of all bandits, sorted."""
-        return sorted(name for (name,) in self._read("SELECT name FROM bandits"))
+        return sorted(name for (name,) in self._read("SELECT name FROM bandits") if HIDDEN not in name)
 
     def overview(self, name: str | None = None) -> list[Overview]:
         """Return an overview of each bandit, sorted by name, or of one."""
         one = (name,) * (name is not None)
-        return sorted(Overview(*row) for row in self._read(_OVERVIEW + "WHERE name = ?" * len(one), *one))
+        found = sorted(Overview(*row) for row in self._read(_OVERVIEW + "WHERE name = ?" * len(one), *one))
+        return [each for each in found if one or HIDDEN not in each.name]
 
     def spec(self, name: str) -> bytes | None:
         """Return what `create` was given for a bandit; None if there is none of this name."""
@@ -210,8 +211,9 @@ class SqlStore(Store):
     def page(self, after: str, most: int) -> Sequence[tuple[str, bytes]]:
         """Return bandits in the order of their names, each with its spec: those after a name, at most so many."""
         name = "name COLLATE {bytes}".format(**self.words)
-        statement = f"SELECT name, spec FROM bandits WHERE {name} > ? ORDER BY {name} LIMIT ?"
-        return [(each, bytes(spec)) for each, spec in self._read(statement, after, most)]
+        statement = f"SELECT name, spec FROM bandits WHERE {name} > ? AND name NOT LIKE ? ORDER BY {name} LIMIT ?"
+        found = self._read(statement, after, f"%{HIDDEN}%", most)
+        return [(each, bytes(spec)) for each, spec in found]
 
     def events(self, name: str, after: int, most: int) -> Sequence[Row]:
         """Return committed events of a bandit after number `after`, at most so many. Nobody waits for this."""
@@ -267,10 +269,7 @@ class SqlStore(Store):
         with self.failing(), self._turn(timeout):
             connection = self._begun(timeout)
             try:
-                found = self._number(connection, name)
-                if found is None:
-                    raise InvalidInputError(f"name: there is no bandit {name!r:.80} in this store")
-                locked = SqlLocked(connection, found[0], self)
+                locked = SqlLocked(connection, self.number(connection, name), self)
                 yield locked
             except BaseException:
                 _discard(connection)
@@ -279,13 +278,20 @@ class SqlStore(Store):
                 self._commit(connection)
             except BaseException as error:
                 _discard(connection)
-                self._settle(name, locked.last, error)
+                self._settle(locked.last, error)
             else:
                 self._give(connection)
 
-    def _settle(self, name: str, last: Row | None, error: BaseException) -> None:
+    def number(self, connection: Any, name: str) -> int:
+        """Return the number of a bandit, which is locked until the transaction ends."""
+        found = self._number(connection, name)
+        if found is None:
+            raise InvalidInputError(f"name: there is no bandit {name!r:.80} in this store")
+        return int(found[0])
+
+    def _settle(self, last: tuple[int, Row] | None, error: BaseException) -> None:
         """Find out whether a commit that failed has happened; raise the error if not."""
-        happened = self._look_up(name, last)
+        happened = self._look_up(last)
         if happened and isinstance(error, Exception):
             return
         if happened or not isinstance(error, Exception):
@@ -296,17 +302,18 @@ class SqlStore(Store):
             happened=happened,
         ) from error
 
-    def _look_up(self, name: str, last: Row | None) -> bool | None:
+    def _look_up(self, last: tuple[int, Row] | None) -> bool | None:
         """Return whether the last event of a transaction is there; None if nobody can tell."""
         if last is None:
             return False
-        statement = "SELECT mark FROM events JOIN bandits ON bandit = number WHERE name = ? AND n = ?"
+        number, row = last
+        statement = "SELECT mark FROM events WHERE bandit = ? AND n = ?"
         try:
             with self._connection() as connection:
-                found = connection.execute(self.sql(statement), (name, last.n)).fetchone()
+                found = connection.execute(self.sql(statement), (number, row.n)).fetchone()
         except Exception:
             return None
-        return found is not None and bytes(found[0]) == last.mark
+        return found is not None and bytes(found[0]) == row.mark
 
 
 class _Failing:

@@ -20,9 +20,15 @@ _CLAIM = (
 class SqlLocked(Locked):
     """A locked bandit in a transaction."""
 
-    def __init__(self, connection: Any, number: int, store: "SqlStore") -> None:
+    def __init__(self, connection: Any, number: int, store: "SqlStore", first: "SqlLocked | None" = None) -> None:
         self._connection, self._number, self._store = connection, number, store
-        self.last: Row | None = None  # of what was appended
+        self._first = self if first is None else first
+        self.last: tuple[int, Row] | None = None  # bandit and event that were written last, in the whole transaction
+
+    def also(self, name: str) -> "SqlLocked":
+        """Lock another bandit in the same transaction."""
+        with self._store.failing():
+            return SqlLocked(self._connection, self._store.number(self._connection, name), self._store, self._first)
 
     def _all(self, statement: str, *parameters: Any) -> list[Any]:
         with self._store.failing():
@@ -45,7 +51,8 @@ class SqlLocked(Locked):
     def append(self, rows: Sequence[Row]) -> None:
         """Append events."""
         self._many("INSERT INTO events VALUES (?, ?, ?, ?, ?)", [(self._number, *row) for row in rows])
-        self.last = rows[-1] if rows else self.last
+        if rows:
+            self._first.last = self._number, rows[-1]
 
     def answer(self, id: str) -> Answer | None:
         """Return what a decision was answered with."""
