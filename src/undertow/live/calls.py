@@ -99,6 +99,8 @@ class Calls(Steering):
                 answer = self._answered_before(id, request, subject, sticky, available, at)
                 if answer is not None:
                     return answer
+            if features is not None and not self._feature_dim:
+                self._checked_features(features)  # first, as it may be the context that was given as features
             if context is not ... and not self._context_dim and self._ignores_context(context):
                 context = ...
             if at is not None or turns.clock.newest is not None or type(elapsed) is not int or elapsed != 1:
@@ -112,7 +114,7 @@ class Calls(Steering):
                 turns.require("decide")
             if available is not None:
                 closed = self._open(available)
-            if features is not None or self._feature_dim:
+            if self._feature_dim:
                 known = self._checked_features(features, closed)
             if pending.forked:
                 self._part_from_parent()
@@ -121,6 +123,7 @@ class Calls(Steering):
             elif pending.is_stale(id) and not timeline.holds:
                 self._checkpoint()
             earlier: Sequence[Event] = timeline.arrived() if timeline.has_effects else ()
+            still, _, _, now = when
             if when is not _NEXT or subject is not None:
                 earlier, code = self._come_before(earlier, when, subject)
             journal.torn = True
@@ -129,9 +132,9 @@ class Calls(Steering):
             if context is not ...:
                 self._observe(row)
                 earlier = (*earlier, Observed(context=row))
-            decision = self._decide(id, known, closed, when.still, request, when.at)
+            decision = self._decide(id, known, closed, still, request, now)
             if code is not None:
-                pending.subjects.keep(code, decision, when.at)
+                pending.subjects.keep(code, decision, now)
             made = Decided(
                 id=id,
                 round=decision.round,
@@ -139,9 +142,9 @@ class Calls(Steering):
                 propensity=decision.propensity,
                 features=known,
                 available=None if closed is None else tuple(np.flatnonzero(closed == 0).tolist()),
-                still=when.still,
+                still=still,
                 request=request,
-                at=None if when.at is None else as_time(when.at),
+                at=None if now is None else as_time(now),
                 subject=code,
             )
             self._commit(made, earlier)
@@ -215,10 +218,7 @@ class Calls(Steering):
     def _part_from_parent(self) -> None:
         """Have ids and, if no seed was given, random numbers of its own in a forked process."""
         if not self._streams.seeded:
-            event = Reseeded(entropy=str(secrets.randbits(128)))
-            self._journal.torn = True
-            self._apply(event)
-            self._commit(event)
+            self._happen(Reseeded(entropy=str(secrets.randbits(128))))
         self._pending.reincarnate()
 
     def learn(self, decision: Decision | str, reward: float, *, at: datetime | None = None) -> None:
@@ -255,11 +255,7 @@ class Calls(Steering):
 
     def _reward(self, events: Sequence[Event], now: int | None) -> None:
         """Have rewards happen, and before them what has fallen due."""
-        events = [*map(_defaulted, self._pending.fallen_due(now)), *events]
-        self._journal.torn = True
-        for event in events:
-            self._apply(event)
-        self._commit(events[-1], events[:-1])
+        self._happen(*map(_defaulted, self._pending.fallen_due(now)), *events)
 
     def learn_many(
         self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike, *, at: datetime | None = None
@@ -331,10 +327,7 @@ class Calls(Steering):
             if passed == 0:
                 return
             events += [Skipped(rounds=passed - 1)] if passed > 1 else []
-        self._journal.torn = True
-        for event in (*events, seen := Observed(context=row, at=as_time(now))):
-            self._apply(event)
-        self._commit(seen, events)
+        self._happen(*events, Observed(context=row, at=as_time(now)))
 
     def skip(self, rounds: int = 1, contexts: npt.ArrayLike | None = None) -> None:
         """Advance by `rounds` rounds without a decision. Pass their contexts, (rounds, m), if you have them."""
@@ -345,12 +338,8 @@ class Calls(Steering):
             if self._journal.torn or self._awaits_kernels:
                 self._get_ready(decides=True)
             self._require_begin()
-            event = Skipped(rounds=rounds, contexts=rows.copy() if rows is not None and m else None)
-            arrived = self._timeline.arrived()
-            self._journal.torn = True
-            for each in (*arrived, event):
-                self._apply(each)
-            self._commit(event, arrived)
+            contexts = rows.copy() if rows is not None and m else None
+            self._happen(*self._timeline.arrived(), Skipped(rounds=rounds, contexts=contexts))
 
     def _require_begin(self) -> None:
         """Refuse to let rounds pass in the middle of one."""

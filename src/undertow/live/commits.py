@@ -42,11 +42,12 @@ class Commits(abc.ABC):
 
     # Checkpoints, and the events since
 
-    def _happen(self, event: Event, *, effects: bool = True) -> None:
-        """Have an event happen that was checked."""
+    def _happen(self, *events: Event, effects: bool = True) -> None:
+        """Have events happen together that were checked."""
         self._journal.torn = True
-        self._apply(event)
-        self._commit(event, effects=effects)
+        for event in events:
+            self._apply(event)
+        self._commit(events[-1], events[:-1], effects=effects)
 
     def _commit(self, event: Event, earlier: Sequence[Event] = (), *, effects: bool = True) -> None:
         """Have an event happen that has been applied, and the earlier ones of its call; their effects come after."""
