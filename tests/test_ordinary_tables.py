@@ -21,7 +21,7 @@ from undertow.example_systems import paper_system
 from undertow.live.registry import explain, registry
 from undertow.replay import Log, Table, diagnose, parse_policies, read_table, replay_log
 from undertow.replay.forecaster import forecast_log
-from undertow.study.cluster import compute_chunks
+from undertow.study.chunks import compute_chunks
 from undertow.study.plan import Plan, SystemSpec, contenders_of
 
 FRAME = pl.DataFrame(

@@ -281,8 +281,8 @@ def test_json_for_machines_and_plans(tmp_path: Path, command: Terminal) -> None:
         ("reward_a,reward_b\n1,2\n1,x\n", [], "line 3, column 'reward_b': expected a number, got 'x'"),
         ("reward_a,reward_b\n1,2\n", [], "table: expected at least 20 rows, got 1"),
         ("a,b\n1,2\n", ["--rewards", "a,c"], "rewards: there is no column 'c'; there are a, b"),
-        ("reward_a,reward_b\n1,2\n", ["--learn-from", "foo"], "learn_from: this is for logs only"),
-        ("reward_a,reward_b\n1,2\n", ["--learn-from", "accepted"], "learn_from: this is for logs only"),
+        ("reward_a,reward_b\n1,2\n", ["--learn-from", "foo"], "learn_from: for logs only"),
+        ("reward_a,reward_b\n1,2\n", ["--learn-from", "accepted"], "learn_from: for logs only"),
         ("a,b\n1,2\n", ["--policies", "x", "--plan", "y.toml"], "plan: give policies or a plan, not both"),
     ],
 )

@@ -16,7 +16,8 @@ from undertow.replay import Log, Table, parse_policies, read_table, replay_log, 
 from undertow.replay.bootstrap import block_length, interval, resampled_means
 from undertow.replay.contenders import DEFAULTS, build
 from undertow.replay.forecaster import forecast_log
-from undertow.replay.logged import Learning, Pass, acceptance, estimate, lead_through
+from undertow.replay.leading import Learning, Pass, acceptance, lead_through
+from undertow.replay.logged import estimate
 from undertow.replay.verdict import answer_on_log
 
 SKEWED = (0.7, 0.3)
@@ -420,7 +421,7 @@ def test_the_verdict_is_what_is_best_by_its_interval() -> None:
         names = ("policy", "kind", "gain", "gain_low", "gain_high", "warning")
         return SimpleNamespace(
             summary=pl.DataFrame([dict(zip(names, row, strict=True)) | {"effective": 2000.0} for row in given]),
-            table=SimpleNamespace(minimise=False, estimated=False),
+            table=SimpleNamespace(minimise=False, estimated=False, keys=None),
             notes=[],
         )
 

@@ -22,8 +22,8 @@ from undertow import InvalidInputError, paper_system, random_system, theory
 from undertow.cli import common
 from undertow.contenders import Contender
 from undertow.policies import registry
+from undertow.reporting import cluster
 from undertow.reporting.figure import line_style, line_styles
-from undertow.study import cluster
 from undertow.study.appendix import pieces_of_work
 from undertow.study.chunks import Tables, open_folder, run_plan
 from undertow.study.claims import caveat, check_claims
@@ -503,9 +503,9 @@ def test_help_texts(command: Terminal) -> None:
         done = command(*words, "--help")
         assert done.status == 0
         assert "Usage" in done.out
-    for word in ("study", "compare"):
+    for word in ("study", "compare", "replay"):
         assert "workers of a local cluster" in _help(command, word)
-    for word in ("trials", "learners", "live", "replay"):
+    for word in ("trials", "learners", "live"):
         assert "cluster" not in _help(command, word)
     for word in ("replay", "diagnose"):
         assert f"they go to its subfolder {word}/<file name>/" in _help(command, word)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.common import CORES, AsJson, Module, Threads, app, load_module, watching, words
+from undertow.cli.common import CORES, AsJson, Module, Workers, app, load_module, watching, words
 from undertow.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def _out(place: str) -> Any:
 
 
 _FIRST = "Contexts are known before the decision (default: after)."
+_CLUSTER = "With --key: 'local' for processes of this machine, or the address of a dask scheduler (tcp://…)."
 _BLOCK = "Block length of the bootstrap, in rounds."
 ContextFirst = Annotated[bool, typer.Option("--context-first", help=_FIRST, rich_help_panel=_PLAY)]
 Seed = Annotated[int, _option("Random seed.", _PLAY, min=0)]
@@ -97,6 +98,13 @@ def _read(
         str | None,
         _option("Column of the probability of that choice; or uniform, or estimate.", _LOG, "propensity"),
     ] = None,
+    key: Annotated[
+        str | None,
+        _option(
+            "Column that names a shop, a user, a machine: compare a fleet with one policy per key and one for all.",
+            default="none",
+        ),
+    ] = None,
     every_arm: bool = False,
     rows: int | None = None,
 ) -> "Table":
@@ -105,7 +113,14 @@ def _read(
 
     lists = {"rewards": rewards, "contexts": contexts, "features": features, "phases": phases}
     columns: dict[str, Any] = {name: words(text) for name, text in lists.items()}
-    columns |= {"time": time, "time_unit": time_unit, "arm": arm, "reward": reward, "propensity": propensity}
+    columns |= {
+        "time": time,
+        "time_unit": time_unit,
+        "key": key,
+        "arm": arm,
+        "reward": reward,
+        "propensity": propensity,
+    }
     columns |= {"separator": {"tab": "\t", "\\t": "\t"}.get(separator or "", separator), "encoding": encoding}
     columns |= {"decimal": decimal, "date_format": date_format, "na": None if na is None else words(na)}
     return read_table(_spooled(file), **columns, minimise=minimise, every_arm=every_arm, rows=rows)
@@ -187,13 +202,16 @@ def replay(
     block: Block = None,
     seed: Seed = 0,
     module: Module = None,
-    threads: Threads = CORES,
+    threads: Workers = CORES,
+    cluster: Annotated[str | None, _option(_CLUSTER, _PLAY, "none")] = None,
     out: Annotated[Path, _out("replay")] = Path("out"),
     as_json: AsJson = False,
 ) -> None:
     """Replay policies on your own table, and report what each would have earned.
 
     The table has the reward of every arm (columns reward_*), or is a log with arm, reward and propensity.
+
+    With --key, a fleet plays it, and the answer is whether that pays.
     """
     from undertow.replay import parse_policies, replay_log, replay_table
     from undertow.replay.contenders import MOST_ROUNDS, usual_runs
@@ -215,6 +233,7 @@ def replay(
         for line in [table.extent, *table.columns.describe()]:
             say(f"{file}: {line}")
         more = settings | {"runs": runs, "block": block, "threads": threads, "progress": progress}
+        more |= {"cluster": cluster, "module": module}
         if table.log is None:
             result = replay_table(table, chosen, **more)
         else:
@@ -226,7 +245,7 @@ def replay(
 
 
 @app.command()
-@_on_a_table("time_unit")
+@_on_a_table("time_unit", "key")
 def diagnose(
     file: Path,
     read: Callable[..., "Table"],

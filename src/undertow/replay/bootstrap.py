@@ -4,11 +4,13 @@ Neighbouring rounds are alike, so single rounds must not be redrawn. Circular bl
 (Politis and Romano 1992): the last round is followed by the first, and so every round is drawn equally often.
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import scipy.fft
 
 from undertow import _checks
@@ -17,7 +19,16 @@ from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
 from undertow.reporting.numbers import Measured
 
-__all__ = ["RESAMPLES", "Measured", "block_length", "check_block", "interval", "measured", "resampled_means"]
+__all__ = [
+    "RESAMPLES",
+    "Measured",
+    "block_length",
+    "check_block",
+    "compared",
+    "interval",
+    "measured",
+    "resampled_means",
+]
 
 RESAMPLES = 2000
 MOST_BLOCKS = 20_000  # per resample: more would tell the spread no better than the resamples can, and take minutes
@@ -129,3 +140,14 @@ def interval(means: FloatArray, statistic: Callable[[FloatArray], FloatArray]) -
         return math.nan, math.nan
     low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
+
+
+def compared(labels: Sequence[str], earned: FloatArray, resampled: FloatArray) -> pl.DataFrame:
+    """Return the difference of the means of each pair of series, (n, p), with its interval over resampled means."""
+    rows, averages = [], [float(column.mean()) for column in earned.T]
+    for (one, label), (two, other) in itertools.permutations(enumerate(labels), 2):
+        difference = averages[one] - averages[two]
+        low, high = np.quantile(resampled[:, one] - resampled[:, two], [0.025, 0.975])
+        rows.append((label, other, difference, float(low), float(high)))
+    schema = dict.fromkeys(("policy", "other"), pl.String) | dict.fromkeys(("difference", "low", "high"), pl.Float64)
+    return pl.DataFrame(rows, schema=schema, orient="row")

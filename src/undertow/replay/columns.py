@@ -30,6 +30,8 @@ class Columns:
         The column of timestamps, and which phases of it become features.
     arm, reward, propensity
         Of a log: the arm that was played, its reward, and the probability with which it was chosen.
+    key
+        The column that names the key of each row, such as a shop, for a bandit per key.
     unused
         All other columns.
     """
@@ -42,6 +44,7 @@ class Columns:
     arm: str | None = None
     reward: str | None = None
     propensity: str | None = None
+    key: str | None = None
     unused: tuple[str, ...] = ()
 
     @property
@@ -65,6 +68,7 @@ class Columns:
             f"contexts: {', '.join(self.contexts) or 'none'}": True,
             f"features: {', '.join(known) or 'none'}": True,
             f"time: {self.time}": self.time,
+            f"key: {self.key}": self.key,
             f"not used: {', '.join(self.unused)}": self.unused,
         }
         return [line for line, shown in lines.items() if shown]
@@ -81,6 +85,7 @@ def find_columns(
     arm: str | None = None,
     reward: str | None = None,
     propensity: str | None = None,
+    key: str | None = None,
     every_arm: bool = False,
 ) -> Columns:
     """Find the columns of a table among their names.
@@ -97,14 +102,14 @@ def find_columns(
         if phase not in PHASES:
             near = _checks.did_you_mean(phase, PHASES)
             raise InvalidInputError(f"phases: expected some of {', '.join(PHASES)}, got {phase!r}{near}")
-    for part, name in {"time": time, "arm": arm, "reward": reward, "propensity": propensity}.items():
+    for part, name in {"time": time, "arm": arm, "reward": reward, "propensity": propensity, "key": key}.items():
         if not isinstance(name, str | None):
             raise InvalidInputError(f"{part}: expected the name of a column, got {name!r:.80}")
     if rewards and (arm or reward or propensity):
         raise InvalidInputError("rewards: one column per arm, or arm, reward and propensity of a log; got both")
     given = {"contexts": contexts, "features": features, "rewards": rewards}
     chosen = {part: _matching(names, part, patterns) for part, patterns in given.items()}
-    taken = {name for group in chosen.values() for name in group} | {arm, reward, propensity, time}
+    taken = {name for group in chosen.values() for name in group} | {arm, reward, propensity, time, key}
     for part in given:
         if not given[part]:
             chosen[part] = [name for name in names if name.startswith(f"{part[:-1]}_") and name not in taken]
@@ -122,6 +127,7 @@ def find_columns(
         chosen["rewards"] = []
     times = (name for word in _TIMES for name in names if name.lower() == word and name not in taken)
     time = _one(names, "time", time) or next(times, None)
+    key = _one(names, "key", key)
     if phases and time is None:
         raise InvalidInputError(f"phases: there is no column of timestamps; name it with time; {_there(names)}")
     if logged:
@@ -141,12 +147,19 @@ def find_columns(
             f"{found}; say which they are, as in rewards 'price_*', or name them reward_…; {_there(names)}"
         )
     parts = {part: tuple(group) for part, group in chosen.items()}
-    used = [*parts["rewards"], *parts["contexts"], *parts["features"], time, arm, reward, propensity]
+    used = [*parts["rewards"], *parts["contexts"], *parts["features"], time, arm, reward, propensity, key]
     if twice := next((name for name in used if name is not None and used.count(name) > 1), None):
         raise InvalidInputError(f"column {twice!r} is given more than one role; a column can have only one")
     unused = tuple(name for name in names if name not in used)
     return Columns(
-        **parts, time=time, phases=tuple(phases), arm=arm, reward=reward, propensity=propensity, unused=unused
+        **parts,
+        time=time,
+        phases=tuple(phases),
+        arm=arm,
+        reward=reward,
+        propensity=propensity,
+        key=key,
+        unused=unused,
     )
 
 

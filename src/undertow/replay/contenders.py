@@ -18,6 +18,7 @@ from undertow.reporting.pool import Progress, run_tasks
 __all__ = [
     "MOST_ROUNDS",
     "build",
+    "check_labels",
     "few_runs",
     "parse_policies",
     "play_all",
@@ -85,11 +86,8 @@ def _parse(word: str) -> Contender:
 _TAKEN = ("always ", "any arm at random", "best fixed arm", "clairvoyant")  # fixed arms and bounds of the report
 
 
-def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Contender], list[str]]:
-    """Return the policies that play a table, by default all that can, and remarks on the choice.
-
-    A chosen policy that cannot play the table is an error; one of the default set is left out.
-    """
+def check_labels(chosen: Sequence[Contender]) -> None:
+    """Refuse what are no policies, and labels that are there twice or taken."""
     asked: Any = chosen
     if odd := [given for given in ([asked] if isinstance(asked, str) else asked) if not isinstance(given, Contender)]:
         raise InvalidInputError(
@@ -101,6 +99,14 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
         raise InvalidInputError(f"policies: {twice!r} is the label of more than one policy; give them different labels")
     if taken := next((label for label in labels if label.startswith(_TAKEN)), None):
         raise InvalidInputError(f"policies: {taken!r} is the name of a row of the report; choose another label")
+
+
+def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Contender], list[str]]:
+    """Return the policies that play a table, by default all that can, and remarks on the choice.
+
+    A chosen policy that cannot play the table is an error; one of the default set is left out.
+    """
+    check_labels(chosen)
     playing, notes = [], []
     for contender in chosen or DEFAULTS:
         if not chosen and contender.parameters.get("reward_lags") and len(table.arms) > _MANY_ARMS:

@@ -1,6 +1,6 @@
 """Replay of a table with every arm's reward: policies against the best fixed arm and a clairvoyant."""
 
-import itertools
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
-from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, measured, resampled_means
+from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, compared, measured, resampled_means
 from undertow.replay.contenders import build, few_runs, play_all, reads_clock, remarks, usual_runs, who_plays
+from undertow.replay.keyed import keyed_contenders, play_keys, require_keys
 from undertow.replay.table import Table, require_table
 from undertow.reporting.numbers import interval_rows, share, share_won, with_interval, with_values
 from undertow.reporting.pool import Progress, run_tasks
@@ -93,6 +94,8 @@ def replay_table(
     context_first: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
+    cluster: str | None = None,
+    module: str | os.PathLike[str] | None = None,
 ) -> Replay:
     """Play a table of every arm's rewards with policies.
 
@@ -110,6 +113,9 @@ def replay_table(
         differences from the best fixed arm's.
     context_first
         Whether a row's contexts are known before its decision; by default they come after it.
+    cluster, module
+        For tables with keys: "local" for processes of this machine, or the address of a dask scheduler, and a file that
+        its workers run first. The numbers are the same.
 
     Returns
     -------
@@ -135,9 +141,10 @@ def replay_table(
         raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {table.rounds}; record more rounds")
     check_block(block, table.rounds)
     seed = _checks.integer("seed", seed, least=0)
-    playing, notes = who_plays(table, policies)
+    require_keys(table, cluster)
+    playing, notes = who_plays(table, policies) if table.keys is None else keyed_contenders(table, policies)
     parts = {"features": table.features[None], "elapsed": table.elapsed}
-    rewards = table.payoffs
+    rewards, every = table.payoffs, table.rewards
     path = Trajectory(table.contexts[None], table.rewards[None], **parts)
 
     def play(contender: Contender, run: int, progress: Progress) -> tuple[npt.NDArray[np.int64], float]:
@@ -149,7 +156,11 @@ def replay_table(
 
     shared: dict[str, Any] = {"threads": threads, "progress": progress}
     often = usual_runs(table.rounds) if runs is None else runs
-    played = play_all(playing, play, rounds=table.rounds, runs=often, **shared)
+    if table.keys is None:
+        played = play_all(playing, play, rounds=table.rounds, runs=often, **shared)
+    else:
+        shared |= {"seed": seed, "context_first": context_first, "cluster": cluster, "module": module}
+        played = play_keys(playing, table, lambda run: every, runs=often, random=False, **shared)
     took = {label: [time for _, time in each] for label, each in played.items()}
     choices = {label: np.stack([arms for arms, _ in played.pop(label)]) for label in took}  # no run is held twice
     best = int(rewards.mean(axis=0).argmax())
@@ -174,7 +185,7 @@ def replay_table(
     notes += [*table.notes, *remarks(playing, table)]
     if runs is None and any(contender.randomised for contender in playing):
         notes += few_runs(table.rounds, "randomised policies")
-    return Replay(table, playing, choices, summary, _comparisons(labels[3:], series[:, 3:], means[:, 3:]), block, notes)
+    return Replay(table, playing, choices, summary, compared(labels[3:], series[:, 3:], means[:, 3:]), block, notes)
 
 
 # Of column i of the mean rewards m over n rounds; columns 0, 1 and 2 are average, best fixed arm and clairvoyant
@@ -221,13 +232,3 @@ def _row(label: str, place: int, rounds: int, averages: FloatArray, means: Float
         found = measured(averages, means, partial(statistic, rounds, place))
         row |= zip(with_interval(measure), found, strict=True)
     return row
-
-
-def _comparisons(labels: Sequence[str], earned: FloatArray, resampled: FloatArray) -> pl.DataFrame:
-    rows, averages = [], [float(column.mean()) for column in earned.T]
-    for (one, label), (two, other) in itertools.permutations(enumerate(labels), 2):
-        difference = averages[one] - averages[two]
-        low, high = np.quantile(resampled[:, one] - resampled[:, two], [0.025, 0.975])
-        rows.append((label, other, difference, float(low), float(high)))
-    schema = dict.fromkeys(("policy", "other"), pl.String) | dict.fromkeys(("difference", "low", "high"), pl.Float64)
-    return pl.DataFrame(rows, schema=schema, orient="row")

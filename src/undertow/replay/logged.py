@@ -19,10 +19,11 @@ the logged arm of a round, E[w r] is the reward of the policy's arm. Dudík et a
 A round whose reward is missing passes like any other, with nothing to learn; n counts the rounds that have one.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +33,24 @@ from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
-from undertow.policies import Policy
-from undertow.replay.bootstrap import RESAMPLES, Measured, block_length, check_block, measured, resampled_means
-from undertow.replay.contenders import build, few_runs, play_all, reads_clock, remarks, usual_runs, who_plays
+from undertow.replay.bootstrap import (
+    RESAMPLES,
+    Measured,
+    block_length,
+    check_block,
+    compared,
+    measured,
+    resampled_means,
+)
+from undertow.replay.contenders import build, few_runs, play_all, remarks, usual_runs, who_plays
 from undertow.replay.forecaster import forecast_log
 from undertow.replay.full import LEAST_ROUNDS, in_units
+from undertow.replay.keyed import keyed_contenders, play_keys, require_keys
+from undertow.replay.leading import Learning, Pass, acceptance, lead_through, learnable
 from undertow.replay.table import Log, Table, require_table
 from undertow.reporting.numbers import count, interval_rows, listed, with_interval
 from undertow.reporting.pool import Progress, run_tasks
 from undertow.showing import Framed, html_table
-from undertow.simulation import simulate
-from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from undertow.drawing import Sheet
@@ -57,19 +65,6 @@ _TERMS = 6  # of a policy, in each round
 _MANY_ARMS = 20  # beyond, only the fixed arm with the largest estimate is shown
 
 _SHOWN = {"dr": "doubly robust", "snips": "self-normalised IPS", "gain": "gain over the log"}
-
-Learning = Literal["accepted", "matched"]
-
-
-class Pass(NamedTuple):
-    """One pass of a policy through a log: its arms, and the rounds accepted for the rejection estimate, (n,)."""
-
-    arms: npt.NDArray[np.int64]
-    accepted: npt.NDArray[np.bool_]
-
-    def part(self, rows: slice | npt.NDArray[np.bool_]) -> "Pass":
-        """Return some of the rounds."""
-        return Pass(self.arms[rows], self.accepted[rows])
 
 
 class Estimate(NamedTuple):
@@ -102,6 +97,8 @@ class LogReplay(Framed):
         Length of the blocks of the bootstrap.
     notes, warnings
         Remarks for the reader, and warnings not to be overlooked.
+    comparisons
+        policy, other, difference of doubly robust estimates, low, high: every pair of policies, paired.
     """
 
     table: Table
@@ -111,6 +108,7 @@ class LogReplay(Framed):
     block: int
     notes: Sequence[str]
     warnings: Sequence[str]
+    comparisons: pl.DataFrame
 
     def plot(self) -> "Sheet":
         """Draw the estimates of every policy and fixed arm; needs matplotlib, and a notebook shows it."""
@@ -139,12 +137,14 @@ def replay_log(
     learn_from: Learning = "accepted",
     threads: int | None = None,
     progress: Progress | None = None,
+    cluster: str | None = None,
+    module: str | os.PathLike[str] | None = None,
 ) -> LogReplay:
     """Estimate what policies would have earned on a log.
 
     Parameters
     ----------
-    policies, seed, block, context_first
+    policies, seed, block, context_first, cluster, module
         As for `replay_table`.
     runs
         Passes of each policy through the log, if anything is random, acceptance included; their terms are averaged.
@@ -177,7 +177,8 @@ def replay_log(
     check_block(block, known)
     seed = _checks.integer("seed", seed, least=0)
     learn_from = _checks.choice("learn_from", learn_from, ("accepted", "matched"))
-    playing, notes = who_plays(table, policies)
+    require_keys(table, cluster)
+    playing, notes = who_plays(table, policies) if table.keys is None else keyed_contenders(table, policies)
     keep = acceptance(whole)
     certain = bool((keep == 1).all())  # equal propensities: every match is accepted
 
@@ -190,7 +191,16 @@ def replay_log(
 
     shared: dict[str, Any] = {"threads": threads, "progress": progress}
     often = usual_runs(table.rounds) if runs is None else runs
-    passes = play_all(playing, lead, rounds=table.rounds, runs=often, random=not certain, **shared)
+    shared |= {"runs": often, "random": not certain}
+    if table.keys is None:
+        passes = play_all(playing, lead, rounds=table.rounds, **shared)
+    else:
+        shared |= {"seed": seed, "context_first": context_first, "cluster": cluster, "module": module}
+        played = play_keys(playing, table, lambda run: learnable(table, kept(run), learn_from), **shared)
+        passes = {
+            label: [Pass(arms, (arms == whole.arms) & kept(run)) for run, (arms, _) in enumerate(each)]
+            for label, each in played.items()
+        }
     fixed, first = {}, kept(0)
     for arm, name in enumerate(table.arms):
         arms = np.broadcast_to(np.int64(arm), table.rounds)  # takes no memory
@@ -219,6 +229,11 @@ def replay_log(
             f"rounds in which there was nothing to learn, such as those with another arm than the log's, count as "
             f"default_reward for {listed(filled)}; do not trust these estimates"
         )
+    if table.keys is not None:
+        notes.append(
+            "policies learn only in rounds in which they choose the logged arm; live, every key learns from all of its "
+            "rounds, which helps one policy per key most"
+        )
     if not certain:
         notes.append(
             f"propensities differ, the smallest is {whole.propensities.min():.3g}: the rejection estimate keeps a "
@@ -228,35 +243,9 @@ def replay_log(
     if runs is None and (not certain or any(one.randomised for one in playing)):
         notes += few_runs(table.rounds, "randomised policies" if certain else "all policies")
     choices = {label: np.stack([way.arms for way in ways]) for label, ways in passes.items()}
-    return LogReplay(table, playing, choices, summary, block, notes, warnings)
-
-
-def acceptance(log: Log) -> FloatArray:
-    """Return the probabilities c/p with which a matching round is accepted, c the smallest propensity."""
-    return np.asarray(log.propensities.min() / log.propensities)
-
-
-def lead_through(
-    policy: Policy,
-    table: Table,
-    kept: npt.NDArray[np.bool_],
-    learn_from: Learning,
-    run: int = 0,
-    progress: bool | Progress = False,
-) -> Pass:
-    """Take a policy through a log; `kept` marks the rounds that are accepted if the policy's arm is the logged one.
-
-    To the policy, a round in which it has nothing to learn is one whose reward does not come.
-    """
-    log = table.log
-    assert log is not None
-    rewards = np.full((table.rounds, len(table.arms)), np.nan)
-    rewards[np.arange(table.rounds), log.arms] = np.where(kept | (learn_from == "matched"), log.rewards, np.nan)
-    contexts, features = map(_checks.readonly, (table.contexts, table.features))
-    path = Trajectory.trusted(contexts, rewards, None, features, None, table.elapsed)
-    times = table.stamps if reads_clock(policy) else None
-    arms = simulate(policy, path, times=times, runs=[run], threads=1, progress=progress).arms
-    return Pass(arms, (arms == log.arms) & kept)
+    robust = np.column_stack([_terms(log, model, everyone[label])[:, 4] for label in passes])
+    pairs = compared(list(passes), robust, resampled_means(robust, **how))
+    return LogReplay(table, playing, choices, summary, block, notes, warnings, pairs)
 
 
 def estimate(

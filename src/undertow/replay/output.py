@@ -35,7 +35,7 @@ def write_replay(
 ) -> Written:
     """Write tables, figures and the report of a replay to `out / kind / name`, all of them or none.
 
-    summary.csv and, where every arm's reward is known, comparisons.csv; choices.parquet with the arms that were played,
+    summary.csv and comparisons.csv; choices.parquet with the arms that were played,
     one column per policy and run; replay.json with the columns, policies, settings and versions.
     """
     table, place = result.table, Path(out) / kind / result.table.name
@@ -63,8 +63,8 @@ def write_replay(
         write_csv(folder / "summary.csv", result.summary)
         pl.DataFrame(columns).write_parquet(folder / "choices.parquet")
         write_json(folder / "replay.json", about)
+        write_csv(folder / "comparisons.csv", result.comparisons)
         if isinstance(result, Replay):
-            write_csv(folder / "comparisons.csv", result.comparisons)
             report = report_replay(result, draw_replay(result, folder), command, folder)
         else:
             report = report_log(result, draw_log(result, folder), command, folder)

@@ -23,6 +23,7 @@ from undertow.replay.phases import phase_features
 from undertow.replay.propensities import ESTIMATED, estimated_propensities
 from undertow.replay.reading import Reading
 from undertow.replay.source import Source
+from undertow.replay.table_inputs import EACH, features_of_arms, numbers_of, shared_features
 from undertow.replay.table_notes import gap_notes, offset_notes, propensity_notes, step_notes, unpaid_notes
 from undertow.reporting.numbers import count
 from undertow.showing import Framed, html_table
@@ -30,7 +31,6 @@ from undertow.showing import Framed, html_table
 __all__ = ["Log", "Table", "read_table", "require_table"]
 
 _LEAST_CHANCE = 1e-12  # of an arm that was played
-_EACH = f"{AT}*"  # ends the name of a feature that every arm has for itself
 _LONGEST = 800  # letters of a message; a table may have thousands of columns
 
 
@@ -85,6 +85,8 @@ class Table(Framed):
         The time of each row, if there is a column of times.
     tick
         How long a moment is for policies, where `time_unit` says it of timestamps; one with its own `tick` keeps that.
+    keys
+        The key of each row, (n,), if there is a column of keys: then a fleet plays the table.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Table(Framed):
     minimise: bool = False
     times: pl.Series | None = None
     tick: str | None = None
+    keys: npt.NDArray[np.str_] | None = None
 
     @property
     def estimated(self) -> bool:
@@ -150,7 +153,7 @@ class Table(Framed):
     @property
     def _feature_names(self) -> tuple[list[str], list[str]]:
         """Names of the features that all arms share, which come first, and of those that each has for itself."""
-        own = [name.removesuffix(_EACH) for name in self.feature_names if name.endswith(_EACH)]
+        own = [name.removesuffix(EACH) for name in self.feature_names if name.endswith(EACH)]
         return list(self.feature_names[: len(self.feature_names) - len(own)]), own
 
     @functools.cached_property
@@ -199,6 +202,7 @@ def read_table(
     arm: str | None = None,
     reward: str | None = None,
     propensity: str | None = None,
+    key: str | None = None,
     minimise: bool = False,
     encoding: str | None = None,
     separator: str | None = None,
@@ -236,6 +240,8 @@ def read_table(
     arm, reward, propensity
         Columns of a log, in place of `rewards`; a propensity of "uniform" means one over the number of arms, and
         "estimate" estimates it from features and past contexts. If the reward is missing, none came.
+    key
+        Column that names a shop, a user, a machine: each key gets a bandit. Rows of different keys may share a time.
     minimise
         Whether rewards are costs, to be minimised; their sign is changed.
     encoding, separator
@@ -277,6 +283,7 @@ def read_table(
             arm=arm,
             reward=reward,
             propensity=propensity,
+            key=key,
             every_arm=every_arm,
         )
     except InvalidInputError as error:
@@ -285,18 +292,21 @@ def read_table(
         raise InvalidInputError(f"{source.label}: there are column names but no rows; add rows")
     sign, full = -1 if minimise else 1, None
     if not columns.logged:
-        full = sign * _numbers(source, columns.rewards, missing=True)
+        full = sign * numbers_of(source, columns.rewards, missing=True)
         source, full = source.with_some_arm(full)
         source.notes.extend(gap_notes(full, columns))
     columns = with_dates_first(source, columns)
+    if key is not None and time_unit is not None:
+        raise InvalidInputError("time_unit: each key counts its own rows; leave out time_unit, or key")
+    keys = None if key is None else source.words(key, "the name of a key")
     if time_unit is not None and columns.time is None:
         raise InvalidInputError(f"{source.label}: time_unit: there is no column of times; name it with time")
     notes, elapsed, times, tick = source.notes, None, None, None
-    known, feature_names = _features(source, [name for name in columns.features if AT not in name])
+    known, feature_names = shared_features(source, [name for name in columns.features if AT not in name])
     if columns.time is not None:
-        times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged or time_unit is not None)
+        times = source.times(columns.time, dated=bool(columns.phases), ties=columns.logged or bool(key or time_unit))
         if time_unit is None:
-            notes += step_notes(times)
+            notes += step_notes(times) if key is None else []
         else:
             elapsed, note = moments_between(source, columns.time, times, time_unit)
             notes.append(note)
@@ -304,7 +314,7 @@ def read_table(
         if columns.phases:
             calendar, names = phase_features(times, columns.phases)
             known, feature_names = np.hstack([known, calendar]), [*feature_names, *names]
-    observed = _numbers(source, columns.contexts, missing=True)
+    observed = numbers_of(source, columns.contexts, missing=True)
     if elapsed is not None:
         try:
             with_one_context(observed, elapsed == 0, last=False)
@@ -317,12 +327,13 @@ def read_table(
         notes += [*unpaid_notes(log.paid), *propensity_notes(log.arms, log.propensities, arms)]
     notes += offset_notes(full if log is None else log.rewards[log.paid, None])
     if of_arms := [name for name in columns.features if AT in name]:
-        own, names = _arm_features(source, of_arms, arms)
+        own, names = features_of_arms(source, of_arms, arms)
         shared = np.broadcast_to(known[:, None], (len(known), len(arms), known.shape[1]))
         known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
     said = (*source.reading.remark(), *notes)
     parts = (columns, arms, observed, known, tuple(feature_names), full, log, said)
-    return Table(table_name(data), *parts, elapsed, source.skipped, minimise, times, tick)
+    more = (elapsed, source.skipped, minimise, times, tick)
+    return Table(table_name(data), *parts, *more, None if keys is None else np.array(keys.names)[keys.places])
 
 
 def require_table(table: object) -> None:
@@ -330,38 +341,6 @@ def require_table(table: object) -> None:
     if not isinstance(table, Table):
         kind = type(table).__name__
         raise InvalidInputError(f"table: expected a table, got {kind}; read it first, with read_table(…)")
-
-
-def _numbers(source: Source, names: Sequence[str], *, missing: bool = False) -> FloatArray:
-    parts = [source.numbers(name, missing=missing) for name in names]
-    return np.stack(parts, axis=1) if parts else np.empty((source.frame.height, 0))
-
-
-def _features(source: Source, names: Sequence[str]) -> tuple[FloatArray, list[str]]:
-    parts = [source.features(name) for name in names]
-    values = [np.empty((source.frame.height, 0)), *(values for values, _ in parts)]
-    return np.hstack(values), [name for _, expanded in parts for name in expanded]
-
-
-def _arm_features(source: Source, names: Sequence[str], arms: Sequence[str]) -> tuple[FloatArray, list[str]]:
-    """Return the features that arms have for themselves, (n, k, q), and their names."""
-    for name in names:
-        arm = name.partition(AT)[2]
-        if arm not in arms:
-            near = _checks.did_you_mean(arm, arms)
-            raise InvalidInputError(
-                f"{source.place(-1, name)}: expected the name of an arm after {AT}, got {arm!r:.80}{near}; rename the "
-                f"column, or leave it out; arms are {', '.join(arms)}"
-            )
-    features = list(dict.fromkeys(name.partition(AT)[0] for name in names))
-    columns = [[f"{feature}{AT}{arm}" for arm in arms] for feature in features]
-    if lacking := next((name for group in columns for name in group if name not in names), None):
-        feature = lacking.partition(AT)[0]
-        raise InvalidInputError(
-            f"{source.place(-1)}: expected {feature}{AT}… for every arm, and there is no {lacking!r:.80}; add it"
-        )
-    values = np.stack([_numbers(source, group) for group in columns], axis=2)
-    return values, [f"{feature}{_EACH}" for feature in features]
 
 
 def _before(contexts: FloatArray) -> FloatArray:

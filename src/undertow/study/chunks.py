@@ -7,7 +7,7 @@ tables are the chunks in order, wherever and whenever they were computed.
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from undertow.contenders import load_policies
+from undertow.reporting.cluster import on_cluster
 from undertow.reporting.pool import Progress, as_they_finish
 from undertow.simulation import Run, simulate
 from undertow.study.plan import Plan, build_for
 from undertow.study.store import Tables, alone_in, discard, is_whole, keep, keep_tables, open_folder, read_tables
 
-__all__ = ["Tables", "open_folder", "read_tables", "run_chunk", "run_plan", "tables_of"]
+__all__ = ["Tables", "compute_chunks", "open_folder", "read_tables", "run_chunk", "run_plan", "tables_of"]
 
 
 def run_plan(
@@ -45,8 +47,6 @@ def run_plan(
         missing = _missing(total, folder, say or logging.getLogger("undertow").warning)
         progress(total - len(missing), total)
         if cluster:
-            from undertow.study.cluster import compute_chunks  # dask takes a second to import
-
             compute = compute_chunks(plan, missing, cluster, threads, module)
         else:
             compute = as_they_finish([partial(run_chunk, plan, index) for index in missing], threads)
@@ -56,6 +56,23 @@ def run_plan(
         tables = read_tables(folder, range(total))
         keep_tables(folder, tables)
     return tables
+
+
+def compute_chunks(
+    plan: Plan, indices: list[int], address: str, workers: int, module: str | os.PathLike[str] | None = None
+) -> Iterator[tuple[int, Tables]]:
+    """Yield chunks by their place in `indices` as they are finished, computed on a cluster.
+
+    Workers run the `module` first, which must have the same path for all of them.
+    """
+    content, code = plan.to_dict(), os.path.abspath(module) if module else None
+    yield from on_cluster(_remote_chunk, [(content, index, code) for index in indices], address, workers)
+
+
+def _remote_chunk(content: dict[str, Any], index: int, module: str | None) -> Tables:
+    if module:
+        load_policies(module)
+    return run_chunk(Plan.from_dict(content), index)
 
 
 def _missing(total: int, folder: Path, say: Callable[[str], None]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Chunks on processes of this machine, connected by pipes: no port is open that others could use."""
+"""Tasks on processes of this machine, connected by pipes: no port is open that others could use."""
 
 import multiprocessing
 import os
@@ -15,7 +15,7 @@ from undertow.errors import UndertowError
 
 __all__ = ["TRIES", "on_processes"]
 
-TRIES = 10  # how often workers may die without a result between, before the study gives up
+TRIES = 10  # how often workers may die without a result between, before all is given up
 
 
 class _Worker(NamedTuple):
