@@ -555,7 +555,7 @@ def test_a_warm_start_takes_names() -> None:
     gaps: list[Any] = [math.nan if name is None else name for name in listed]
     contents = set()
     for given in (arms, listed, mixed, gaps, np.array(listed, dtype=object), tuple(listed)):
-        policy = LearnedKalman(arms=names, context_dim=2, rng=0)
+        policy = LearnedKalman(arms=names, context_dim=2, refit="inline", rng=0)  # a fit has seconds, which differ
         policy.warm_start(given, PATH.rewards[:20, 0], contexts=PATH.contexts[:20])
         contents.add(policy.to_bytes())
     assert len(contents) == 1
