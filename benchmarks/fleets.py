@@ -1,11 +1,16 @@
 """Fleets: pairs of decide and learn per second, memory per key, and the gain of keys from one another.
 
-LinUCB with 3 features and 5 arms against one live object at a time, taking turns. Regret of new keys on simulated
-fleets (seeds 0 to 9), and rewards on two keyed tables: carriers of each route out of New York, and forecasters of house
-sales in each city of Texas. Written to out/bench/fleets.json, with docs/fleet_regret.png.
+LinUCB with 3 features and 5 arms against one live object at a time, taking turns; and in a SQLite file, and in the
+PostgreSQL server whose address is in UNDERTOW_POSTGRES. Regret of new keys on simulated fleets (seeds 100 to 109), and
+rewards on two keyed tables: carriers of each route out of New York, and forecasters of house sales in each city of
+Texas. Written to out/bench/fleets.json, with docs/fleet_regret.png.
 """
 
+import contextlib
 import math
+import os
+import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,10 +24,13 @@ from benchmarks.report import HERE, OUT, Report
 from undertow.fleet import Fleet, FleetKalman
 from undertow.problems.fleets import FLEETS, Keyed, play_keyed
 from undertow.reporting.figure import DPI, LEGEND, colour, panels, plain_axis
+from undertow.store import Store
+from undertow.store.address import store_at
+from undertow.store.sqlite import SqliteStore
 
 Array = npt.NDArray[np.float64]
-K, Q, TURNS, SEEDS, ROUNDS = 5, 3, 5, range(10), 60
-LARGE = 100_000
+K, Q, TURNS, SEEDS, ROUNDS = 5, 3, 5, range(100, 110), 60  # seeds by which nothing was chosen
+LARGE, BATCH = 100_000, 1000
 DAYS = 365
 CARRIERS = ("UA", "B6", "EV", "DL", "AA")  # with the most flights
 
@@ -57,6 +65,56 @@ def one_at_a_time(rounds: int = 3000) -> Callable[[], float]:
 
     once()
     return once
+
+
+def durable(store: Store, keys: int = LARGE, batches: int = 20) -> Callable[[], float]:
+    """Return a measurement of pairs per second in batches of 1,000 of a fleet in a store, whose keys are all there."""
+    rng, fleet = np.random.default_rng(0), undertow.open(store, f"fleet {secrets.token_hex(4)}", Fleet(linucb()))
+    for names in np.split(np.arange(keys), keys // 10_000):
+        fleet.learn_many(fleet.decide_many(names, np.zeros((len(names), Q))), np.zeros(len(names)))
+
+    def once() -> float:
+        drawn = [rng.choice(keys, BATCH, replace=False) for _ in range(batches)]
+        x, rewards, begun = rng.standard_normal((BATCH, Q)), rng.standard_normal(BATCH), time.perf_counter()
+        for names in drawn:
+            fleet.learn_many(fleet.decide_many(names, x), rewards)
+        return batches * BATCH / (time.perf_counter() - begun)
+
+    return once
+
+
+def commits(store: SqliteStore, batches: int = 20) -> Callable[[], float]:
+    """Return a measurement of pairs per second if only their bytes were written, in two transactions of a batch."""
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE plain (n INTEGER PRIMARY KEY, body BLOB)")
+
+    def once() -> float:
+        begun = time.perf_counter()
+        with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = FULL")
+            for _ in range(2 * batches):
+                connection.execute("INSERT INTO plain (body) VALUES (?)", (bytes(45 * BATCH),))
+        return batches * BATCH / (time.perf_counter() - begun)
+
+    return once
+
+
+def stores(report: Report) -> None:
+    """Measure a fleet in stores, by turns."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    for file in OUT.glob("fleets.db*"):
+        file.unlink()
+    sqlite = SqliteStore(OUT / "fleets.db")
+    kinds = {"SQLite": durable(sqlite), "the same bytes in SQLite, without undertow": commits(sqlite)}
+    if url := os.environ.get("UNDERTOW_POSTGRES"):
+        kinds["PostgreSQL"] = durable(store_at(url))
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(TURNS):
+        for name, once in kinds.items():
+            rates[name].append(once())
+    rows = {name: [f"{max(each):,.0f}", f"{np.median(each):,.0f}"] for name, each in rates.items()}
+    report.grid(f"In a store, 10⁵ keys, batches of {BATCH:,}", ["pairs per second", "median"], rows)
+    report.target("pairs per second in SQLite", max(rates["SQLite"]), least=50_000)
 
 
 def bytes_per_key(keys: int = LARGE) -> tuple[float, float]:
@@ -258,6 +316,7 @@ def main() -> None:
     """Measure all of it."""
     report = Report()
     speed(report)
+    stores(report)
     pooling(report)
     recorded(report)
     OUT.mkdir(parents=True, exist_ok=True)

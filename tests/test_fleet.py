@@ -3,6 +3,8 @@
 import copy
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import undertow
 from helpers import make_policy
+from rehearsed import POLICIES
 from undertow import InvalidInputError, OutOfTurnError, UnknownDecisionError, paper_system
 from undertow.fleet import Fleet, bucket_of
 from undertow.fleet.keys import KeyTable, decoded, encoded
@@ -132,6 +135,13 @@ def test_a_key_leaves_as_a_policy_and_comes_back() -> None:
     fleet.learn_many((["shop 17"], [late.round]), [1.0])
     alone.learn(f"{waits.id.rpartition('-')[0]}-{late.round}", 1.0)
     assert state_of(fleet["shop 17"]) == state_of(alone)
+
+
+def test_what_was_rehearsed_compiles_nothing_more() -> None:
+    """In a process of its own, in which nothing else has met other kinds of arguments."""
+    command = [sys.executable, str(Path(__file__).parent / "rehearsed.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.stdout.splitlines() == ["True set()"] * len(POLICIES), done.stdout + done.stderr
 
 
 def test_a_policy_of_another_kind_is_not_taken_back() -> None:

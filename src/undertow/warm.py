@@ -9,6 +9,7 @@ from undertow.compiled.cache import alone, cache_folder, is_incomplete, mark_com
 from undertow.contenders import build
 from undertow.errors import InvalidInputError
 from undertow.example_systems import random_system
+from undertow.fleet.rehearsal import rehearse as rehearse_fleet
 from undertow.live.rehearsal import rehearse
 from undertow.policies import registry
 from undertow.showing import Progress
@@ -79,3 +80,5 @@ def _use(name: str) -> None:
         return
     policy.compile_here()
     rehearse(policy)
+    plain = {key: value for key, value in settings.items() if key != "standardise"}
+    rehearse_fleet(build(name, arms=["a", "b"], context_dim=1, system=system, rng=0, **plain))
