@@ -12,6 +12,7 @@ import numpy as np
 
 from undertow import random_system, simulate
 from undertow.contenders import build
+from undertow.live.fields import arrays_of
 from undertow.policies import LivePolicy, registry
 
 SYSTEM = random_system(3, 2, 3, rng=2, spectral_radius=0.97)
@@ -21,7 +22,9 @@ _MORE: dict[str, Any] = {"standardise": True, "refit": "inline", "window": 30}  
 def digest(policy: LivePolicy, without: str = "-") -> str:
     """A digest of everything that a policy has learned, without arrays whose names begin in a certain way."""
     found = hashlib.blake2b(policy.parts.player.state.tobytes(), digest_size=8)
-    for name, values in sorted((policy.parts.timeline.arrays() | policy.parts.columns.arrays()).items()):
+    parts = policy.parts
+    kept = arrays_of((parts.columns, parts.timeline, *parts.timeline.parts), parts.sizes)
+    for name, values in sorted(kept.items()):
         if not name.startswith(without):
             found.update(name.encode() + np.ascontiguousarray(values).tobytes())
     return found.hexdigest()

@@ -11,6 +11,7 @@ from undertow.contenders import build
 from undertow.learners.candidate import WithCandidates
 from undertow.learners.learner import Learner
 from undertow.learners.model import BLOCK, Block
+from undertow.live.fields import arrays_of
 from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
@@ -108,7 +109,7 @@ def everything(policy: LivePolicy) -> tuple[Any, ...]:
     """What a rejected call may not change; ids of a policy's own are its numbers, since twins have others."""
     player, columns, streams, turns, pending, _ = policy.parts
     streams.stand(pending.made, policy._draws)  # noqa: SLF001 (to settle would also wait for kernels)
-    seen = {name: values.tobytes() for name, values in columns.arrays().items()}
+    seen = {name: values.tobytes() for name, values in arrays_of((columns,), policy.parts.sizes).items()}
     drawn = streams.own.bit_generator.state, streams.explore.bit_generator.state
     waiting = [(id if id in pending.given else None, entry.number) for id, entry in pending.waiting.items()]
     due = turns.due, pending.made, list(pending.given)

@@ -1,12 +1,16 @@
+import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers import Array, everything, fit_next
+import undertow
+from helpers import Array, everything, fit_next, unnamed
 from undertow import InvalidInputError, paper_system, simulate
 from undertow.learners.candidate import WithCandidates
-from undertow.policies import Autopilot, CandidateForecast
+from undertow.live.files import restored, snapshot
+from undertow.policies import Autopilot, CandidateForecast, register_candidate
 
 
 class Constant:
@@ -219,7 +223,125 @@ def test_names_of_candidates_have_to_differ() -> None:
         autopilot(Constant(name="ridge"))
 
 
-def test_an_autopilot_with_candidates_cannot_be_saved(tmp_path: Any) -> None:
-    with pytest.raises(InvalidInputError, match="candidates: an Autopilot with candidates of your own cannot be saved"):
+# Saved candidates
+
+
+@register_candidate("follower")
+class Follower:
+    """Expects the last reward of every arm, a bit of noise beside it."""
+
+    def __init__(self, name: str = "follower") -> None:
+        self.name, self.last, self.rng = name, np.zeros(2), np.random.default_rng(7)
+        self.seen = math.nan
+
+    def forecast(self, features: Array) -> CandidateForecast:
+        return CandidateForecast(self.last + 0.1 * self.rng.standard_normal(2), np.zeros(2), np.ones(2))
+
+    def learn(self, round: int, arm: int, reward: float) -> None:
+        self.last[arm] = reward
+
+    def observe(self, context: Array) -> None:
+        self.seen = float(context[0])
+
+    def state(self) -> dict[str, Any]:
+        drawn = self.rng.bit_generator.state
+        return {"name": self.name, "last": self.last.tolist(), "seen": self.seen, "rng": drawn}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Follower":
+        follower = cls(state["name"])
+        follower.last, follower.seen = np.array(state["last"]), state["seen"]
+        follower.rng.bit_generator.state = state["rng"]
+        return follower
+
+
+def play(policy: Any, begin: int, end: int, waiting: dict[int, str]) -> list[str]:
+    """Some rounds with contexts that are missing, and rewards that are late or never come."""
+    path, decided = paper_system(1).sample(80, rng=0), []
+    for t in range(begin, end):
+        decision = policy.decide(id=f"round {t}")
+        decided.append(unnamed(decision))
+        waiting[t] = decision.id
+        for then in (t, t - 5):
+            if then in waiting and (then % 3 == 0 or then < t) and then % 7:
+                policy.learn(waiting.pop(then), float(path.rewards[then].sum()))
+        policy.observe(None if t % 11 == 0 else path.contexts[t])
+    return decided
+
+
+def two_followers() -> Autopilot:
+    return autopilot(Follower(), Follower("second"), refit="inline")
+
+
+def test_an_autopilot_whose_candidates_are_registered_is_saved_and_loaded(tmp_path: Path) -> None:
+    policy, waiting = two_followers(), dict[int, str]()
+    assert play(policy, 0, 25, waiting)
+    policy.save(tmp_path / "policy")
+    again = undertow.load(tmp_path / "policy")
+    assert everything(again) == everything(policy)
+    assert play(again, 25, 60, dict(waiting)) == play(policy, 25, 60, waiting)
+    assert [model.score for model in again.models] == [model.score for model in policy.models]  # type: ignore[attr-defined]
+
+
+def test_events_of_an_autopilot_with_candidates_fold_to_the_same() -> None:
+    policy, waiting, log = two_followers(), dict[int, str](), list[Any]()
+    play(policy, 0, 20, waiting)
+    content = policy.to_bytes()
+    policy.events(log.append)
+    play(policy, 20, 60, waiting)
+    again = undertow.fold(content, log)
+    assert again.to_bytes() == policy.to_bytes()
+    assert play(again, 60, 80, dict(waiting)) == play(policy, 60, 80, waiting)
+
+
+def test_a_store_keeps_an_autopilot_with_candidates(tmp_path: Path) -> None:
+    address, waiting = f"sqlite:///{tmp_path}/bandits.db", dict[int, str]()
+    plain, others = two_followers(), dict[int, str]()
+    for begin in (0, 20, 40):
+        bandit = undertow.open(address, "one", two_followers())
+        assert play(bandit, begin, begin + 20, waiting) == play(plain, begin, begin + 20, others)
+    with pytest.raises(InvalidInputError, match="candidates: bandit .one. was created with"):
+        undertow.open(address, "one", autopilot(refit="inline"))
+
+
+def test_candidates_that_cannot_be_saved_say_so(tmp_path: Path) -> None:
+    class Odd(Follower):
+        pass
+
+    with pytest.raises(InvalidInputError, match="candidates: 'constant' cannot be saved; give its class state"):
         autopilot(Constant()).save(tmp_path / "policy")
+    with pytest.raises(InvalidInputError, match="candidates: 'follower' cannot be saved"):  # a class is named itself
+        autopilot(Odd()).save(tmp_path / "policy")
+    with pytest.raises(InvalidInputError, match="candidate: expected Constant to have state"):
+        register_candidate("constant")(Constant)
+    with pytest.raises(InvalidInputError, match="name: another class of candidates is registered as 'follower'"):
+        register_candidate("follower")(Odd)
+    candidate: Any = Follower()
+    candidate.state = lambda: {"last": candidate.last}
+    with pytest.raises(InvalidInputError, match="candidates: expected states as JSON has them"):
+        autopilot(candidate).save(tmp_path / "policy")
+    candidate.state = lambda: {"last": "x" * 2**22}
+    with pytest.raises(InvalidInputError, match="candidates: expected states of at most"):
+        autopilot(candidate).save(tmp_path / "policy")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_whose_candidates_are_others_are_refused() -> None:
+    policy, waiting = two_followers(), dict[int, str]()
+    play(policy, 0, 12, waiting)
+    header, arrays = snapshot(policy)
+    entries = header["parameters"]["candidates"]
+    for wrong, message in [
+        ([entries[0] | {"kind": "unheard of"}], "holds a candidate called 'unheard of', which is not registered here"),
+        ([entries[0] | {"kind": 3}], "holds a candidate called 3"),
+        ([entries[0] | {"state": {}}], "damaged"),
+        (entries[:1], "damaged"),
+        (3, "damaged"),
+    ]:
+        changed = header | {"parameters": header["parameters"] | {"candidates": wrong}}
+        with pytest.raises(InvalidInputError, match=f"file: {message}"):
+            restored("file", changed, arrays)
+    pairs = arrays["expected_rewards"]
+    for name, values in [("expected_rewards", -pairs), ("expected_rewards", pairs[:, :1]), ("expected_rounds", pairs)]:
+        with pytest.raises(InvalidInputError, match="file: damaged"):
+            restored("file", header, arrays | {name: values})

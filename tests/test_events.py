@@ -26,6 +26,9 @@ from undertow.learners import fits as fits_module
 from undertow.learners.model import Fit
 from undertow.learners.policy import LearningPolicy
 from undertow.live.events import Decided, Event, Installed, Observed, Recalled, Rewarded, Skipped, decode, encode
+from undertow.live.fields import Number, arrays_of
+from undertow.live.files import restored, snapshot
+from undertow.live.rounds import Turns
 from undertow.policies import UCB, Autopilot, LearnedKalman, LivePolicy, StructuralKalman
 
 ROUNDS = 90
@@ -310,10 +313,10 @@ def test_a_snapshot_keeps_a_fit_as_it_was_begun(gate: threading.Event) -> None:
     gate.clear()
     policy, waiting = build(LearnedKalman), dict[int, str]()
     play(policy, 0, 8, waiting)
-    begun = policy.parts.timeline.fits.arrays()
+    begun = arrays_of((policy.parts.timeline.fits,), policy.parts.sizes)
     for then in list(waiting):
         policy.learn(waiting.pop(then), 9.0)
-    again = undertow.from_bytes(policy.to_bytes()).parts.timeline.arrays()
+    again = snapshot(undertow.from_bytes(policy.to_bytes()))[1]
     gate.set()
     assert begun["task_0_rows"].shape == (6, 5)
     np.testing.assert_array_equal(again["task_0_rows"], begun["task_0_rows"])
@@ -386,16 +389,25 @@ def test_warm_starts_and_candidates_are_applied_again(monkeypatch: pytest.Monkey
 
 
 def test_one_more_remembered_number_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part names it, and it goes back with everything else."""
+    """A part names it; it goes back, is saved, loaded, checked and refused with everything else."""
+    sung = Number("sung", file="sung", most="k-1")
+    monkeypatch.setattr(Turns, "remembers", (*Turns.remembers, sung))
+    monkeypatch.setattr(Turns, "sung", 0, raising=False)
     policy = make_policy("ucb", SYSTEM, rng=0)
-    turns = policy.parts.turns
-    monkeypatch.setattr(type(turns), "remembers", (*type(turns).remembers, "sung"))
-    turns.sung = 3  # type: ignore[attr-defined]
+    turns: Any = policy.parts.turns
+    turns.sung = 1
     policy._checkpoint()  # noqa: SLF001
-    turns.sung = 4  # type: ignore[attr-defined]
+    turns.sung = 0
     policy._journal.torn = True  # noqa: SLF001 (as an interrupted call leaves it)
     assert policy.round == 0
-    assert turns.sung == 3  # type: ignore[attr-defined]
+    assert turns.sung == 1
+    again: Any = undertow.from_bytes(policy.to_bytes()).parts.turns
+    assert again.sung == 1
+    header, arrays = snapshot(policy)
+    with pytest.raises(InvalidInputError, match="sung: expected whole numbers from 0 to 1"):
+        restored("file", header, arrays | {"sung": np.array([3.0])})
+    with pytest.raises(InvalidInputError, match="sung: expected an array, got none"):
+        restored("file", header, {name: values for name, values in arrays.items() if name != "sung"})
 
 
 def test_waiting_decisions_cost_a_checkpoint_nothing() -> None:

@@ -1055,13 +1055,13 @@ def test_a_log_is_restored() -> None:
     for t in range(100):
         log.row(t)[:] = t
     again = RoundLog(context_dim=1, feature_dim=1, keep=5)
-    again.restore(log.begin, log.rows(log.begin, log.end), log.room)
+    again.read(log.begin, log.rows(log.begin, log.end), log.room)
     for t in range(100, 200):
         for one in (log, again):
             one.row(t)[:] = t
         assert (again.begin, again.end, again.room) == (log.begin, log.end, log.room)
         np.testing.assert_array_equal(again.rows(t - 4, t + 1), log.rows(t - 4, t + 1))
-    again.restore(7, np.empty((0, 5)), 64)
+    again.read(7, np.empty((0, 5)), 64)
     again.row(9)[0] = 9.0
     assert (again.begin, again.end) == (7, 10)
 

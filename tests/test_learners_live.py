@@ -25,6 +25,7 @@ from undertow.learners.model import Fit, Span, Task
 from undertow.learners.policy import LearningPolicy
 from undertow.learners.ridge import Ridge
 from undertow.learners.shared_system import SharedSystem
+from undertow.live.fields import arrays_of, nbytes_of
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
 
 
@@ -300,7 +301,7 @@ def test_a_saved_learner_continues_bit_for_bit(learner: Any, context_first: bool
     np.testing.assert_array_equal(policy.parts.player.state, again.parts.player.state)
     assert repr(policy.health().fits) == repr(again.health().fits)
     assert len([record for record in policy.health().fits if record.round > 40]) > 3
-    ours, theirs = learner_of(policy).late.arrays(), learner_of(again).late.arrays()
+    ours, theirs = (arrays_of((learner_of(one).late,), one.parts.sizes) for one in (policy, again))
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
         np.testing.assert_array_equal(values, theirs[name], err_msg=name)
@@ -322,7 +323,7 @@ def test_a_learner_that_is_saved_often_remembers_the_same_moments() -> None:
             decision = waiting.pop(0)
             for one in (policy, again):
                 one.learn(id_at(one, decision.round), reward(path, decision))
-    ours, theirs = learner_of(policy).late.arrays(), learner_of(again).late.arrays()
+    ours, theirs = (arrays_of((learner_of(one).late,), one.parts.sizes) for one in (policy, again))
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
         np.testing.assert_array_equal(values, theirs[name], err_msg=name)
@@ -970,7 +971,7 @@ def test_autopilot_takes_little_memory() -> None:
     first = policy.nbytes
     policy.skip(24_940, np.zeros((24_940, 1)))
     assert first < policy.nbytes <= 1.5e6
-    assert policy.nbytes > learner_of(policy).log.nbytes + policy.parts.player.state.nbytes
+    assert policy.nbytes > nbytes_of([learner_of(policy).log]) + policy.parts.player.state.nbytes
 
 
 def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:

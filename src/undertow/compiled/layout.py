@@ -35,7 +35,7 @@ from undertow.compiled.kernel import inlined
 from undertow.compiled.views import Record, view
 from undertow.errors import InvalidInputError
 
-__all__ = ["Fixed", "Index", "Layout", "Within", "states_of_at_most"]
+__all__ = ["Fixed", "Index", "Layout", "Within", "size_of", "states_of_at_most"]
 
 S = TypeVar("S")
 Sizes = Mapping[str, int]
@@ -55,11 +55,12 @@ class Index(NamedTuple):
 
     def describe(self, sizes: "Sizes") -> str:
         """Say what is expected."""
-        return f"integers from {self.least} to {_size(self.below, sizes) - 1}{', each once' if self.once else ''}"
+        once = ", each once" if self.once else ""
+        return f"integers from {self.least} to {size_of(self.below, sizes) - 1}{once}"
 
     def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
         """Return which numbers are as expected; `fresh` are those of a fresh state."""
-        inside = (values >= self.least) & (values < max(_size(self.below, sizes), 1)) & (np.floor(values) == values)
+        inside = (values >= self.least) & (values < max(size_of(self.below, sizes), 1)) & (np.floor(values) == values)
         if self.once:
             inside &= (np.diff(np.sort(values), axis=-1) > 0).all(axis=-1, keepdims=True)
         return inside
@@ -201,7 +202,7 @@ class Layout(Generic[S]):
                 if not all(0 <= number <= max(length, _MANY) and number == int(number) for number in numbers):
                     raise InvalidInputError(f"state: {leaf.path}: expected sizes, got {numbers}")
                 sizes |= {name: int(number) for name, number in zip(leaf.record.names, numbers, strict=False)}
-            at += len(leaf.record.names) if leaf.record else math.prod(_size(axis, sizes) for axis in leaf.axes)
+            at += len(leaf.record.names) if leaf.record else math.prod(size_of(axis, sizes) for axis in leaf.axes)
             if at > length:
                 break
         if at != length:
@@ -273,7 +274,7 @@ class Layout(Generic[S]):
 
     def _shapes(self, sizes: Sizes) -> Iterator[tuple[_Leaf, tuple[int, ...]]]:
         for leaf in self.leaves:
-            yield leaf, (len(leaf.record.names),) if leaf.record else tuple(_size(axis, sizes) for axis in leaf.axes)
+            yield leaf, (len(leaf.record.names),) if leaf.record else tuple(size_of(axis, sizes) for axis in leaf.axes)
 
     def _slices(self, sizes: Sizes) -> Iterator[tuple[_Leaf, slice]]:
         at = 0
@@ -317,7 +318,8 @@ def _code(axis: str) -> Any:
         ) from error
 
 
-def _size(axis: str, sizes: Sizes) -> int:
+def size_of(axis: str, sizes: Sizes) -> int:
+    """Return what a formula of sizes says, such as "2*k"."""
     return int(eval(_code(axis), {"__builtins__": {}}, dict(sizes)))
 
 

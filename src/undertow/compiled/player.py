@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ class Player:
 
     `rows` is how many rows of `features`, (k, q), come with a round: one for all arms, or one for each.
     """
-
-    remembers: ClassVar[tuple[str, ...]] = ("loop",)
-    writes: ClassVar[tuple[str, ...]] = ("state",)
 
     def __init__(self, owner: type, state: FloatArray, draws: int) -> None:
         self.owner, self.state, self._draw_count = owner, state, draws

@@ -7,10 +7,11 @@ decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot wit
 import copy
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
@@ -25,8 +26,9 @@ from undertow.learners.log import has_context
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
 from undertow.live.events import Installed
+from undertow.live.fields import Arrays, Field
 from undertow.live.rounds import Timeline, Waiting
-from undertow.live.saved import Saved
+from undertow.live.saved import MEASURED, Saved
 
 __all__ = ["Candidate", "CandidateForecast", "CandidateModel", "WithCandidates"]
 
@@ -48,7 +50,8 @@ class Candidate(Protocol):
     with its round and arm, and every context as it comes (NaN where an entry is missing). It is not told of moments: in
     several decisions of one moment it is asked once more, and where time passes it hears of the contexts, if any, and
     is not asked. `warm_start` leads it through past rounds in the same way. With `minimise`, rewards and forecasts are
-    negative costs. It is deep-copied for each run of `simulate`, and its attributes with every checkpoint.
+    negative costs. It is deep-copied for each run of `simulate`, and its attributes with every checkpoint. To be saved
+    with its Autopilot, and kept in stores, it needs `state` and `from_state`: see `register_candidate`.
     """
 
     name: str
@@ -144,6 +147,17 @@ class WithCandidates(Timeline):
 
     plain: ClassVar[bool] = False
     has_effects: ClassVar[bool] = True
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Arrays(
+            "expected",
+            {
+                "expected_rounds": Saved(("expected",), 0, "rounds-1", whole=True, rising=True),
+                "expected_rewards": Saved(("expected", "candidates", 2), *MEASURED),
+            },
+            lambda own: own.written(),
+            lambda own, *arrays: own.read(*arrays),
+        ),
+    )
 
     def __init__(self, learner: Learner, candidates: Sequence[Candidate]) -> None:
         super().__init__(learner.player)
@@ -269,22 +283,17 @@ class WithCandidates(Timeline):
         self._ask(self.learner.open_blocks(state))
         return state
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what the learner remembers; those of a candidate are its own."""
-        return self.learner.nbytes
+    def written(self) -> tuple[FloatArray, FloatArray]:
+        """Return what was expected, for a save file; what the candidates know is among the policy's parameters."""
+        pairs = np.array(list(self.expected.values())).reshape(-1, len(self.candidates), 2)
+        return np.array(list(self.expected), dtype=np.float64), pairs
 
-    def arrays(self) -> dict[str, FloatArray]:
-        """Refuse: the state of a candidate is not ours to save."""
-        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot be saved")
-
-    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
-        """Return what the learner keeps."""
-        return self.learner.saved(names, rounds)
-
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what the learner kept."""
-        self.learner.restore(arrays)
+    def read(self, rounds: FloatArray, pairs: FloatArray) -> None:
+        """Take back what `written` returned."""
+        if pairs.shape[1] != len(self.candidates) or (pairs[:, :, 1] <= 0).any():
+            raise InvalidInputError(f"expected_rewards: expected those of {len(self.candidates)} candidates")
+        for number, row in zip(rounds.tolist(), pairs.tolist(), strict=True):
+            self.expected[int(number)] = [(mean, deviation) for mean, deviation in row]
 
     def take_over(self, old: Any) -> None:
         """Refuse, as a candidate does."""

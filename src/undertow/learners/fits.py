@@ -9,20 +9,22 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
 from undertow.learners.crew import Crew, join_crew
-from undertow.learners.log import RoundLog
+from undertow.learners.log import ROWS, RoundLog
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.live.events import Installed, decode, encode
-from undertow.live.saved import COUNT, Saved
+from undertow.live.fields import Each, Field
+from undertow.live.saved import COUNT, LETTERS, Saved
 
 __all__ = ["BackgroundFits", "Claim", "Refit", "attempt", "begun", "fit_with_past"]
 
@@ -87,7 +89,29 @@ class BackgroundFits:
     Threads and their answers are no part of that: an answer counts once it has come as an event.
     """
 
-    remembers: ClassVar[tuple[str, ...]] = ("under_way", "missed", "taken")
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Field("missed"),
+        Each(
+            "under_way",
+            {
+                "task_{}": Saved((8,), -1, COUNT - 1, whole=True),
+                "task_{}_rows": ROWS._replace(shape=("log {}", ROWS.shape[1])),
+                "task_{}_block": Saved(("block {}",), missing=True),
+            },
+            lambda fits, number: fits.written_task(number),
+            lambda fits, number, *arrays: fits.read_task(number, *arrays),
+        ),
+        Each(
+            "taken",
+            {
+                "taken_{}": Saved((2,), -1, COUNT - 1, whole=True),
+                "taken_{}_event": Saved(("letters {}",), *LETTERS, whole=True),
+                "taken_{}_block": Saved(("block {}",), missing=True),
+            },
+            lambda fits, number: fits.written_taken(number),
+            lambda fits, number, *arrays: fits.read_taken(number, *arrays),
+        ),
+    )
 
     def __init__(self, models: Sequence[Model], log: RoundLog) -> None:
         self.models, self.log = models, log
@@ -212,61 +236,47 @@ class BackgroundFits:
             return task.round, fit.block, min(missed, known)
         return taken.end, taken.block, min(missed, taken.missed, known)
 
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return the fits under way as tasks, to be started again, and those that were taken up."""
-        arrays = {}
+    # Save files
+
+    def written_task(self, number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return a fit under way, to be started again, and the oldest round whose reward it lacks."""
+        task = self.under_way[number]
+        late = (task.late, _or_none(task.missing), _or_none(self.missed[number]))
+        return np.array([task.round, task.begin, *task.seed, *late], dtype=np.float64), task.rows, task.block
+
+    def read_task(self, number: int, numbers: FloatArray, rows: FloatArray, block: FloatArray) -> None:
+        """Take back what `written_task` returned; the log has been read."""
+        model = self.models[number]
+        t, begin, *seed, late, missing, missed = numbers.astype(int).tolist()
+        if not 0 <= begin <= t or len(rows) != t - begin or late < 0 or min(seed) < 0:
+            raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
+        self.log.check(rows, model.arms)
+        model.layout.check(block, model.sizes(), model.block())
+        self.under_way[number] = Task(t, begin, rows, block, tuple(seed), late, _or_infinite(missing))
+        self.missed[number] = _or_infinite(missed)
+
+    def written_taken(self, number: int) -> tuple[FloatArray, npt.NDArray[np.uint8], FloatArray]:
+        """Return a fit that was taken up, and its block on its way."""
+        taken = self.taken[number]
+        event = np.frombuffer(encode(taken.event), dtype=np.uint8)
+        return np.array([taken.end, _or_none(taken.missed)], dtype=np.float64), event, taken.block
+
+    def read_taken(self, number: int, numbers: FloatArray, letters: FloatArray, block: FloatArray) -> None:
+        """Take back what `written_taken` returned."""
+        model, (end, missed) = self.models[number], numbers.astype(int).tolist()
+        event = decode(letters.astype(np.uint8).tobytes())
+        if not isinstance(event, Installed) or event.model != model.name or event.failure is not None:
+            raise InvalidInputError(f"taken_{number}: expected a fit of the {model.name}, got {event!r:.60}")
+        self.take(event)
+        model.layout.check(block, model.sizes(), model.block())
+        self.taken[number] = self.taken[number]._replace(end=end, block=block, missed=_or_infinite(missed))
+
+    def check_times(self, now: int) -> None:
+        """Refuse fits of rounds that have not been."""
         for number, task in self.under_way.items():
-            late = (task.late, _or_none(task.missing), _or_none(self.missed[number]))
-            arrays[f"task_{number}"] = np.array([task.round, task.begin, *task.seed, *late], dtype=np.float64)
-            arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"] = task.rows, task.block
-            if number in self.taken:
-                taken = self.taken[number]
-                arrays[f"taken_{number}"] = np.array([taken.end, _or_none(taken.missed)], dtype=np.float64)
-                arrays[f"taken_{number}_event"] = np.frombuffer(encode(taken.event), dtype=np.uint8)
-                arrays[f"taken_{number}_block"] = taken.block
-        return arrays
-
-    def saved(self, names: Collection[str]) -> dict[str, Saved]:
-        """Return what `arrays` may be, where these names are there."""
-        expected = {}
-        for number, model in enumerate(self.models):
-            if f"task_{number}" in names:
-                expected[f"task_{number}"] = Saved((8,), -1, COUNT - 1, whole=True)
-                expected[f"task_{number}_rows"] = self.log.saved(f"rows {number}")
-                expected[f"task_{number}_block"] = Saved((model.length,), missing=True)
-                if f"taken_{number}" in names:
-                    expected[f"taken_{number}"] = Saved((2,), -1, COUNT - 1, whole=True)
-                    expected[f"taken_{number}_event"] = Saved((f"letters {number}",), 0, 255, whole=True)
-                    expected[f"taken_{number}_block"] = Saved((model.length,), missing=True)
-                if f"led_{number}" in names:  # of an older file, without the fit that it came from
-                    expected[f"led_{number}"] = Saved((3,), -1, COUNT - 1, whole=True)
-                    expected[f"led_{number}_block"] = Saved((model.length,), missing=True)
-        return expected
-
-    def restore(self, arrays: Mapping[str, FloatArray], now: int) -> None:
-        """Take back what `arrays` returned."""
-        for number, model in enumerate(self.models):
-            if f"task_{number}" not in arrays:
-                continue
-            t, begin, *seed, late, missing, missed = (int(value) for value in arrays[f"task_{number}"])
-            rows, block = arrays[f"task_{number}_rows"], arrays[f"task_{number}_block"]
-            if not 0 <= begin <= t <= now or len(rows) != t - begin or late < 0 or min(seed) < 0:
-                raise InvalidInputError(f"task_{number}: rounds {begin} to {t} do not fit rows of shape {rows.shape}")
-            self.log.check(rows, model.arms)
-            model.layout.check(block, model.sizes(), model.block())
-            self.under_way[number] = Task(t, begin, rows, block, tuple(seed), late, _or_infinite(missing))
-            self.missed[number] = _or_infinite(missed)
-            if f"taken_{number}" in arrays:
-                end, behind = (int(value) for value in arrays[f"taken_{number}"])
-                if not max(t, self.log.begin) <= end <= now:
-                    raise InvalidInputError(f"taken_{number}: round {end} does not fit a fit of round {t}, now {now}")
-                event, led = decode(arrays[f"taken_{number}_event"].astype(np.uint8).tobytes()), f"taken_{number}_block"
-                if not isinstance(event, Installed) or event.model != model.name or event.failure is not None:
-                    raise InvalidInputError(f"taken_{number}: expected a fit of the {model.name}, got {event!r:.60}")
-                self.take(event)
-                model.layout.check(arrays[led], model.sizes(), model.block())
-                taken = self.taken[number]._replace(end=end, block=arrays[led], missed=_or_infinite(behind))
-                self.taken[number] = taken
+            end = self.taken[number].end if number in self.taken else task.round
+            if not task.round <= end <= now or (number in self.taken and end < self.log.begin):
+                raise InvalidInputError(f"task_{number}: rounds {task.round} to {end} do not fit round {now}")
 
 
 def _note_restart(name: str, task: Task) -> None:

@@ -12,7 +12,7 @@ is the same for every delay, and a reward waits a fraction of its delay longer.
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import ClassVar, NamedTuple
@@ -24,6 +24,7 @@ from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.learners.log import RoundLog
 from undertow.learners.model import BLOCK, Model, Span
+from undertow.live.fields import Each, Field, Number
 from undertow.live.rounds import Turns
 from undertow.live.saved import COUNT, Saved
 
@@ -66,6 +67,13 @@ class Past(NamedTuple):
     since: float = math.inf
     late: float = math.inf
 
+    def written(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what a save file keeps: how many marks and which late rounds, and the moments."""
+        moments = [*self.marks, self.base, *([] if self.again is None else [self.again])]
+        late = [-1.0 if math.isinf(t) else float(t) for t in (self.since, self.late)]
+        rounds, blocks = zip(*moments, strict=True)
+        return np.array([float(len(self.marks)), *late]), np.array(rounds, dtype=np.float64), np.array(blocks)
+
 
 def thinned(marks: tuple[Moment, ...], now: int, oldest: int, widest: int, factor: int = 1) -> tuple[Moment, ...]:
     """Return the moments that are worth keeping: a reward goes back by its age once more, or `factor` times."""
@@ -81,7 +89,21 @@ def thinned(marks: tuple[Moment, ...], now: int, oldest: int, widest: int, facto
 class LateRewards:
     """How the models of a learner come to know of late rewards."""
 
-    remembers: ClassVar[tuple[str, ...]] = ("past", "savings", "counted", "wake", "max_delay")
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Number("savings", "counted", "wake", file="savings"),
+        Number("max_delay", file="max_delay", most="rounds", when="by_time"),
+        Each(
+            "past",
+            {
+                "past_{}": Saved((3,), -1, COUNT, whole=True),
+                "past_{}_rounds": Saved(("past {}",), 0, "rounds", whole=True),
+                "past_{}_blocks": Saved(("past {}", "block {}"), missing=True),
+            },
+            lambda late, number: late.past[number].written(),
+            lambda late, number, *arrays: late.read(number, *arrays),
+            fixed=True,
+        ),
+    )
 
     def __init__(
         self,
@@ -217,61 +239,29 @@ class LateRewards:
             wake = min(wake, last + spacing)
         self.wake = wake
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all blocks that are remembered."""
-        moments = (moment for past in self.past.values() for moment in (past.base, *past.marks, past.again))
-        return sum(moment[1].nbytes for moment in moments if moment is not None)
-
     # Save files
 
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return what is remembered."""
-        arrays = {"savings": np.array([float(self.savings), float(self.counted), min(self.wake, COUNT)])}
-        if self.by_time:
-            arrays["max_delay"] = np.array([float(self.max_delay)])
-        for number, past in self.past.items():
-            moments = [*past.marks, past.base, *([] if past.again is None else [past.again])]
-            late = [-1.0 if math.isinf(t) else float(t) for t in (past.since, past.late)]
-            arrays[f"past_{number}"] = np.array([float(len(past.marks)), *late])
-            arrays[f"past_{number}_rounds"] = np.array([float(t) for t, _ in moments])
-            arrays[f"past_{number}_blocks"] = np.array([block for _, block in moments])
-        return arrays
+    def read(self, number: int, counts: FloatArray, numbers: FloatArray, blocks: FloatArray) -> None:
+        """Take back the past of a model; the log has been read."""
+        model, name = self.models[number], f"past_{number}"
+        count, *late = counts.astype(int).tolist()
+        rounds = numbers.astype(int).tolist()
+        for block in blocks:
+            model.layout.check(block, model.sizes(), model.block())
+        moments = [(t, block.copy()) for t, block in zip(rounds, blocks, strict=True)]
+        since, behind = (math.inf if t < 0 else t for t in late)
+        more = count + 1 + (since < math.inf)
+        if count < 0 or len(moments) != more or any(t >= u for t, u in pairwise(rounds[:count])):
+            raise InvalidInputError(f"{name}: expected {count} rounds, each later than the one before, and a fit")
+        if any(not self.log.begin <= t < self.player.rounds for t in (since, behind) if t < math.inf):
+            raise InvalidInputError(f"{name}: expected late rewards of rounds in the log, got {since:g}, {behind:g}")
+        again, base = moments[-1] if since < math.inf else None, moments[count]
+        begin = int(BLOCK.open(base[1]).head.begin)
+        self.past[number] = Past(base, begin, tuple(moments[:count]), again, since, behind)
 
-    def saved(self, rounds: int) -> dict[str, Saved]:
-        """Return what `arrays` may be after so many rounds."""
-        expected = {"savings": Saved((3,), 0, COUNT, whole=True)}
-        if self.by_time:
-            expected["max_delay"] = Saved((1,), 0, rounds, whole=True)
-        for number in self.past:
-            expected[f"past_{number}"] = Saved((3,), -1, COUNT, whole=True)
-            expected[f"past_{number}_rounds"] = Saved((f"past {number}",), 0, rounds, whole=True)
-            length = self.models[number].length
-            expected[f"past_{number}_blocks"] = Saved((f"past {number}", length), missing=True)
-        return expected
-
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what `arrays` returned; the log has been restored."""
-        if self.by_time:
-            self.reach_back(int(arrays["max_delay"].item()))
-        self.savings, self.counted, self.wake = arrays["savings"].astype(int).tolist()
+    def check_loaded(self) -> None:
+        """Refuse savings of rounds that have not been; keep as many rounds as rewards are waited for."""
         if self.counted > self.player.rounds:
             raise InvalidInputError(f"savings: expected those of {self.player.rounds} rounds, got {self.counted}")
-        for number in self.past:
-            model, name = self.models[number], f"past_{number}"
-            count, *late = (int(value) for value in arrays[name])
-            rounds, blocks = arrays[f"{name}_rounds"].astype(int).tolist(), arrays[f"{name}_blocks"]
-            for block in blocks:
-                model.layout.check(block, model.sizes(), model.block())
-            moments = [(t, block.copy()) for t, block in zip(rounds, blocks, strict=True)]
-            since, behind = (math.inf if t < 0 else t for t in late)
-            more = count + 1 + (since < math.inf)
-            if count < 0 or len(moments) != more or any(t >= u for t, u in pairwise(rounds[:count])):
-                raise InvalidInputError(f"{name}: expected {count} rounds, each later than the one before, and a fit")
-            if any(not self.log.begin <= t < self.player.rounds for t in (since, behind) if t < math.inf):
-                raise InvalidInputError(
-                    f"{name}: expected late rewards of rounds in the log, got {since:g}, {behind:g}"
-                )
-            again, base = moments[-1] if since < math.inf else None, moments[count]
-            begin = int(BLOCK.open(base[1]).head.begin)
-            self.past[number] = Past(base, begin, tuple(moments[:count]), again, since, behind)
+        if self.by_time:
+            self.log.keep += self.max_delay

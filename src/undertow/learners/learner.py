@@ -5,10 +5,9 @@ thread makes it from a copy, and the model is swapped in before a later decision
 in between. A late reward is filed, and taken in at its own round before one of the next decisions (`learners.late`).
 """
 
-import json
 import math
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -26,13 +25,14 @@ from undertow.learners.looks import note_late_reward
 from undertow.learners.model import BLOCK, Fit, Model, Span, Task, score_again, set_units
 from undertow.learners.notices import Notices
 from undertow.learners.reasons import Reasons
-from undertow.learners.report import read_records
+from undertow.learners.report import read_records, written_records
 from undertow.live.decision import Why
 from undertow.live.events import Installed
+from undertow.live.fields import Arrays, Field, Number
 from undertow.live.health import FitRecord
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
-from undertow.live.saved import COUNT, Saved
+from undertow.live.saved import LETTERS, Saved
 
 __all__ = ["Learner"]
 
@@ -45,7 +45,15 @@ class Learner(Timeline):
 
     plain: ClassVar[bool] = False
     has_effects: ClassVar[bool] = True
-    remembers: ClassVar[tuple[str, ...]] = ("records", "latest")
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Number("latest", file="latest", most="rounds"),
+        Arrays(
+            "records",
+            {"fit_records": Saved(("records",), *LETTERS, whole=True)},
+            lambda learner: (written_records(learner.records),),
+            lambda learner, letters: learner.records.extend(read_records(letters)),
+        ),
+    )
 
     def __init__(
         self,
@@ -310,12 +318,6 @@ class Learner(Timeline):
 
     # What it reports
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the log, of what late rewards go back to, and of fits under way."""
-        tasks = sum(task.rows.nbytes + task.block.nbytes for task in self.fits.under_way.values())
-        return self.log.nbytes + self.late.nbytes + tasks
-
     # One more arm, and save files
 
     def take_over(self, old: "Learner") -> None:
@@ -359,41 +361,13 @@ class Learner(Timeline):
         if leader not in (-1, *self.places):
             raise InvalidInputError(f"state: expected the place of a model as its leader, got {leader:g}")
 
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return the log, what late rewards go back to, and fits made and under way."""
-        records = json.dumps(list(self.records)).encode()
-        own = {
-            "log_begin": np.array([float(self.log.begin)]),
-            "log_room": np.array([float(self.log.room)]),
-            "log_rows": self.log.rows(self.log.begin, self.log.end),
-            "latest": np.array([float(self.latest)]),
-            "fit_records": np.frombuffer(records, dtype=np.uint8).astype(np.float64),
-        }
-        return own | self.late.arrays() | self.fits.arrays()
-
-    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
-        """Return what `arrays` may be after so many rounds; fits are under way in the background only."""
-        own = {
-            "log_begin": Saved((1,), 0, rounds, whole=True),
-            "log_room": Saved((1,), 1, COUNT, whole=True),
-            "log_rows": self.log.saved("log"),
-            "latest": Saved((1,), 0, rounds, whole=True),
-            "fit_records": Saved(("records",), 0, 255, whole=True),
-        }
-        return own | self.late.saved(rounds) | (self.fits.saved(names) if self.refit != "inline" else {})
-
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what `arrays` returned."""
-        begin, room, rows = int(arrays["log_begin"].item()), int(arrays["log_room"].item()), arrays["log_rows"]
-        now, self.latest = self.player.rounds, int(arrays["latest"].item())
-        if not self.turns.contexts_seen(now) - 1 <= begin + len(rows) <= now + 1:
-            raise InvalidInputError(f"log: {rows.shape} from round {begin} on does not fit round {now}")
-        if not len(rows) <= room <= self.log.room_for(len(rows)):
-            raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
-        if any(own.model.running.busy != (f"task_{number}" in arrays) for number, own in enumerate(self.blocks)):
-            raise InvalidInputError("state: expected a task for every fit that is under way")
-        self.log.check(rows, len(self.player.rewards))
-        self.log.restore(begin, rows, room)
-        self.late.restore(arrays)
-        self.records.extend(read_records(arrays["fit_records"].astype(np.uint8).tobytes()))
-        self.fits.restore(arrays, now)
+    def check_loaded(self) -> None:
+        """Refuse a log, or fits under way, that do not fit the state."""
+        log, now = self.log, self.player.rounds
+        if not self.turns.contexts_seen(now) - 1 <= log.end <= now + 1:
+            raise InvalidInputError(f"log: rounds {log.begin} to {log.end} do not fit round {now}")
+        busy = [number for number, own in enumerate(self.blocks) if own.model.running.busy]
+        if busy != list(self.fits.under_way) or (busy and self.refit == "inline"):
+            raise InvalidInputError("state: expected a task for every fit that is under way in the background")
+        log.check(log.rows(log.begin, log.end), len(self.player.rewards))
+        self.fits.check_times(now)

@@ -1,7 +1,7 @@
 """What a learner remembers of the rounds behind it, in bounded memory."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -9,12 +9,14 @@ import numpy.typing as npt
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
-from undertow.live.saved import MEASURED, Saved
+from undertow.live.fields import Arrays, Field
+from undertow.live.saved import COUNT, MEASURED, Saved
 
 __all__ = [
     "AFTER",
     "BEFORE",
     "LARGEST",
+    "ROWS",
     "RoundLog",
     "arms_played",
     "by_moment",
@@ -27,6 +29,7 @@ BEFORE, AFTER = 1, 2  # a round shares its moment with the one before, with the 
 
 LARGEST = 1e100  # of the rewards: the cube of one is a number, since a loading times a state is learned from
 _ROOM = 64  # rows, at least
+ROWS = Saved(("log", "m+q+3"), *MEASURED, missing=True)  # their arms have bounds of their own, see `check`
 
 
 class RoundLog:
@@ -37,6 +40,19 @@ class RoundLog:
     or where contexts come after decisions the last one. At least the last `keep` rounds are remembered, at most twice
     as many.
     """
+
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Arrays(
+            "_rows",
+            {
+                "log_begin": Saved((1,), 0, "rounds", whole=True),
+                "log_room": Saved((1,), 1, COUNT, whole=True),
+                "log_rows": ROWS,
+            },
+            lambda log: (np.array([float(log.begin)]), np.array([float(log.room)]), log.rows(log.begin, log.end)),
+            lambda log, begin, room, rows: log.read(int(begin.item()), rows, int(room.item())),
+        ),
+    )
 
     def __init__(self, context_dim: int, feature_dim: int, keep: int) -> None:
         self.context_dim, self.feature_dim, self.keep = context_dim, feature_dim, keep
@@ -115,15 +131,6 @@ class RoundLog:
         """How many rows there is room for; when they are full, the oldest are dropped."""
         return len(self._rows)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows, including those still to come."""
-        return self._rows.nbytes
-
-    def saved(self, length: str) -> Saved:
-        """Return what rows may be; their arms have bounds of their own, see `check`."""
-        return Saved((length, self.reward + 1), *MEASURED, missing=True)
-
     def check(self, rows: FloatArray, arms: int) -> None:
         """Refuse rows in which a played arm is none of so many, a feature is missing, or moments are shared oddly."""
         played, features = rows[:, self.arm], rows[:, self.context_dim : self.shared]
@@ -132,8 +139,10 @@ class RoundLog:
         if not Saved(("n",), -1, arms - 1, whole=True).holds(played) or np.isnan(features[played >= 0]).any():
             raise InvalidInputError(f"log: expected arms from -1 to {arms - 1}, and their features")
 
-    def restore(self, begin: int, rows: FloatArray, room: int) -> None:
+    def read(self, begin: int, rows: FloatArray, room: int) -> None:
         """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""
+        if not len(rows) <= room <= self.room_for(len(rows)):
+            raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
         self.begin, self.end = begin, begin + len(rows)
         self._rows = self.blank(room)
         self._rows[: len(rows)] = rows

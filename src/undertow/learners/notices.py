@@ -11,6 +11,7 @@ import warnings
 from typing import ClassVar
 
 from undertow.learners.model import Fit, Task
+from undertow.live.fields import Field
 
 __all__ = ["Notices"]
 
@@ -22,7 +23,7 @@ for _log in (_FITS, _ALARMS):
 class Notices:
     """Lines and warnings, held back until the call has succeeded that they are about."""
 
-    remembers: ClassVar[tuple[str, ...]] = ("leader",)
+    remembers: ClassVar[tuple[Field, ...]] = (Field("leader"),)
 
     def __init__(self) -> None:
         self.quiet = False

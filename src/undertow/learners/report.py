@@ -2,8 +2,12 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
 from undertow.learners.judge import handicap
@@ -14,7 +18,7 @@ from undertow.system import LinearGaussianSystem
 if TYPE_CHECKING:
     from undertow.learners.learner import Learner
 
-__all__ = ["ModelInUse", "health_of", "models_in_use", "read_records"]
+__all__ = ["ModelInUse", "health_of", "models_in_use", "read_records", "written_records"]
 
 _handicap = plain(handicap)
 
@@ -22,9 +26,14 @@ _handicap = plain(handicap)
 _KINDS = ((str,), (int,), (int,), (float,), (int,), (str, type(None)))
 
 
-def read_records(text: bytes) -> list[FitRecord]:
-    """Read outcomes of fits from the JSON of a save file."""
-    entries = json.loads(text.decode())
+def written_records(records: Iterable[FitRecord]) -> FloatArray:
+    """Return outcomes of fits as a save file keeps them: JSON, whose letters are numbers."""
+    return np.frombuffer(json.dumps(list(records)).encode(), dtype=np.uint8).astype(np.float64)
+
+
+def read_records(letters: FloatArray) -> list[FitRecord]:
+    """Take back what `written_records` returned."""
+    entries = json.loads(letters.astype(np.uint8).tobytes().decode())
     for entry in entries:
         if not isinstance(entry, list) or len(entry) != len(_KINDS) or not all(map(isinstance, entry, _KINDS)):
             raise InvalidInputError(f"fit_records: expected the outcome of a fit, got {entry!r:.60}")

@@ -84,8 +84,3 @@ class Starting(Timeline):
     def share_fits(self, claim: Claim) -> None:
         """Ask `claim` before a thread makes a fit."""
         self.learner.share_fits(claim)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what the learner remembers; events are Python's objects."""
-        return self.learner.nbytes

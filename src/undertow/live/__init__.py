@@ -4,7 +4,7 @@ from undertow.live.contextual import ContextPolicy, LaggedPolicy, RidgePolicy
 from undertow.live.decision import Claims, Decision, Outlook, Policy, Why
 from undertow.live.health import FitRecord, Health
 from undertow.live.policy import LivePolicy
-from undertow.live.registry import Entry, make, register, registry
+from undertow.live.registry import Entry, make, register, register_candidate, registry
 
 __all__ = [
     "Claims",
@@ -21,5 +21,6 @@ __all__ = [
     "Why",
     "make",
     "register",
+    "register_candidate",
     "registry",
 ]

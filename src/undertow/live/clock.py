@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow import _checks
-from undertow.errors import InvalidInputError, OutOfTurnError
+from undertow.errors import InvalidInputError
+from undertow.live.fields import Entry, Field
 
 __all__ = ["Clock", "as_time", "duration", "is_duration", "spelled", "stamp"]
 
@@ -73,7 +74,10 @@ def as_time(at: int | None) -> datetime | None:
 class Clock:
     """The newest time that was given, and the time step that the present moment is of."""
 
-    remembers: ClassVar[tuple[str, ...]] = ("newest", "step")
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Entry("newest", "clock.newest", lambda clock, value: _whole("newest", value), since=True),
+        Entry("step", "clock.step", lambda clock, value: _whole("step", value), since=True),
+    )
 
     def __init__(self, tick: int | None) -> None:
         self.tick = tick
@@ -112,16 +116,9 @@ class Clock:
         if elapsed != 1:
             raise InvalidInputError(f"elapsed: expected none, as it follows from at and tick, got {elapsed!r:.60}")
 
-    def header(self) -> dict[str, int | None]:
-        """Return what a save file keeps."""
-        return {"newest": self.newest, "step": self.step}
 
-    def restore(self, header: Any) -> None:
-        """Take back what `header` returned."""
-        for name in self.remembers:
-            value = header[name]
-            if (value is not None and not isinstance(value, int)) or abs(value or 0) >= 2**53:
-                raise InvalidInputError(f"clock: {name}: expected an integer, got {value!r:.60}")
-        if self.newest is not None:
-            raise OutOfTurnError("clock: expected a fresh policy")
-        self.newest, self.step = header["newest"], header["step"]
+def _whole(name: str, value: Any) -> int | None:
+    """Return a number of a file, None where there is none."""
+    if (value is not None and not isinstance(value, int)) or abs(value or 0) >= 2**53:
+        raise InvalidInputError(f"clock: {name}: expected an integer, got {value!r:.60}")
+    return value

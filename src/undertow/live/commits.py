@@ -79,9 +79,7 @@ class Commits(abc.ABC):
         """Take a checkpoint of parts that are whole."""
         entries = self.__dict__.copy()
         del entries["_lock"], entries["_journal"]
-        player, columns, streams, turns, pending, timeline = self._parts
-        parts = (player, columns, streams, turns, turns.clock, pending, pending.subjects, timeline, *timeline.parts)
-        self._journal.begin(entries, parts)
+        self._journal.begin(entries, self._parts.all)
 
     def _rebuild(self, prepare: Callable[[], None] = lambda: None) -> None:
         """Go back to the last checkpoint, and apply the events since; repeated if it is interrupted."""

@@ -17,9 +17,10 @@ from undertow.compiled.layout import states_of_at_most
 from undertow.errors import InvalidInputError
 from undertow.live.clock import duration, spelled
 from undertow.live.events import Event
+from undertow.live.fields import arrays_of, header_of, read_arrays_into, read_header_into
 from undertow.live.policy import LivePolicy
-from undertow.live.registry import make, registry
-from undertow.live.saved import COUNT, DAMAGE, Saved, check_arrays, read_arrays
+from undertow.live.registry import NotRegisteredError, make, read_candidate, registry, written_candidate
+from undertow.live.saved import DAMAGE, read_arrays
 from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
 from undertow.writing import replacing, require_file
@@ -29,6 +30,7 @@ __all__ = [
     "fold",
     "from_bytes",
     "load",
+    "made",
     "packed",
     "read_archive",
     "restored",
@@ -48,20 +50,15 @@ _LONGEST_HEADER = 2**22  # bytes
 def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return header and arrays of a save file."""
     policy.settle()
-    player, columns, streams, turns, pending, timeline = policy.parts
+    parts = policy.parts
     header = {
         "format": _FORMAT,
         "version": _VERSION,
         "policy": policy.registered_name,
-        "parameters": {name: _plain_value(value) for name, value in policy.parameters.items() if name != "rng"},
-        "random": streams.header(),
-        "due": turns.due,
-        "clock": turns.clock.header(),
-        "decisions": pending.made,
-        "forgotten": pending.forgotten,
+        "parameters": {name: _plain_value(name, value) for name, value in policy.parameters.items() if name != "rng"},
+        "random": parts.streams.header(),
     }
-    arrays = {"state": player.state} | pending.arrays(len(player.common.memory)) | pending.subjects.arrays()
-    return header, arrays | columns.arrays() | timeline.arrays()
+    return header | header_of(parts.all), arrays_of(parts.all, parts.sizes)
 
 
 def write_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
@@ -90,7 +87,7 @@ def archived(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) 
 
 
 def _write(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    text = np.frombuffer(_as_json(header), dtype=np.uint8)
     archive = zipfile.ZipFile(file, "w")
     try:
         for name, values in {"header": text, **arrays}.items():
@@ -99,6 +96,19 @@ def _write(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, npt.
         archive.close()
     finally:
         archive.fp = None  # if interrupted, it would raise an error of its own in place of the interrupt
+
+
+def _as_json(header: Mapping[str, Any]) -> bytes:
+    """Return a header; only the states of candidates may not be JSON, or very long."""
+    try:
+        text = json.dumps(header).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"candidates: expected states as JSON has them ({error!s:.100})") from error
+    if len(text) > _LONGEST_HEADER:
+        raise InvalidInputError(
+            f"candidates: expected states of at most {_LONGEST_HEADER} bytes in all, got {len(text)}"
+        )
+    return text
 
 
 def load(path: str | os.PathLike[str]) -> LivePolicy:
@@ -180,6 +190,8 @@ def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDAr
             arrays = {name: _with_costs(name, values) for name, values in arrays.items()}
         policy = _fresh(kind, header, arrays["state"])
         _restore(policy, header, arrays)
+    except NotRegisteredError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: damaged ({error})") from error
     except DAMAGE as error:
@@ -218,10 +230,18 @@ def _fresh(kind: str, header: Mapping[str, Any], state: npt.NDArray[Any]) -> Liv
     for name, size in (("arms", "k"), ("context_dim", "m"), ("feature_dim", "q")):
         if isinstance(parameters.get(name), int) and parameters[name] != sizes[size]:
             raise InvalidInputError(f"state: expected {parameters[name]} {name}, got {sizes[size]}")
-    if "system" in parameters:
-        parameters["system"] = LinearGaussianSystem.from_dict(parameters["system"])
     with states_of_at_most(len(state)):
-        return make(kind, **parameters, rng=Streams.seed_of(header["random"]))
+        return made(kind, parameters, header["random"])
+
+
+def made(kind: str, parameters: Mapping[str, Any], random: Mapping[str, Any]) -> LivePolicy:
+    """Return a fresh policy with the parameters and the random numbers of a header."""
+    given = dict(parameters)
+    if "system" in given:
+        given["system"] = LinearGaussianSystem.from_dict(given["system"])
+    if "candidates" in given:
+        given["candidates"] = [read_candidate(entry) for entry in given["candidates"]]
+    return make(kind, **given, rng=Streams.seed_of(dict(random)))
 
 
 def _with_costs(name: str, states: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -237,34 +257,18 @@ def _with_costs(name: str, states: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _restore(policy: LivePolicy, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Have a fresh policy continue from a snapshot."""
-    player, columns, streams, turns, pending, timeline = policy.parts
-    timeline.check(arrays["state"])
-    player.state[:] = arrays["state"]
-    turns.due = _checks.choice("due", header["due"], ("decide", "observe") if turns.context_dim else ("decide",))
-    if "clock" in header:
-        turns.clock.restore(header["clock"])
-    pending.made = _count("decisions", header["decisions"], least=0, most=int(COUNT) - 1)
-    pending.forgotten = _count("forgotten", header["forgotten"], least=-1, most=pending.made - 1)
-    streams.restore(header["random"], pending.made)
-    expected = {"state": Saved((len(player.state),), missing=True)}
-    expected |= pending.saved(arrays.keys(), len(player.common.memory), policy.arm_count, player.rounds)
-    expected |= pending.subjects.saved(arrays.keys())
-    check_arrays(arrays, expected | columns.saved() | timeline.saved(arrays.keys(), player.rounds))
-    pending.restore(arrays)
-    pending.subjects.restore(arrays)
-    columns.restore(arrays)
-    timeline.restore(arrays)
+    parts = policy.parts
+    parts.timeline.check(arrays["state"])
+    parts.player.state[:] = arrays["state"]  # the bounds of other arrays count its rounds
+    read_header_into(parts.all, header)
+    parts.streams.restore(header["random"], parts.pending.made)
+    read_arrays_into(parts.all, arrays, parts.sizes)
 
 
-def _count(name: str, value: Any, *, least: int, most: int) -> int:
-    number = _checks.integer(name, value, least=least)
-    if number > most:
-        raise InvalidInputError(f"{name}: expected at most {most}, got {number!r:.60}")
-    return number
-
-
-def _plain_value(value: Any) -> Any:
+def _plain_value(name: str, value: Any) -> Any:
     """Return a parameter as JSON takes it."""
+    if name == "candidates":
+        return [written_candidate(candidate) for candidate in value]
     if isinstance(value, timedelta):
         return spelled(duration("time", value))
     if isinstance(value, LinearGaussianSystem):

@@ -1,6 +1,6 @@
 """Ids of decisions: which texts can be one, and how a save file keeps them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,10 @@ def written_ids(ids: Iterable[str]) -> npt.NDArray[np.uint8]:
     return np.frombuffer("\n".join(ids).encode(), dtype=np.uint8)
 
 
-def read_ids(name: str, arrays: Mapping[str, npt.NDArray[Any]], most: int) -> list[str]:
-    """Return the ids that `written_ids` returned, at most so many."""
-    content = arrays[name].astype(np.uint8).tobytes()
-    count = content.count(b"\n") + 1 if content else 0
-    if count > most:
-        raise InvalidInputError(f"{name}: expected at most max_pending = {most}, got {count}")
-    ids = content.decode().split("\n") if content else []
-    if not all(map(is_id, ids)) or len(set(ids)) < count:
+def read_ids(name: str, content: npt.NDArray[Any]) -> list[str]:
+    """Return the ids that `written_ids` returned."""
+    text = content.astype(np.uint8).tobytes().decode()
+    ids = text.split("\n") if text else []
+    if not all(map(is_id, ids)) or len(set(ids)) < len(ids):
         raise InvalidInputError(f"{name}: expected texts of 1 to {LONGEST} characters that differ")
     return ids

@@ -6,44 +6,15 @@ before and cleared after, and a call that finds it set first goes back to the ch
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from undertow.live.events import Event
+from undertow.live.fields import copy_part, restore_part
 
-__all__ = ["Checkpoint", "Journal", "Past", "copied", "copy_part", "restore_part"]
+__all__ = ["Checkpoint", "Journal", "Past"]
 
 _LOG = logging.getLogger("undertow.events")
-
-
-def copied(value: Any) -> Any:
-    """Return a copy of what is changed in place; everything else is only ever replaced."""
-    return value.copy() if isinstance(value, dict | deque | list) else value
-
-
-def copy_part(part: Any) -> Any:
-    """Return what a part remembers.
-
-    A part names its attributes: `remembers` those that are replaced, and containers; `writes` the arrays that are
-    written into. What grows without bound copies itself, `mark`, at the cost of what has changed.
-    """
-    if hasattr(part, "mark"):
-        return part.mark()
-    values = [copied(getattr(part, name)) for name in part.remembers]
-    return values, [getattr(part, name).copy() for name in getattr(part, "writes", ())]
-
-
-def restore_part(part: Any, kept: Any) -> None:
-    """Have a part be as it was; may be done twice."""
-    if hasattr(part, "mark"):
-        part.go_back(kept)
-        return
-    values, arrays = kept
-    for name, value in zip(part.remembers, values, strict=True):
-        setattr(part, name, copied(value))
-    for name, array in zip(getattr(part, "writes", ()), arrays, strict=True):
-        getattr(part, name)[...] = array
 
 
 class Checkpoint(NamedTuple):

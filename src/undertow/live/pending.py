@@ -12,9 +12,9 @@ import os
 import secrets
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,9 @@ import numpy.typing as npt
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live.clock import spelled
 from undertow.live.decision import Decision
+from undertow.live.fields import Arrays, Entry, Field, Table, read_count
 from undertow.live.ids import LONGEST, is_id, read_ids, written_ids
-from undertow.live.saved import COUNT, MEASURED, Saved
+from undertow.live.saved import COUNT, LETTERS, MEASURED, Saved
 from undertow.live.subjects import Subjects
 from undertow.live.waits import Waiting, Waits
 
@@ -53,6 +54,43 @@ class Pending(Waits):
     Between two checkpoints the three dictionaries only grow: entries that are over stay until the next one, in `over`
     or by their number. So a checkpoint is their lengths, and costs what has changed.
     """
+
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Entry("made", "decisions", lambda pending, value: read_count("decisions", value, least=0, most=int(COUNT) - 1)),
+        Entry("forgotten", "forgotten", lambda p, value: read_count("forgotten", value, least=-1, most=p.made - 1)),
+        Table(
+            "entries",
+            {
+                "pending_ids": Saved(("waiting",), kind=np.str_),
+                "pending_numbers": Saved(("waiting",), 0, "decisions-1", whole=True, rising=True, kind=np.int64),
+                "pending_rounds": Saved(("waiting",), 0, "rounds-1", whole=True, rising=True, kind=np.int64),
+                "pending_arms": Saved(("waiting",), 0, "k-1", whole=True, kind=np.int64),
+                "pending_memories": Saved(("waiting", "p"), missing=True),
+                "pending_learns": Saved(("waiting",), 0, 1, whole=True, kind=np.int64, since=True),
+                "pending_times": Saved(("waiting",), -1, COUNT, whole=True, kind=np.int64, since=True),
+            },
+            lambda pending: pending.waiting_rows(),
+            lambda pending, rows: pending.read_waiting(rows),
+        ),
+        Arrays(
+            "answers",
+            {
+                "given_ids": Saved(("letters given",), *LETTERS, whole=True),
+                "answers": Saved(("letters answered",), *LETTERS, whole=True, since=True),
+            },
+            lambda pending: (written_ids(pending.given), pending.written_answers()),
+            lambda pending, ids, answers: pending.read_answers(ids, answers),
+        ),
+        Table(
+            "learned",
+            {
+                "learned_ids": Saved(("learned",), kind=np.str_, since=True),
+                "learned_rewards": Saved(("learned",), *MEASURED, missing=True, since=True),
+            },
+            lambda pending: pending.learned_rows(),
+            lambda pending, rows: pending.read_learned(rows),
+        ),
+    )
 
     def __init__(
         self, most: int, wait: int | None = None, *, patience: int | None = None, delay: int | None = None
@@ -173,71 +211,43 @@ class Pending(Waits):
 
     # Save files
 
-    def arrays(self, memory: int) -> dict[str, npt.NDArray[Any]]:
-        """Return what a save file keeps; a memory has so many numbers."""
-        waiting, first = self.waiting, self.rewarded - self.remembered
-        entries = waiting.values()
-        learned = {id: reward for id, (number, reward) in self.learned.items() if number >= first}
-        answers = [(id, *self.answers[id][1:]) for id in self.given]
-        return {
-            "pending_ids": written_ids(waiting),
-            "pending_numbers": np.array([entry.number for entry in entries], dtype=np.int64),
-            "pending_rounds": np.array([entry.round for entry in entries], dtype=np.int64),
-            "pending_arms": np.array([entry.arm for entry in entries], dtype=np.int64),
-            "pending_memories": np.array([entry.memory for entry in entries]).reshape(len(entries), memory),
-            "pending_learns": np.array([entry.learns for entry in entries], dtype=np.int64),
-            "pending_times": np.array([-1 if entry.at is None else entry.at for entry in entries], dtype=np.int64),
-            "given_ids": written_ids(self.given),
-            "answers": np.frombuffer(json.dumps([_as_text(answer) for answer in answers]).encode(), dtype=np.uint8),
-            "learned_ids": written_ids(learned),
-            "learned_rewards": np.array(list(learned.values()), dtype=np.float64),
-        }
+    def waiting_rows(self) -> Iterable[tuple[Any, ...]]:
+        """Return the decisions that wait as rows of a save file."""
+        for id, (then, arm, memory, number, learns, at) in self.waiting.items():
+            yield id, number, then, arm, memory, learns, at
 
-    def saved(self, names: Collection[str], memory: int, arms: int, rounds: int) -> dict[str, Saved]:
-        """Return what `arrays` may be after so many rounds; older files know of no answers."""
-        return {
-            "pending_ids": Saved(("letters",), 0, 255, whole=True),
-            "pending_numbers": Saved(("waiting",), 0, self.made - 1, whole=True, rising=True),
-            "pending_rounds": Saved(("waiting",), 0, rounds - 1, whole=True, rising=True),
-            "pending_arms": Saved(("waiting",), 0, arms - 1, whole=True),
-            "pending_memories": Saved(("waiting", memory), missing=True),
-            "given_ids": Saved(("letters given",), 0, 255, whole=True),
-        } | {
-            name: saved
-            for name, saved in {
-                "pending_learns": Saved(("waiting",), 0, 1, whole=True),
-                "pending_times": Saved(("waiting",), -1, int(COUNT), whole=True),
-                "answers": Saved(("letters answered",), 0, 255, whole=True),
-                "learned_ids": Saved(("letters learned",), 0, 255, whole=True),
-                "learned_rewards": Saved(("learned",), *MEASURED, missing=True),
-            }.items()
-            if name in names
-        }
-
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take back what `arrays` returned."""
-        ids = read_ids("pending_ids", arrays, self.most)
-        numbers, rounds, arms, memories = (
-            arrays[f"pending_{part}"] for part in ("numbers", "rounds", "arms", "memories")
-        )
-        if len(ids) != len(rounds):
-            raise InvalidInputError(f"pending_ids: expected {len(rounds)}, one for each decision, got {len(ids)}")
-        learns = arrays.get("pending_learns", np.ones(len(rounds))).tolist()
-        times = arrays.get("pending_times", -np.ones(len(rounds))).tolist()
-        entries = zip(rounds.tolist(), arms.tolist(), memories, numbers.tolist(), learns, times, strict=True)
-        self.entries = OrderedDict(
-            (id, Waiting(int(t), int(arm), memory.copy(), int(number), bool(learned), None if at < 0 else int(at)))
-            for id, (t, arm, memory, number, learned, at) in zip(ids, entries, strict=True)
-        )
+    def read_waiting(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Take back what `waiting_rows` returned; older files do not say what is learned, nor when decisions were."""
+        self._require_few("pending_ids", rows)
+        for id, number, then, arm, memory, learns, at in rows:
+            time = None if at is None or at < 0 else at
+            self.entries[id] = Waiting(then, arm, memory.copy(), number, learns is None or bool(learns), time)
         self.count = len(self.entries)
-        given = read_ids("given_ids", arrays, self.most)
-        self.answers = OrderedDict((id, Answer(number, "", None)) for number, id in enumerate(given))
-        self.answered = len(given)
-        if "answers" in arrays:
-            self._restore_answers(arrays, given)
 
-    def _restore_answers(self, arrays: Mapping[str, npt.NDArray[Any]], given: Sequence[str]) -> None:
-        entries = json.loads(arrays["answers"].astype(np.uint8).tobytes())
+    def learned_rows(self) -> Iterable[tuple[str, float]]:
+        """Return the rewards that are remembered."""
+        first = self.rewarded - self.remembered
+        return ((id, reward) for id, (number, reward) in self.learned.items() if number >= first)
+
+    def read_learned(self, rows: Sequence[tuple[str, float]]) -> None:
+        """Take back what `learned_rows` returned."""
+        self._require_few("learned_ids", rows)
+        for number, (id, reward) in enumerate(rows):
+            self.learned[id] = number, reward
+        self.rewarded = len(rows)
+
+    def written_answers(self) -> npt.NDArray[np.uint8]:
+        """Return the answers to calls with an id of the caller's."""
+        answers = [(self.answers[id].request, self.answers[id].decision) for id in self.given]
+        texts = [(request, "" if decision is None else decision.to_json()) for request, decision in answers]
+        return np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
+
+    def read_answers(self, ids: npt.NDArray[Any], answers: npt.NDArray[Any] | None) -> None:
+        """Take back what `written_answers` returned; older files know the ids only."""
+        given = read_ids("given_ids", ids)
+        self._require_few("given_ids", given)
+        self.answered = len(given)
+        entries = [["", ""]] * len(given) if answers is None else json.loads(answers.astype(np.uint8).tobytes())
         if not isinstance(entries, list) or len(entries) != len(given):
             raise InvalidInputError(f"answers: expected {len(given)}, one for each id that was given")
         for number, (id, entry) in enumerate(zip(given, entries, strict=True)):
@@ -248,12 +258,10 @@ class Pending(Waits):
             if decision is not None and decision.id != id:
                 raise InvalidInputError(f"answers: expected the decision {id!r}, got {decision.id!r}")
             self.answers[id] = Answer(number, request, decision)
-        learned, rewards = read_ids("learned_ids", arrays, self.most), arrays["learned_rewards"].tolist()
-        if len(learned) != len(rewards):
-            raise InvalidInputError(f"learned_ids: expected {len(rewards)}, one for each reward, got {len(learned)}")
-        for number, (id, reward) in enumerate(zip(learned, rewards, strict=True)):
-            self.learned[id] = number, reward
-        self.rewarded = len(learned)
+
+    def _require_few(self, name: str, rows: Sequence[Any]) -> None:
+        if len(rows) > self.most:
+            raise InvalidInputError(f"{name}: expected at most max_pending = {self.most}, got {len(rows)}")
 
     def _unknown(self, id: str) -> UnknownDecisionError:
         incarnation, _, text = id.rpartition("-")
@@ -287,11 +295,6 @@ def _trim(entries: dict[str, Any], first: int) -> None:
     """Drop the entries before number `first`, which come first."""
     for id in list(takewhile(lambda id: entries[id][0] < first, entries)):
         del entries[id]
-
-
-def _as_text(answer: tuple[str, str, Decision | None]) -> tuple[str, str]:
-    _, request, decision = answer
-    return request, "" if decision is None else decision.to_json()
 
 
 def _note_fork() -> None:

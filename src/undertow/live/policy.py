@@ -25,7 +25,6 @@ import numpy.typing as npt
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.compiled.loop import Loop
-from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.live.arms import arm_names, checked_costs
 from undertow.live.clock import duration, is_duration
@@ -34,7 +33,7 @@ from undertow.live.episode import play_episode
 from undertow.live.journal import Journal
 from undertow.live.names import Named, Names, declared
 from undertow.live.pending import Pending
-from undertow.live.rounds import Parts, Timeline, Turns
+from undertow.live.rounds import LivePlayer, Parts, Timeline, Turns
 from undertow.live.shows import Shows
 from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
@@ -125,7 +124,7 @@ class LivePolicy(Shows):
         self._columns.declare(features, contexts)
         state = self._new_state()
         self._draw_count = self._draw(np.random.default_rng(0), 1).shape[1] + (2 if self.explore else 0)
-        self._player = Player(type(self), state, self._draw_count)
+        self._player = LivePlayer(type(self), state, self._draw_count)
         if self.cost is not None:
             self.cost = checked_costs("cost", self.cost, self.names)
             self._set_costs(self.cost)

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from undertow import _checks
@@ -13,10 +13,23 @@ from undertow.live.decision import Claims
 from undertow.live.policy import LivePolicy
 from undertow.showing import html_table
 
-__all__ = ["Entry", "Registry", "explain", "make", "register", "registry"]
+__all__ = [
+    "Entry",
+    "NotRegisteredError",
+    "Registry",
+    "explain",
+    "make",
+    "read_candidate",
+    "register",
+    "register_candidate",
+    "registry",
+    "written_candidate",
+]
 
 P = TypeVar("P", bound=type[LivePolicy])
+C = TypeVar("C", bound=type)
 _ENTRIES: "dict[str, Entry]" = {}
+_CANDIDATES: dict[str, Any] = {}
 _HEADING = "Parameters\n----------\n"
 _PARAMETER = re.compile(r"^(\w[\w, ]*)\n((?:    .*(?:\n|$))+)", re.M)
 
@@ -64,6 +77,50 @@ def register(name: str, *, citation: str) -> Callable[[P], P]:
         return policy
 
     return enter
+
+
+def register_candidate(name: str) -> Callable[[C], C]:
+    """Enter the class of a candidate under a name, so that an Autopilot with such candidates can be saved and loaded.
+
+    `state()` of a candidate returns all that it knows as what JSON takes: numbers, strings, lists and objects with
+    strings as keys. `from_state(state)`, of its class, returns a candidate that goes on from there.
+    """
+
+    def enter(kind: C) -> C:
+        if not callable(getattr(kind, "state", None)) or not callable(getattr(kind, "from_state", None)):
+            raise InvalidInputError(f"candidate: expected {kind.__name__} to have state() and from_state(state)")
+        if _CANDIDATES.setdefault(name, kind).__qualname__ != kind.__qualname__:
+            raise InvalidInputError(f"name: another class of candidates is registered as {name!r:.60}")
+        _CANDIDATES[name] = kind
+        return kind
+
+    return enter
+
+
+class NotRegisteredError(InvalidInputError):
+    """A save file holds what this program has not registered."""
+
+
+def written_candidate(candidate: Any) -> dict[str, Any]:
+    """Return a candidate as a save file keeps it."""
+    name = next((name for name, kind in _CANDIDATES.items() if kind is type(candidate)), None)
+    if name is None:
+        raise InvalidInputError(
+            f"candidates: {candidate.name!r:.60} cannot be saved; give its class state() and from_state(state), and "
+            f"register it with undertow.policies.register_candidate"
+        )
+    return {"kind": name, "state": candidate.state()}
+
+
+def read_candidate(entry: Mapping[str, Any]) -> Any:
+    """Return the candidate that `written_candidate` wrote."""
+    kind = entry["kind"]
+    if not isinstance(kind, str) or kind not in _CANDIDATES:
+        raise NotRegisteredError(
+            f"holds a candidate called {kind!r:.60}, which is not registered here; "
+            f"import the module that registers it first"
+        )
+    return _CANDIDATES[kind].from_state(entry["state"])
 
 
 def registry() -> Registry:

@@ -5,8 +5,8 @@ the rounds since the oldest of those that have come.
 """
 
 import math
-from collections.abc import Collection, Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from undertow._checks import FloatArray
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, UnknownDecisionError
+from undertow.live.fields import Field, Table
 from undertow.live.rounds import Timeline, Turns, Waiting
 from undertow.live.saved import MEASURED, Saved
 
@@ -46,7 +47,23 @@ class Rewinding(Timeline):
     """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if it does."""
 
     plain: ClassVar[bool] = False
-    remembers: ClassVar[tuple[str, ...]] = ("rounds", "oldest", "coming", "limit", "late")
+    remembers: ClassVar[tuple[Field, ...]] = (
+        *map(Field, ("oldest", "coming", "limit", "late")),
+        Table(
+            "rounds",
+            {
+                "round_numbers": Saved(("kept",), 0, "rounds", whole=True, rising=True),
+                "round_states": Saved(("kept", "n"), missing=True),
+                "round_observed": Saved(("kept",), 0, 1, whole=True),
+                "round_contexts": Saved(("kept", "m"), *MEASURED, missing=True),
+                "round_arms": Saved(("kept",), -1, "k-1", whole=True),
+                "round_rewards": Saved(("kept",), *MEASURED, missing=True),
+                "round_still": Saved(("kept",), 0, 1, whole=True),
+            },
+            lambda own: [(t, s, c is not None, c, a, x, still) for t, (s, c, a, x, still) in own.rounds.items()],
+            lambda own, rows: own.read(rows),
+        ),
+    )
 
     def __init__(self, player: Player, turns: Turns, max_delay: float) -> None:
         super().__init__(player)
@@ -150,53 +167,13 @@ class Rewinding(Timeline):
             self.player.context[:] = seen.context
             self.player.observe()
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rounds that are remembered."""
-        return len(self.rounds) * (self.player.state.nbytes + self.player.context.nbytes)
-
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return the rounds that are remembered."""
-        rounds, m = self.rounds.values(), len(self.player.context)
-        nothing = np.full(m, math.nan)
-        return {
-            "round_numbers": np.array(list(self.rounds), dtype=np.float64),
-            "round_states": np.array([r.before for r in rounds]).reshape(len(rounds), len(self.player.state)),
-            "round_observed": np.array([r.context is not None for r in rounds], dtype=np.float64),
-            "round_contexts": np.array([nothing if r.context is None else r.context for r in rounds]).reshape(
-                len(rounds), m
-            ),
-            "round_arms": np.array([r.arm for r in rounds], dtype=np.float64),
-            "round_rewards": np.array([r.reward for r in rounds]),
-            "round_still": np.array([r.still for r in rounds], dtype=np.float64),
-        }
-
-    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
-        """Return what `arrays` may be after so many rounds."""
-        player = self.player
-        return {
-            "round_numbers": Saved(("rounds",), 0, rounds, whole=True, rising=True),
-            "round_states": Saved(("rounds", len(player.state)), missing=True),
-            "round_observed": Saved(("rounds",), 0, 1, whole=True),
-            "round_contexts": Saved(("rounds", len(player.context)), *MEASURED, missing=True),
-            "round_arms": Saved(("rounds",), -1, len(player.rewards) - 1, whole=True),
-            "round_rewards": Saved(("rounds",), *MEASURED, missing=True),
-            "round_still": Saved(("rounds",), 0, 1, whole=True),
-        }
-
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what `arrays` returned."""
-        states, observed, contexts, arms, rewards, still = (
-            arrays[f"round_{part}"] for part in ("states", "observed", "contexts", "arms", "rewards", "still")
-        )
-        self.rounds = {}
-        for i, number in enumerate(arrays["round_numbers"].tolist()):
-            self.check(states[i])
-            if self.player.loop.layout.open(states[i]).common.head.rounds != number:
-                raise InvalidInputError(f"round_states: expected the state before round {number:g}")
-            context = contexts[i].copy() if observed[i] else None
-            seen = (context, int(arms[i]), float(rewards[i]), bool(still[i]))
-            self.rounds[int(number)] = _Round(states[i].copy(), *seen)
+    def read(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Take back rounds from a save file."""
+        for number, state, observed, context, arm, reward, still in rows:
+            self.check(state)
+            if self.player.loop.layout.open(state).common.head.rounds != number:
+                raise InvalidInputError(f"round_states: expected the state before round {number}")
+            self.rounds[number] = _Round(state.copy(), context.copy() if observed else None, arm, reward, bool(still))
         now, first = self.player.rounds, self.turns.context_first
         last = (self.turns.contexts_seen(now) if first else now) - 1
         if next(reversed(self.rounds), -1) != last:

@@ -1,6 +1,7 @@
 """What rounds are made of: which call is due, and how data reach the state."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from undertow import _checks
@@ -11,18 +12,18 @@ from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.live.clock import Clock
 from undertow.live.decision import Why
 from undertow.live.events import Installed
+from undertow.live.fields import Entry, Field, Written
 from undertow.live.pending import Pending, Waiting
-from undertow.live.saved import Saved
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
 
-__all__ = ["Parts", "Pending", "Timeline", "Turns", "Waiting"]
+__all__ = ["LivePlayer", "Parts", "Pending", "Timeline", "Turns", "Waiting"]
 
 
 class Turns:
     """Which call is due: with contexts, `decide` and `observe` alternate; without, every `decide` is a round."""
 
-    remembers: ClassVar[tuple[str, ...]] = ("due",)
+    remembers: ClassVar[tuple[Field, ...]] = (Entry("due", "due", lambda turns, value: turns.checked_due(value)),)
 
     def __init__(self, context_dim: int, *, context_first: bool, tick: int | None = None) -> None:
         self.context_dim, self.context_first = context_dim, context_first and context_dim > 0
@@ -35,6 +36,10 @@ class Turns:
     def first(self) -> Literal["decide", "observe"]:
         """The call with which a round begins."""
         return "observe" if self.order[0] == OBSERVE else "decide"
+
+    def checked_due(self, due: Any) -> str:
+        """Return the call that a file says is due."""
+        return _checks.choice("due", due, ("decide", "observe") if self.context_dim else ("decide",))
 
     def require(self, call: Literal["decide", "observe"]) -> None:
         """Refuse a call that is not due."""
@@ -128,7 +133,7 @@ class Timeline:
     holds: bool = False  # whether no checkpoint may be taken, as what happens has yet to reach the state
     behind: bool = False  # whether the state does not know something that has come, and `catch_up` has work to do
     costly: bool = False  # whether the last event took long to apply, so that a checkpoint pays
-    remembers: ClassVar[tuple[str, ...]] = ()
+    remembers: ClassVar[tuple[Field, ...]] = ()
 
     def __init__(self, player: Player) -> None:
         self.player = player
@@ -190,11 +195,6 @@ class Timeline:
         """Return a copy of the state for a forecast that is to change nothing."""
         return self.player.state.copy()
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is remembered in addition to the state."""
-        return 0
-
     def take_over(self, old: Any) -> None:
         """Continue the timeline of a policy with one arm less; the state has been carried over."""
 
@@ -208,16 +208,14 @@ class Timeline:
         if common.head.still or common.head.moments > common.head.rounds:
             raise InvalidInputError("state: moments: expected at most as many as rounds, and none that is being shared")
 
-    def saved(self, names: Collection[str], rounds: int) -> dict[str, Saved]:
-        """Return what `arrays` may be after so many rounds, where these names are there."""
-        return {}
 
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return what a save file keeps in addition to the state."""
-        return {}
+class LivePlayer(Player):
+    """A player whose state is in checkpoints and save files."""
 
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what `arrays` returned."""
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Field("loop"),
+        Written("state", "state", -math.inf, math.inf, missing=True),
+    )
 
 
 class Parts(NamedTuple):
@@ -229,6 +227,21 @@ class Parts(NamedTuple):
     turns: Turns
     pending: Pending
     timeline: Timeline
+
+    @property
+    def all(self) -> tuple[Any, ...]:
+        """All parts that remember something, and their parts."""
+        turns, pending, timeline = self.turns, self.pending, self.timeline
+        own = (self.player, turns, turns.clock, pending, pending.subjects, self.streams, self.columns)
+        return (*own, timeline, *timeline.parts)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What formulas in the declarations of fields may count."""
+        player, pending = self.player, self.pending
+        k, m, q, p = map(int, player.common.sizes)
+        counted = {"rounds": player.rounds, "decisions": pending.made, "limit": pending.most}
+        return {"k": k, "m": m, "q": q, "p": p, "n": len(player.state), **counted}
 
     @property
     def reads_clock(self) -> bool:

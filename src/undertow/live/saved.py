@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow._checks import LARGEST
+from undertow.compiled.layout import size_of
 from undertow.errors import InvalidInputError
 
-__all__ = ["COUNT", "DAMAGE", "MEASURED", "Saved", "check_arrays", "read_arrays"]
+__all__ = ["COUNT", "DAMAGE", "FINITE", "LETTERS", "MEASURED", "Saved", "check_arrays", "read_arrays"]
 
 # What damage looks like; a timeout, memory that runs out or a disk that fails is none, and comes out as it is. The last
 # three are of numbers, versions and depths that nobody writes
@@ -27,8 +28,11 @@ _OF_VALUES = (ValueError, TypeError, LookupError, AttributeError, EOFError)
 DAMAGE = (*_OF_VALUES, zipfile.BadZipFile, zlib.error, struct.error, OverflowError, NotImplementedError, RecursionError)
 COUNT = 2.0**53  # what is counted is smaller, in float64 as in the header
 MEASURED = (-LARGEST, LARGEST)
+FINITE = (-float(np.finfo(np.float64).max), float(np.finfo(np.float64).max))
+LETTERS = (0, 255)
 _KINDS = {b"<f8": np.float64, b"<i8": np.int64, b"|u1": np.uint8}
 _HEADER = re.compile(rb"\{'descr': '(<f8|<i8|\|u1)', 'fortran_order': False, 'shape': \(((?:\d{1,15},? ?)*)\), \} *\n")
+_NAME = re.compile(r"[a-z]+")
 _MAGIC = b"\x93NUMPY\x01\x00"  # of arrays with a short header
 
 
@@ -38,21 +42,41 @@ class Saved(NamedTuple):
     Attributes
     ----------
     shape
-        A word stands for a length that all arrays with that word have.
+        A word stands for a length that all arrays with that word have, or for a formula of sizes, such as "k".
     least, most
-        Bounds of its numbers, both included.
+        Bounds of its numbers, both included; the larger one may be a formula of sizes.
     whole, rising
         Whether they are integers, and each larger than the one before.
     missing
         Whether NaN may be among them.
+    kind
+        Of which type it is written.
+    since
+        Whether older files lack it.
     """
 
     shape: tuple[int | str, ...]
     least: float = -math.inf
-    most: float = math.inf
+    most: float | str = math.inf
     whole: bool = False
     rising: bool = False
     missing: bool = False
+    kind: type[np.generic] = np.float64
+    since: bool = False
+
+    def of(self, sizes: Mapping[str, int]) -> "Saved":
+        """Return the same with numbers in place of formulas of sizes; other words stay free."""
+        known = (
+            size_of(each, sizes) if isinstance(each, str) and sizes.keys() >= set(_NAME.findall(each)) else each
+            for each in self.shape
+        )
+        most = size_of(self.most, sizes) if isinstance(self.most, str) else self.most
+        return self._replace(shape=tuple(known), most=most)
+
+    def numbered(self, number: int) -> "Saved":
+        """Return the same for one of several arrays: the number stands for {} in its words."""
+        shape = (each.format(number) if isinstance(each, str) else each for each in self.shape)
+        return self._replace(shape=tuple(shape))
 
     def fits(self, shape: tuple[int, ...], lengths: dict[str, int]) -> bool:
         """Whether an array has this shape; words that stand for nothing yet then stand for its lengths."""
@@ -64,7 +88,7 @@ class Saved(NamedTuple):
     def holds(self, values: npt.NDArray[Any]) -> bool:
         """Whether numbers are as described."""
         with np.errstate(invalid="ignore"):
-            inside = (values >= self.least) & (values <= self.most)
+            inside = (values >= self.least) & (values <= float(self.most))
             if self.whole:
                 inside &= np.floor(values) == values
         if self.missing:
@@ -89,7 +113,7 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, 
         if not saved.holds(values):
             kind = "integers" if saved.whole else "numbers"
             order = ", each larger than the one before" if saved.rising else ""
-            raise InvalidInputError(f"{name}: expected {kind} from {saved.least:g} to {saved.most:g}{order}")
+            raise InvalidInputError(f"{name}: expected {kind} from {saved.least:g} to {float(saved.most):g}{order}")
 
 
 def read_arrays(file: IO[bytes]) -> dict[str, npt.NDArray[Any]]:

@@ -8,6 +8,7 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow.live.decision import Outlook
 from undertow.live.events import Decided, Rewarded
+from undertow.live.fields import nbytes_of
 from undertow.live.follow import Follows
 from undertow.live.health import Health
 from undertow.live.metrics import Measure, exposition, measures_of
@@ -63,9 +64,9 @@ class Shows(Follows):
     @property
     def nbytes(self) -> int:
         """Bytes of the numbers that the policy remembers: state, waiting decisions, log; not of Python's objects."""
-        player, *_, pending, timeline = self._whole()
+        parts = self._whole()
         with self._lock:
-            return player.state.nbytes + sum(each.memory.nbytes for each in pending.waiting.values()) + timeline.nbytes
+            return nbytes_of(parts.all)
 
     def forecast(self, features: Inputs | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""

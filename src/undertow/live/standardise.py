@@ -12,7 +12,6 @@ process.
 """
 
 import math
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +21,8 @@ from undertow._checks import FloatArray
 from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs
-from undertow.live.saved import COUNT, MEASURED, Saved
+from undertow.live.fields import Arrays, Field, Number, Written
+from undertow.live.saved import COUNT, FINITE, MEASURED, Saved
 from undertow.live.units import Columns, Units
 
 __all__ = ["Change", "Moments", "StandardisedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
@@ -106,11 +106,22 @@ class Change(NamedTuple):
         return self.inputs(self.inputs(M).swapaxes(-1, -2))
 
 
+def _set_units(columns: "StandardisedColumns", units: FloatArray) -> None:
+    """Take units from a file."""
+    columns.units = Units(*units)
+    if not columns.units.scale.all():
+        raise InvalidInputError("units: expected scales other than 0")
+
+
 class StandardisedColumns(Columns):
     """Columns that are brought to mean 0 and deviation 1, by what was seen until then."""
 
-    remembers: ClassVar[tuple[str, ...]] = ("units", "pause")
-    writes: ClassVar[tuple[str, ...]] = (*Columns.writes, "sums")
+    remembers: ClassVar[tuple[Field, ...]] = (
+        *Columns.remembers,
+        Written("sums", "moments", *FINITE),
+        Arrays("units", {"units": Saved((2, "m+q+1"), *MEASURED)}, lambda own: (np.array(own.units),), _set_units),
+        Number("pause", file="pause", least=1, most=2 * COUNT),
+    )
     follows = True
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
@@ -149,28 +160,6 @@ class StandardisedColumns(Columns):
         old, self.units, self.pause = self.units, self.moments.units(minimise=self.minimise), 2 * rounds
         m, q = self.context_dim, self.feature_dim
         return Change.between(old, self.units, m=m, q=q, window=window, arms=arms, lags=lags)
-
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return moments, units and when they change next."""
-        own = {"moments": self.moments.rows, "units": np.array(self.units), "pause": np.array([float(self.pause)])}
-        return super().arrays() | own
-
-    def saved(self) -> dict[str, Saved]:
-        """Return what `arrays` may be."""
-        columns, largest = len(self.moments.rows[0]), float(np.finfo(np.float64).max)
-        return super().saved() | {
-            "moments": Saved((4, columns), -largest, largest),
-            "units": Saved((2, columns), *MEASURED),
-            "pause": Saved((1,), 1, 2 * COUNT, whole=True),
-        }
-
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what `arrays` returned."""
-        super().restore(arrays)
-        self.moments.rows[:] = arrays["moments"]
-        self.units, self.pause = Units(*arrays["units"]), int(arrays["pause"].item())
-        if not self.units.scale.all():
-            raise InvalidInputError("units: expected scales other than 0")
 
 
 def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> None:

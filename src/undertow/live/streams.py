@@ -8,6 +8,7 @@ import numpy as np
 from undertow import _checks
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.live.fields import Field
 
 __all__ = ["Seed", "Streams"]
 
@@ -32,7 +33,7 @@ class Streams:
     many decisions at once, which is several times as fast, and gives the same numbers as one by one.
     """
 
-    remembers: ClassVar[tuple[str, ...]] = ("seeds", "own", "explore", "_ahead")  # which says where they stand
+    remembers: ClassVar[tuple[Field, ...]] = tuple(map(Field, ("seeds", "own", "explore", "_ahead")))
 
     def __init__(self, seed: Seed) -> None:
         self.seeds, self.seeded = _checks.seed_sequence(seed), seed is not None
@@ -109,7 +110,7 @@ class Streams:
         )
 
     def restore(self, header: dict[str, Any], decisions: int) -> None:
-        """Continue where `header` was written, after so many decisions."""
+        """Continue where `header` was written, after so many decisions; `seed_of` made the streams."""
         self.seeded = _checks.flag("seeded", header["seeded"])
         self.own.bit_generator.state, self.explore.bit_generator.state = header["own"], header["explore"]
         self.note(decisions)

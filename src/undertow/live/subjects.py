@@ -7,8 +7,7 @@ import hashlib
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,8 @@ from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.clock import duration, is_duration
 from undertow.live.decision import Decision
-from undertow.live.saved import Saved
+from undertow.live.fields import Arrays, Field
+from undertow.live.saved import LETTERS, Saved
 
 __all__ = ["Subjects", "given_again"]
 
@@ -39,6 +39,15 @@ class Subjects:
     Those before are forgotten by their number, and dropped with the next checkpoint. Between two checkpoints what is
     replaced is remembered.
     """
+
+    remembers: ClassVar[tuple[Field, ...]] = (
+        Arrays(
+            "entries",
+            {"subjects": Saved(("letters of subjects",), *LETTERS, whole=True, since=True)},
+            lambda subjects: subjects.written(),
+            lambda subjects, content: subjects.read(content),
+        ),
+    )
 
     def __init__(self, most: int) -> None:
         self.most, self.key, self.count = most, "", 0
@@ -90,27 +99,23 @@ class Subjects:
 
     # Save files
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what a save file keeps."""
+    def written(self) -> tuple[npt.NDArray[Any]] | None:
+        """Return what a save file keeps; nothing if no subject was named."""
         if not self.key:
-            return {}
+            return None
         kept = sorted((given.number, code) for code, given in self.entries.items())
         listed = [
             [code, number, self.entries[code].at, self.entries[code].decision.to_json()]
             for number, code in kept
             if number >= self.count - self.most
         ]
-        return {"subjects": np.frombuffer(json.dumps([self.key, self.count, listed]).encode(), dtype=np.uint8)}
+        return (np.frombuffer(json.dumps([self.key, self.count, listed]).encode(), dtype=np.uint8),)
 
-    def saved(self, names: Any) -> dict[str, Saved]:
-        """Return what `arrays` may be."""
-        return {"subjects": Saved(("letters of subjects",), 0, 255, whole=True)} if "subjects" in names else {}
-
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take back what `arrays` returned."""
-        if "subjects" not in arrays:
+    def read(self, content: npt.NDArray[Any] | None) -> None:
+        """Take back what `written` returned."""
+        if content is None:
             return
-        key, count, listed = _checks.strict_json(arrays["subjects"].astype(np.uint8).tobytes().decode())
+        key, count, listed = _checks.strict_json(content.astype(np.uint8).tobytes().decode())
         self.take_key(key)
         self.count, last = _checks.integer("subjects", count, least=0), -1
         for code, number, at, text in listed:

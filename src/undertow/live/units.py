@@ -16,8 +16,9 @@ from undertow._checks import FloatArray
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
+from undertow.live.fields import Field, Written
 from undertow.live.names import Named, Rows, as_rows, in_row
-from undertow.live.saved import Saved
+from undertow.live.saved import FINITE
 
 __all__ = ["Columns", "Units"]
 
@@ -67,8 +68,7 @@ class Units(NamedTuple):
 class Columns:
     """The columns that reach a policy, checked and brought into units that never change."""
 
-    remembers: ClassVar[tuple[str, ...]] = ()
-    writes: ClassVar[tuple[str, ...]] = ("seen",)
+    remembers: ClassVar[tuple[Field, ...]] = (Written("seen", "features_seen", *FINITE),)
     follows = False  # whether the units follow what is seen
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
@@ -213,20 +213,6 @@ class Columns:
 
     def note(self, **columns: FloatArray | float) -> None:
         """Take note of values in their own units: context, features or reward, one row each."""
-
-    def arrays(self) -> dict[str, FloatArray]:
-        """Return what a save file keeps."""
-        return {"features_seen": self.seen} if self.fills else {}
-
-    def saved(self) -> dict[str, Saved]:
-        """Return what `arrays` may be."""
-        largest = float(np.finfo(np.float64).max)
-        return {"features_seen": Saved(self.seen.shape, -largest, largest)} if self.fills else {}
-
-    def restore(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Take back what `arrays` returned."""
-        if self.fills:
-            self.seen[:] = arrays["features_seen"]
 
 
 def _rows(argument: str, given: Rows | None, names: Named | None, rounds: int) -> list[Any] | None:

@@ -14,6 +14,7 @@ from undertow.live import (
     Why,
     make,
     register,
+    register_candidate,
     registry,
 )
 from undertow.live.files import fold, from_bytes, load
@@ -74,5 +75,6 @@ __all__ = [
     "load",
     "make",
     "register",
+    "register_candidate",
     "registry",
 ]

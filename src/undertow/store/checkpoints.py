@@ -11,12 +11,10 @@ from typing import Any
 from undertow.errors import InvalidInputError, StoreError
 from undertow.fleet import Fleet
 from undertow.fleet.files import FORMAT
-from undertow.live import LivePolicy, make
+from undertow.live import LivePolicy
 from undertow.live.events import Event, Installed, decode
-from undertow.live.files import restored, snapshot, unarchived
-from undertow.live.streams import Streams
+from undertow.live.files import made, restored, snapshot, unarchived
 from undertow.store.base import Checkpoint, Locked, Row, Store
-from undertow.system import LinearGaussianSystem
 
 __all__ = ["apply_row", "newest_policy", "policy_of", "spec_of"]
 
@@ -29,8 +27,10 @@ def spec_of(policy: LivePolicy) -> bytes:
     That is its name and the parameters that have to be the same in every process, and, if it is unused, how it begins.
     """
     header, _ = snapshot(policy)
-    own = ("arms", "cost")  # which may differ
+    own = ("arms", "cost", "candidates")  # which may differ
     parameters = {key: value for key, value in header["parameters"].items() if key not in own}
+    if "candidates" in header["parameters"]:  # not in their kinds
+        parameters["candidates"] = [entry["kind"] for entry in header["parameters"]["candidates"]]
     spec: dict[str, Any] = {"policy": header["policy"], "parameters": parameters}
     if policy.unused:
         begin = {key: value for key, value in header["parameters"].items() if key in own}
@@ -77,10 +77,7 @@ def newest_policy(store: Store, name: str, locked: Locked) -> tuple[Checkpoint, 
 
 def _begun(spec: dict[str, Any], begin: dict[str, Any]) -> LivePolicy:
     """Return the policy of a spec as it began."""
-    parameters = spec["parameters"] | begin["parameters"]
-    if "system" in parameters:
-        parameters["system"] = LinearGaussianSystem.from_dict(parameters["system"])
-    return make(spec["policy"], **parameters, rng=Streams.seed_of(begin["random"]))
+    return made(spec["policy"], spec["parameters"] | begin["parameters"], begin["random"])
 
 
 def apply_row(policy: LivePolicy, row: Row, name: str) -> Event:

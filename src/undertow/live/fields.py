@@ -1,0 +1,391 @@
+"""What the parts of a policy remember, declared once.
+
+A part lists its fields in `remembers`, one line each. From that list follow a checkpoint and the way back to it, the
+header and the arrays of a save file, what these may hold, and the bytes of all numbers that are remembered:
+
+    Field("leader")                                     only ever replaced, or a container; not saved
+    Number("latest", file="latest", most="rounds")      one number, or several of them, as one array
+    Written("sums", "moments", *FINITE)                 an array that is written into
+    Entry("due", "due", read)                           an entry of the header
+    Table("rounds", {"round_arms": Saved(…), …}, …)     rows, each column as an array
+    Arrays("records", {"fit_records": Saved(…)}, …)     anything else that arrays can hold
+    Each("past", {"past_{}": Saved(…)}, …)              the same for every entry of a dictionary by number
+
+Formulas in bounds and shapes count what `Parts.sizes` says: arms k, context entries m, features q, numbers p that a
+decision remembers, numbers n of the state, rounds, decisions. What more has to fit together, a part says in
+`check_loaded`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from undertow import _checks
+from undertow.errors import InvalidInputError
+from undertow.live.ids import read_ids, written_ids
+from undertow.live.saved import COUNT, LETTERS, Saved, check_arrays
+
+__all__ = [
+    "Arrays",
+    "Each",
+    "Entry",
+    "Field",
+    "Number",
+    "Table",
+    "Written",
+    "arrays_of",
+    "copy_part",
+    "header_of",
+    "nbytes_of",
+    "read_arrays_into",
+    "read_count",
+    "read_header_into",
+    "restore_part",
+]
+
+Sizes = Mapping[str, int]
+Files = Mapping[str, npt.NDArray[Any]]
+
+
+def read_count(name: str, value: Any, *, least: int, most: int) -> int:
+    """Return an integer from a header."""
+    number = _checks.integer(name, value, least=least)
+    if number > most:
+        raise InvalidInputError(f"{name}: expected at most {most}, got {number!r:.60}")
+    return number
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of what is changed in place; everything else is only ever replaced."""
+    return value.copy() if isinstance(value, dict | deque | list) else value
+
+
+class Field:
+    """An attribute that is only ever replaced, or a container, which is copied."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def copy(self, part: Any) -> Any:
+        """Return what a checkpoint keeps."""
+        return copied(getattr(part, self.name))
+
+    def put_back(self, part: Any, kept: Any) -> None:
+        """Have the attribute be as it was; may be done twice."""
+        setattr(part, self.name, copied(kept))
+
+    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
+        """Return what a save file keeps as arrays."""
+        return {}
+
+    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
+        """Return what these may be, where arrays of these names are there."""
+        return {}
+
+    def read(self, part: Any, arrays: Files) -> None:
+        """Take back what `arrays` returned, after it was compared with `expected`."""
+
+
+class Entry(Field):
+    """An attribute that the header of a save file keeps under its key; "a.b" is the key b of the object a.
+
+    `read` takes the part and what the header holds, and returns the value or refuses it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        read: Callable[[Any, Any], Any],
+        write: Callable[[Any], Any] = lambda value: value,
+        *,
+        since: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self.key, self.check, self.write, self.since = key.split("."), read, write, since
+
+    def read_entry(self, part: Any, header: Mapping[str, Any]) -> None:
+        """Take back an entry of a header."""
+        if self.since and self.key[0] not in header:
+            return
+        value: Any = header
+        for key in self.key:
+            value = value[key]
+        setattr(part, self.name, self.check(part, value))
+
+
+class Number(Field):
+    """One number, or several of them, as one array; `when` names an attribute that says whether they are saved."""
+
+    def __init__(self, *names: str, file: str, least: float = 0, most: float | str = COUNT, when: str = "") -> None:
+        super().__init__(names[0])
+        self.names, self.file, self.when = names, file, when
+        self.saved = Saved((len(names),), least, most, whole=True)
+
+    def copy(self, part: Any) -> Any:
+        """Return the numbers."""
+        return [getattr(part, name) for name in self.names]
+
+    def put_back(self, part: Any, kept: Any) -> None:
+        """Have the numbers be as they were."""
+        for name, value in zip(self.names, kept, strict=True):
+            setattr(part, name, value)
+
+    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
+        """Return the numbers as an array; infinity is the largest number that there may be."""
+        most = self.saved.of(sizes).most
+        numbers = [min(float(value), float(most)) for value in self.copy(part)]
+        return {self.file: np.array(numbers)} if self._is_saved(part) else {}
+
+    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
+        """Return the bounds of the numbers."""
+        return {self.file: self.saved} if self._is_saved(part) else {}
+
+    def read(self, part: Any, arrays: Files) -> None:
+        """Take back the numbers."""
+        if self._is_saved(part):
+            self.put_back(part, [int(value) for value in arrays[self.file].tolist()])
+
+    def _is_saved(self, part: Any) -> bool:
+        return not self.when or bool(getattr(part, self.when))
+
+
+class Written(Field):
+    """An array that is written into; one without numbers is not saved."""
+
+    def __init__(self, name: str, file: str, least: float, most: float, *, missing: bool = False) -> None:
+        super().__init__(name)
+        self.file, self.bounds, self.missing = file, (least, most), missing
+
+    def copy(self, part: Any) -> Any:
+        """Return a copy of the array."""
+        return getattr(part, self.name).copy()
+
+    def put_back(self, part: Any, kept: Any) -> None:
+        """Write the numbers back."""
+        getattr(part, self.name)[...] = kept
+
+    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
+        """Return the array."""
+        values = getattr(part, self.name)
+        return {self.file: values} if values.size else {}
+
+    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
+        """Return the shape that the array of a fresh part has, and its bounds."""
+        values = getattr(part, self.name)
+        return {self.file: Saved(values.shape, *self.bounds, missing=self.missing)} if values.size else {}
+
+    def read(self, part: Any, arrays: Files) -> None:
+        """Write the numbers back."""
+        if self.file in arrays:
+            self.put_back(part, arrays[self.file])
+
+
+class Arrays(Field):
+    """An attribute that a save file keeps as arrays.
+
+    `write` takes the part and returns as many of them, or None for nothing; `read` takes the part and the arrays, None
+    for those that older files lack.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        columns: Mapping[str, Saved],
+        write: Callable[[Any], Iterable[Any] | None],
+        read: Callable[..., None],
+    ) -> None:
+        super().__init__(name)
+        self.columns, self.write, self.back = columns, write, read
+
+    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays."""
+        written = self.write(part)
+        return {} if written is None else dict(zip(self.columns, written, strict=True))
+
+    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
+        """Return what they may be."""
+        return {name: saved for name, saved in self.columns.items() if name in names or not saved.since}
+
+    def read(self, part: Any, arrays: Files) -> None:
+        """Take the arrays back."""
+        self.back(part, *(arrays.get(name) for name in self.columns))
+
+
+class Table(Arrays):
+    """Rows, each column as an array; None is written as −1 among integers, and as NaN among others.
+
+    A column of the kind `np.str_` holds ids. `write` returns the rows of a part, and `read` takes them; columns that
+    older files lack are there together, or all None.
+    """
+
+    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns."""
+        rows = list(self.write(part) or ())
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self.columns)
+        named = zip(self.columns.items(), columns, strict=True)
+        return {name: _column(saved, values, sizes) for (name, saved), values in named}
+
+    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
+        """Return what they may be."""
+        optional = {name for name, saved in self.columns.items() if saved.since}
+        kept = self.columns if optional & set(names) else self.columns.keys() - optional
+        return {name: _as_letters(name, saved) for name, saved in self.columns.items() if name in kept}
+
+    def read(self, part: Any, arrays: Files) -> None:
+        """Take the rows back."""
+        known = {name: _values(name, saved, arrays[name]) for name, saved in self.columns.items() if name in arrays}
+        counts = {len(values) for values in known.values()}
+        if len(counts) > 1:
+            raise InvalidInputError(f"{next(iter(known))}: expected one for each row, got {min(counts)}, {max(counts)}")
+        nothing = [None] * max(counts, default=0)
+        self.back(part, list(zip(*(known.get(name, nothing) for name in self.columns), strict=True)))
+
+
+class Each(Field):
+    """A dictionary by number, in arrays of its own for every number, which stands for the {} in their names.
+
+    `write` takes the part and the number, `read` takes the part, the number and the arrays. With `fixed`, the entries
+    are those of a fresh part; otherwise those of which there are arrays.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        columns: Mapping[str, Saved],
+        write: Callable[[Any, int], Sequence[npt.NDArray[Any]]],
+        read: Callable[..., None],
+        *,
+        fixed: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self.columns, self.write, self.back, self.fixed = columns, write, read, fixed
+
+    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of every entry."""
+        return {
+            name.format(number): values
+            for number in getattr(part, self.name)
+            for name, values in zip(self.columns, self.write(part, number), strict=True)
+        }
+
+    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
+        """Return what they may be, for the entries that may be there."""
+        return {
+            name.format(number): saved.numbered(number)
+            for number in self._numbers(part, names)
+            for name, saved in self.columns.items()
+        }
+
+    def read(self, part: Any, arrays: Files) -> None:
+        """Take the entries back."""
+        for number in self._numbers(part, arrays):
+            self.back(part, number, *(arrays[name.format(number)] for name in self.columns))
+
+    def _numbers(self, part: Any, names: Collection[str]) -> list[int]:
+        first = next(iter(self.columns))
+        return list(
+            getattr(part, self.name) if self.fixed else (n for n in range(len(part.models)) if first.format(n) in names)
+        )
+
+
+def _as_letters(name: str, saved: Saved) -> Saved:
+    """Return what a column may be as an array: ids are written as letters."""
+    return Saved((f"letters of {name}",), *LETTERS, whole=True) if saved.kind is np.str_ else saved
+
+
+def _values(name: str, saved: Saved, values: npt.NDArray[Any]) -> Sequence[Any]:
+    """Return the entries of a column."""
+    if saved.kind is np.str_:
+        return read_ids(name, values)
+    if values.ndim > 1:
+        return list(values)
+    listed: list[Any] = (values.astype(np.int64) if saved.whole else values).tolist()
+    return listed
+
+
+def _column(saved: Saved, values: Sequence[Any], sizes: Sizes) -> npt.NDArray[Any]:
+    """Return a column of a table."""
+    if saved.kind is np.str_:
+        return written_ids(values)
+    shape = saved.of(sizes).shape[1:]
+    nothing: Any = -1 if saved.whole else np.full(shape, np.nan)
+    known = [nothing if value is None else value for value in values]
+    return np.array(known, dtype=saved.kind).reshape(len(known), *shape)
+
+
+# Functions of all fields of parts
+
+
+def copy_part(part: Any) -> Any:
+    """Return what a part remembers; one that grows without bound copies itself, `mark`, at the cost of what changed."""
+    return part.mark() if hasattr(part, "mark") else [field.copy(part) for field in part.remembers]
+
+
+def restore_part(part: Any, kept: Any) -> None:
+    """Have a part be as it was; may be done twice."""
+    if hasattr(part, "mark"):
+        part.go_back(kept)
+        return
+    for field, value in zip(part.remembers, kept, strict=True):
+        field.put_back(part, value)
+
+
+def nbytes_of(parts: Iterable[Any]) -> int:
+    """Return the bytes of all numbers that parts remember, those of Python's own objects left out."""
+    return sum(_nbytes(getattr(part, field.name)) for part in parts for field in part.remembers)
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(_nbytes, value.values()))
+    return sum(map(_nbytes, value)) if isinstance(value, list | tuple | deque) else 0
+
+
+def header_of(parts: Iterable[Any]) -> dict[str, Any]:
+    """Return the entries that the header of a save file keeps."""
+    header: dict[str, Any] = {}
+    for part in parts:
+        for field in part.remembers:
+            if isinstance(field, Entry):
+                *folders, key = field.key
+                target = header
+                for folder in folders:
+                    target = target.setdefault(folder, {})
+                target[key] = field.write(getattr(part, field.name))
+    return header
+
+
+def read_header_into(parts: Iterable[Any], header: Mapping[str, Any]) -> None:
+    """Take back what `header_of` returned."""
+    for part in parts:
+        for field in part.remembers:
+            if isinstance(field, Entry):
+                field.read_entry(part, header)
+
+
+def arrays_of(parts: Iterable[Any], sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays that a save file keeps."""
+    return {
+        name: values for part in parts for field in part.remembers for name, values in field.arrays(part, sizes).items()
+    }
+
+
+def read_arrays_into(parts: Sequence[Any], arrays: Files, sizes: Sizes) -> None:
+    """Take back what `arrays_of` returned, if all arrays are as expected and fit together."""
+    expected: dict[str, Saved] = {}
+    for part in parts:
+        for field in part.remembers:
+            expected |= field.expected(part, arrays.keys())
+    check_arrays(arrays, {name: saved.of(sizes) for name, saved in expected.items()})
+    for part in parts:
+        for field in part.remembers:
+            field.read(part, arrays)
+    for part in parts:
+        if hasattr(part, "check_loaded"):
+            part.check_loaded()
