@@ -300,7 +300,7 @@ def test_a_store_keeps_an_autopilot_with_candidates(tmp_path: Path) -> None:
     for begin in (0, 20, 40):
         bandit = undertow.open(address, "one", two_followers())
         assert play(bandit, begin, begin + 20, waiting) == play(plain, begin, begin + 20, others)
-    with pytest.raises(InvalidInputError, match="candidates: bandit .one. was created with"):
+    with pytest.raises(InvalidInputError, match="candidates: bandit 'one' was created with"):
         undertow.open(address, "one", autopilot(refit="inline"))
 
 
