@@ -50,7 +50,7 @@ def played(k: int, q: int) -> Cost:
         longest = max(longest, decided - begun)
         if fits == [int(own.model.running.fits) for own in learner.blocks]:
             rounds.append(time.thread_time() - begun)
-    return Cost(1e3 * float(np.mean(rounds[-LAST:])), 1e3 * longest, policy.nbytes / 1e6)
+    return Cost(1e3 * float(np.mean(rounds[-LAST:])), 1e3 * longest, policy.parts.nbytes / 1e6)
 
 
 def forgotten(k: int, persistence: float, seed: int, rounds: int = 800) -> tuple[float, float, float]:

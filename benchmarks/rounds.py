@@ -124,7 +124,7 @@ def measured(path: Trajectory, policies: Sequence[str] = POLICIES, begin: int = 
 
 def _built(name: str) -> Any:
     policy = make(name, arms=ARMS, rng=0, **({} if name == "ucb" else {"context_dim": 1}))
-    policy.compile_here()
+    policy.parts.compile_here()
     return policy
 
 

@@ -227,7 +227,7 @@ def _learn(policy: LivePolicy, decision: Decision, path: Trajectory) -> None:
     try:
         policy.learn(decision if decision.round % 2 else decision.id, reward)
     except UnknownDecisionError:  # forgotten where only few may wait, or later than it can be learned
-        known = policy.parameters
+        known = policy.parts.parameters()
         assert known["max_pending"] < 100 or known.get("max_delay", 1000) < 15
 
 

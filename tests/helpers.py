@@ -121,7 +121,7 @@ def regressions(policy: LivePolicy) -> tuple[Array, Array]:
     own = policy.parts.player.own
     if hasattr(own, "b"):
         return own.V.copy(), own.b.copy()
-    L, λ = np.linalg.inv(own.W), policy.parameters["ridge"]
+    L, λ = np.linalg.inv(own.W), policy.parts.parameters()["ridge"]
     return L @ L.transpose(0, 2, 1) - λ * np.eye(L.shape[-1]), np.einsum("aij,aj->ai", L, own.u)
 
 

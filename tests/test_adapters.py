@@ -59,7 +59,7 @@ def test_evaluate_on_an_environment_of_river() -> None:
                 total += reward
                 assert (step["arm"], step["reward"]) == (decision.arm, reward)
             assert step["reward_stat"] == pytest.approx(total)
-    assert all(policy.unused for policy in policies)
+    assert all(policy.parts.unused for policy in policies)
 
 
 @pytest.mark.parametrize("context_first", [False, True])
@@ -109,7 +109,7 @@ def test_evaluate_offline_with_contexts_features_and_arms_that_come_and_go(polic
             rewards.append(reward)
     assert used == len(rewards) > 30
     assert total.get() == pytest.approx(sum(rewards))
-    assert built.unused
+    assert built.parts.unused
 
 
 def test_evaluate_offline_without_contexts_counts_every_pull_as_a_round() -> None:

@@ -160,11 +160,11 @@ def test_the_log_keeps_the_row_of_the_arm_that_was_played(kind: Any) -> None:
     arms = np.array([decision.arm for decision in decisions])
     log = learner_of(live).log
     np.testing.assert_array_equal(log.rows(0, 30)[:, 0], path.features[np.arange(30), arms, 0])
-    twin.play(path, np.empty(30, dtype=np.int64), np.empty((0, 3, K)))
+    twin.parts.play(path, np.empty(30, dtype=np.int64), np.empty((0, 3, K)))
     np.testing.assert_array_equal(learner_of(twin).log.rows(0, 30), log.rows(0, 30))
     shared = kind(arms=K, feature_dim=1, refit="inline", rng=0)
     played(shared, Trajectory(None, path.rewards, features=path.features[:, 0]), range(30))
-    assert live.nbytes == shared.nbytes
+    assert live.parts.nbytes == shared.parts.nbytes
 
 
 @pytest.mark.parametrize("kind", [StructuralKalman, Autopilot])

@@ -71,7 +71,7 @@ def test_contexts_begin_or_end_time_steps() -> None:
     policy.decide(at=after(hours=5))
     seen = [event.context for event in log if isinstance(event, Observed)]
     assert [float(context[0]) for context in seen if context is not None] == [3.0, 5.0, 6.0]
-    assert policy.moment == 5
+    assert policy.parts.moment == 5
     policy, log = LinUCB(arms=2, context_dim=1, tick="1 h"), list[Event]()
     policy.events(log.append)
     for hour in (1.0, 1.5, 2.0):
@@ -81,7 +81,7 @@ def test_contexts_begin_or_end_time_steps() -> None:
     seen = [event.context for event in log if isinstance(event, Observed)]
     assert seen[0] is None
     assert seen[1] is not None
-    assert policy.moment == 4
+    assert policy.parts.moment == 4
 
 
 SYSTEM = random_system(2, 1, 2, rng=3)
@@ -222,6 +222,6 @@ def test_a_simulation_takes_times(context_first: bool) -> None:
             twin.learn(decision, float(rewards[t, decision.arm]), at=time)
         if not context_first and (t == 39 or steps[t + 1] > steps[t]):
             twin.observe(contexts[t])
-    assert twin.moment == steps[-1] + 1
+    assert twin.parts.moment == steps[-1] + 1
     with pytest.raises(InvalidInputError, match="times: expected 40, one for each round, got 3"):
         undertow.simulate(policy, path, times=times[:3])

@@ -72,7 +72,7 @@ def test_contexts_come_first_or_after() -> None:
     for first in (True, False):
         policy = undertow.LinUCB(arms=2, context_dim=2, context_first=first, window=2)
         _, decisions = play(policy, None, columns)
-        single = [policy.for_run(0) for _ in range(3)]
+        single = [policy.parts.for_run(0) for _ in range(3)]
         for t in range(30):
             one = single[keys[t]]
             decision = one.decide(context=contexts[t]) if first else one.decide()

@@ -71,7 +71,7 @@ def test_episodes_are_the_runs_of_a_sampled_trajectory(name: str, context_first:
     env = make(system=system, rounds=150, context_first=context_first)
     for episode in range(3):
         context, _ = env.reset(seed=11 if episode == 0 else None)
-        seen = by_hand(env, policy.for_run(episode), context, context_first)
+        seen = by_hand(env, policy.parts.for_run(episode), context, context_first)
         for part, values in seen.items():
             np.testing.assert_array_equal(values, getattr(run, part)[episode])
 

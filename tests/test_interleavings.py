@@ -330,7 +330,7 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         policy = self.policy
-        assert (policy.round, policy.moment, policy.parts.turns.due, policy.parts.pending.made) == (
+        assert (policy.round, policy.parts.moment, policy.parts.turns.due, policy.parts.pending.made) == (
             self.round,
             self.moment,
             self.due,

@@ -708,7 +708,7 @@ def test_a_warm_start_comes_first_or_not_at_all(learner: Any) -> None:
         policy.warm_start([0], [1.0])
     policy = learner(arms=2, rng=0)
     policy.warm_start([], [])
-    assert policy.unused
+    assert policy.parts.unused
     policy.warm_start([0], [1.0])
     with pytest.raises(OutOfTurnError, match="warm_start: this policy has begun"):
         policy.warm_start([0], [1.0])
@@ -732,7 +732,7 @@ def test_a_warm_start_names_what_is_wrong() -> None:
         good: dict[str, Any] = {"arms": [0, -1], "rewards": [1.0, 2.0], "contexts": None, "features": np.ones((2, 2))}
         with pytest.raises(InvalidInputError, match=message):
             policy.warm_start(**(good | given))
-        assert policy.unused
+        assert policy.parts.unused
         policy.warm_start(**good)
         assert policy.round == 2
 

@@ -968,10 +968,10 @@ def test_autopilot_takes_little_memory() -> None:
     """After 25,000 rounds with three arms and a context entry at most 1.5 MB; late rewards cost a little more."""
     path = three_arms().sample(60, rng=1)
     policy = trained(Autopilot, Trajectory(path.contexts[:, :1], path.rewards), 60)
-    first = policy.nbytes
+    first = policy.parts.nbytes
     policy.skip(24_940, np.zeros((24_940, 1)))
-    assert first < policy.nbytes <= 1.5e6
-    assert policy.nbytes > nbytes_of([learner_of(policy).log]) + policy.parts.player.state.nbytes
+    assert first < policy.parts.nbytes <= 1.5e6
+    assert policy.parts.nbytes > nbytes_of([learner_of(policy).log]) + policy.parts.player.state.nbytes
 
 
 def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_time_that_passes_is_time_skipped(name: str) -> None:
     )
     for t, (here, there) in enumerate(zip(*plays, strict=True)):
         assert unnamed(here) == unnamed(there)
-        assert here.moment == moments[t] == one.moment - 1
+        assert here.moment == moments[t] == one.parts.moment - 1
         late.append((here, there))
         for _ in range(t % 3):
             first, second = late.pop(t % len(late))
@@ -383,7 +383,7 @@ def test_a_warm_start_is_the_log_of_what_was_played(context_first: bool) -> None
     fresh = Autopilot(arms=3, context_dim=2, context_first=context_first, refit="inline", rng=0)
     rewards = path.rewards[np.arange(40), arms]
     fresh.warm_start(arms, rewards, contexts=path.contexts[moments], elapsed=elapsed)
-    assert (fresh.round, fresh.moment) == (played.round, played.moment)
+    assert (fresh.round, fresh.parts.moment) == (played.round, played.parts.moment)
     np.testing.assert_array_equal(
         learner_of(fresh).log.rows(0, fresh.round), learner_of(played).log.rows(0, played.round)
     )
@@ -499,7 +499,7 @@ def test_contexts_belong_to_moments() -> None:
     after.observe([1.0])
     with pytest.raises(OutOfTurnError, match="its context was observed, so it is over; call decide"):
         after.decide(elapsed=0)
-    assert (after.decide(elapsed=2).moment, after.round, after.moment) == (2, 4, 3)
+    assert (after.decide(elapsed=2).moment, after.round, after.parts.moment) == (2, 4, 3)
 
     first = LinUCB(arms=2, context_dim=1, context_first=True)
     with pytest.raises(OutOfTurnError, match="there was none yet"):

@@ -36,7 +36,7 @@ def test_a_simulation_is_what_is_played_by_hand(context_first: bool) -> None:
         player.learn(decision, float(path.rewards[t, decision.arm]))
         if not context_first and (t == 39 or ELAPSED[t + 1]):
             player.observe(path.contexts[t])
-    assert (player.round, player.moment) == (np.maximum(ELAPSED, 1).sum(), ELAPSED.sum())
+    assert (player.round, player.parts.moment) == (np.maximum(ELAPSED, 1).sum(), ELAPSED.sum())
 
 
 def test_where_every_round_is_a_moment_nothing_changes() -> None:

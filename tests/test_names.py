@@ -76,7 +76,7 @@ def test_rows_of_all_kinds_are_one_array() -> None:
 def test_odd_rows_are_refused(row: dict[str, Any], message: str) -> None:
     policies = LinUCB(arms=2, feature_names=KINDS), undertow.UCB(arms=2, feature_names=KINDS)
     for policy in policies:
-        if policy.feature_columns or "inf" not in str(row):  # what is ignored is checked for its names
+        if policy.parts.feature_columns or "inf" not in str(row):  # what is ignored is checked for its names
             with pytest.raises(InvalidInputError, match=message):
                 policy.decide(row)
         assert policy.round == 0
@@ -114,7 +114,7 @@ def test_what_is_missing_is_the_mean_so_far() -> None:
     policy, log = LinUCB(arms=2, feature_names=KINDS, missing="mean"), list[Event]()
     before = policy.to_bytes()
     policy.events(log.append)
-    assert policy.feature_columns == (
+    assert policy.parts.feature_columns == (
         "weight", "weight missing", "country=DE", "country=FR", "country other", "country missing",
         "tag#0", "tag#1", "tag#2", "tag#3", "tag missing",
     )  # fmt: skip

@@ -158,7 +158,7 @@ def test_a_text_is_no_number_in_whatever_it_comes(text: Any) -> None:
 def test_a_reward_with_which_models_would_overflow_is_refused() -> None:
     """The largest that is taken makes no forecast that is no number."""
     policy = LearnedKalman(arms=2, rng=0)
-    policy.compile_here()
+    policy.parts.compile_here()
     for t in range(25):
         decision = policy.decide()
         if t == 20:

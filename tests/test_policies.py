@@ -23,6 +23,7 @@ from undertow import (
     random_system,
     simulate,
 )
+from undertow.live.registry import name_of
 from undertow.policies import (
     ARES,
     IDEA,
@@ -469,7 +470,7 @@ def test_rexp3_against_plain_numpy() -> None:
     size = 3 * math.log(3)
     Δ = math.ceil(size ** (1 / 3) * 100 ** (2 / 3))
     γ = min(1.0, math.sqrt(size / ((math.e - 1) * Δ)))
-    u = policy.for_run(0).parts.streams.own.random(400)
+    u = policy.parts.for_run(0).parts.streams.own.random(400)
     weights = np.ones(3)
     for t in range(400):
         if t % Δ == 0:
@@ -628,7 +629,7 @@ def test_registry_lists_everything() -> None:
     assert kinds == {entry.policy for entry in entries.values()}
     assert {kind.__name__ for kind in kinds} <= set(undertow.__all__)
     for name, entry in entries.items():
-        assert entry.policy.registered_name == name
+        assert name_of(entry.policy) == name
         assert entry.citation
         assert entry.policy.__doc__
         assert "rng" in entry.parameters
@@ -667,7 +668,7 @@ def test_saved_policy_keeps_everything(tmp_path: Path) -> None:
     decision = policy.decide()
     policy.save(tmp_path / "policy")
     again = undertow.load(tmp_path / "policy")
-    assert again.parameters | {"rng": 7} == policy.parameters
+    assert again.parts.parameters() | {"rng": 7} == policy.parts.parameters()
     again.learn(Decision.from_json(decision.to_json()), 1.5)  # a reward from another process, after a restart
     policy.learn(decision, 1.5)
     np.testing.assert_array_equal(again.parts.player.state, policy.parts.player.state)

@@ -19,7 +19,7 @@ def test_ubss_against_plain_numpy(given: dict[str, Any]) -> None:
     run = simulate(policy, path, record=["forecasts", "widths"])
     assert run.forecasts is not None
     assert run.widths is not None
-    s, factor, u = policy.reward_lags, policy.exploration, policy.for_run(0).parts.streams.own.random(250)
+    s, factor, u = policy.reward_lags, policy.exploration, policy.parts.for_run(0).parts.streams.own.random(250)
     bounds = {"B_c": policy.arm_bound, "B_G": policy.weight_bound, "B_R": policy.noise_bound}
     history: list[tuple[int, float]] = []
     for t in range(250):

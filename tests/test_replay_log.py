@@ -166,7 +166,7 @@ def test_a_policy_learns_from_what_it_should(contender: Contender, learn_from: L
     assert log is not None
     kept = np.random.default_rng(1).random(150) < acceptance(log)
     policy = build(contender, table, seed=4, context_first=True)
-    player = policy.for_run(2)
+    player = policy.parts.for_run(2)
     sees, arms, learned = hasattr(player, "context_dim"), [], 0
     for t in range(150):
         if sees:

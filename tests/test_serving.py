@@ -572,7 +572,7 @@ def test_a_warm_start_takes_names() -> None:
     ):
         with pytest.raises(InvalidInputError, match=message):
             fresh.warm_start(odd, [1.0, 2.0])  # type: ignore[arg-type]
-    assert fresh.unused
+    assert fresh.parts.unused
     fresh.warm_start(np.array(["mid", "left"]), [1.0, 2.0])
     assert fresh.round == 2
 

@@ -143,7 +143,7 @@ def test_rewards_that_never_come(name: str, first: bool) -> None:
     takes, given = registry()[name].parameters, {"standardise": True, "explore": 0.2, "minimise": True, "rng": 3}
     policy = make_policy(name, paper_system(2), **{key: value for key, value in given.items() if key in takes})
     run = simulate(policy, path, record=["forecasts", "widths"], context_first=first)
-    player = policy.for_run(0, context_first=first)
+    player = policy.parts.for_run(0, context_first=first)
     contexts = path.contexts[:, : getattr(player, "context_dim", 0)]
     decisions = list(play_by_hand(player, contexts, path.features, path.reward, context_first=first))
     np.testing.assert_array_equal(run.arms, [decision.arm for decision in decisions])
@@ -200,7 +200,7 @@ def test_a_seed_shared_with_the_paths_makes_no_choice_depend_on_them() -> None:
     arms = simulate(Random(arms=2, rng=0), paths).arms[:, 0]
     agree = (arms == (paths.contexts[:, 0, 0] > 0)).mean()
     assert abs(agree - 0.5) < 4 * 0.5 / np.sqrt(2000)
-    streams = [Random(arms=2, rng=0).for_run(i).parts.streams.own.random(4).tolist() for i in range(3)]
+    streams = [Random(arms=2, rng=0).parts.for_run(i).parts.streams.own.random(4).tolist() for i in range(3)]
     assert not any(child(seed_sequence(0), i).random(4).tolist() in streams for i in range(3))
 
 

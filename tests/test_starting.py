@@ -58,7 +58,7 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(learner: Any, **more: Any) -> LivePolicy:
         policy: LivePolicy = build(learner, **more)
-        policy.compile_here()
+        policy.parts.compile_here()
         return policy
 
     return make

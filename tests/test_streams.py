@@ -128,6 +128,6 @@ def test_one_more_arm_within_a_block_draws_on_where_the_decisions_stand() -> Non
                 live_round(twin, PATH, t)
             twin.add_arm("one more")
             twin.decide()
-            twin.settle()
+            twin.parts.settle()
         states.append(twin.parts.streams.header())
     assert states[0] == states[1]

@@ -103,7 +103,7 @@ def test_a_learner_has_subjects_too() -> None:
     policy = StructuralKalman(arms=2, context_dim=1, context_first=True, refit="inline", rng=0)
     decision = policy.decide(context=[1.0], subject="anna")
     assert policy.decide(context=[2.0], subject="anna").id == decision.id
-    assert policy.contexts_seen == 1  # the second one is of no round
+    assert policy.parts.contexts_seen == 1  # the second one is of no round
 
 
 def test_any_worker_knows_the_subjects_of_a_store(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_it_goes_on_choosing_where_nobody_says_what_a_second_costs_and_where_cho
     policy = LinUCB(arms=2, feature_dim=1, minimise=True)
     for second_costs, sticks in ((None, False), (1e-6, False), (1e6, True)):
         variants = {"even": turns(0), "odd": turns(1)}
-        twin = policy.for_run(0)
+        twin = policy.parts.for_run(0)
         tuner = Tuner(variants, itself, lambda t: t % 2, twin, second_costs=second_costs)
         for t in range(300):
             tuner(t)

@@ -163,15 +163,15 @@ def simulate(
     there = None if available is None else _there(policy, available, (n, k))
     at = None if times is None else _times(policy, times, trajectory)
     by_hand = there is not None or at is not None or trajectory.elapsed is not None
-    ours = isinstance(policy, LivePolicy) and not policy.by_hand and not by_hand
+    ours = isinstance(policy, LivePolicy) and not policy.parts.runs_in_python() and not by_hand
     played = _Played(count * n, progress)
 
     def play(row: int) -> None:
         path = trajectory if trajectory.runs is None else trajectory.run(row)
         if ours:
             assert isinstance(policy, LivePolicy)
-            player = policy.for_run(numbers[row], context_first=context_first)
-            player.play(path, arms[row], records[row], played.more)
+            player = policy.parts.for_run(numbers[row], context_first=context_first)
+            player.parts.play(path, arms[row], records[row], played.more)
         else:
             order = {"context_first": context_first, "elapsed": path.elapsed, "available": there, "times": at}
             _record_by_hand(policy, numbers[row], path, order, arms[row], records[row], played.more)
@@ -245,7 +245,7 @@ def _record_by_hand(
     played: Callable[[int], None],
 ) -> None:
     if isinstance(policy, LivePolicy):
-        player: Policy = policy.for_run(number, context_first=order["context_first"])
+        player: Policy = policy.parts.for_run(number, context_first=order["context_first"])
         order = order | {"context_first": bool(getattr(player, "context_first", order["context_first"]))}
     else:
         player = policy.for_run(number)  # type: ignore[attr-defined]  # set by as_policy

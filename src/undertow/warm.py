@@ -78,7 +78,7 @@ def _use(name: str) -> None:
     if policy.claims.simulates_only:
         simulate(policy, system.sample(2, rng=0))
         return
-    policy.compile_here()
+    policy.parts.compile_here()
     rehearse(policy)
     plain = {key: value for key, value in settings.items() if key != "standardise"}
     rehearse_fleet(build(name, arms=["a", "b"], context_dim=1, system=system, rng=0, **plain))

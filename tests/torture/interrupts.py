@@ -133,7 +133,7 @@ def next_call(policy: LivePolicy, rng: np.random.Generator) -> tuple[str, Call]:
         calls["arms"] = _change_of_arms(policy)
     if rng.random() < 0.1:
         calls["forecast"] = lambda p: p.forecast(features)
-    if isinstance(policy, LearningPolicy) and policy.unused:
+    if isinstance(policy, LearningPolicy) and policy.parts.unused:
         calls["warm start"] = _warm_start(policy, rng)
     name = str(rng.choice(list(calls)))
     return name, calls[name]

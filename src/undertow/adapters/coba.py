@@ -61,7 +61,8 @@ class CobaLearner(Learner):
     @property
     def params(self) -> Mapping[str, Any]:
         """Parameters that describe the learner in the tables of an experiment."""
-        plain = {name: value for name, value in self._player.parameters.items() if isinstance(value, str | int | float)}
+        given = self._player.parts.parameters()
+        plain = {name: value for name, value in given.items() if isinstance(value, str | int | float)}
         return {"family": type(self._player).__name__, **plain}
 
     def predict(self, context: Any, actions: Sequence[Any]) -> tuple[Any, float, dict[str, Any]]:

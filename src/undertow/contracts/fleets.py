@@ -23,7 +23,7 @@ def _as_single(trial: Trial) -> None:
     keys, buckets = np.arange(6), bucket_of(np.arange(6), _BUCKETS)
     if len(policy.parts.player.draws):  # one key in each bucket, which then has the policy's random numbers
         keys = np.array([int(np.argmax(buckets == number)) for number in range(_BUCKETS)])
-    single = {key: policy.for_run(int(buckets[key])) for key in keys.tolist()}
+    single = {key: policy.parts.for_run(int(buckets[key])) for key in keys.tolist()}
     rng, first = np.random.default_rng(0), getattr(policy, "context_first", False)
     waiting: list[tuple[Any, Any]] = []
     for t in range(60):

@@ -24,10 +24,10 @@ _MACHINERY = str(Path(compiled.__file__).parent)
 def _parameters(trial: Trial) -> None:
     policy = trial.make(2)
     known = {field.name for field in dataclasses.fields(policy)}
-    require(known == policy.parameters.keys(), "parameters are not the constructor's arguments")
-    again = type(policy)(**policy.parameters)
-    kept = [(name, value, again.parameters[name]) for name, value in policy.parameters.items()]
-    kept += [(name, value, other.parameters[name]) for name, value, other in _varied(policy)]
+    require(known == policy.parts.parameters().keys(), "parameters are not the constructor's arguments")
+    again = type(policy)(**policy.parts.parameters())
+    kept = [(name, value, again.parts.parameters()[name]) for name, value in policy.parts.parameters().items()]
+    kept += [(name, value, other.parts.parameters()[name]) for name, value, other in _varied(policy)]
     for name, given, has in kept:
         same = bool(np.all(has == given))
         require(same, f"{name}={given!r} became {has!r}; keep it, and compute derived numbers in `_begin`")
@@ -51,7 +51,7 @@ def _within_state(trial: Trial) -> None:
     policy = trial.make(**features)
     play, skip, layout = policy.loop
     interpreted = {"loop": Loop(plain(play), plain(skip), layout)}
-    twin = type(type(policy).__name__, (type(policy),), interpreted)(**policy.parameters)
+    twin = type(type(policy).__name__, (type(policy),), interpreted)(**policy.parts.parameters())
     with np.errstate(all="ignore"):
         try:
             decisions = _play_rounds(trial, twin)
@@ -103,11 +103,11 @@ def _report(error: Exception, more: str) -> str:
 
 def _varied(policy: Any) -> Iterator[tuple[str, float, Any]]:
     """Yield the name of every numeric parameter, another value for it, and a policy with that value."""
-    for name, value in policy.parameters.items():
+    for name, value in policy.parts.parameters().items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             for other in (value + 1 if isinstance(value, int) else 0.9 * value, value):
                 try:
-                    varied = type(policy)(**(policy.parameters | {name: other}))
+                    varied = type(policy)(**(policy.parts.parameters() | {name: other}))
                 except (UndertowError, ValueError):
                     continue  # no value for it
                 yield name, other, varied

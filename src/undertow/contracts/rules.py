@@ -255,7 +255,7 @@ def _bounded(trial: Trial) -> None:
         trial.step(small, t, learn=False)
     require(small.pending == 5, f"{small.pending} decisions are pending, although max_pending is 5")
     least = small.parts.player.state.nbytes
-    require(small.nbytes >= least, f"nbytes is {small.nbytes}, and the state alone has {least}")
+    require(small.parts.nbytes >= least, f"nbytes is {small.parts.nbytes}, and the state alone has {least}")
     trial.refuses(small, lambda: small.learn(first, 1.0), "a reward for a forgotten decision")
 
 
@@ -341,7 +341,7 @@ def _reordered(trial: Trial) -> None:
     for name in ("arms", "reward_noise", "reward_offset"):
         fields[name] = np.asarray(fields[name])[turn]
     policy = trial.make(0, LinearGaussianSystem.from_dict(fields))
-    policy = policy.for_run(0, order=np.argsort(turn))  # initial rounds and ties in the old order
+    policy = policy.parts.for_run(0, order=np.argsort(turn))  # initial rounds and ties in the old order
     path = Trajectory(trial.path.contexts, trial.path.rewards[:, turn])
     same = turn[simulate(policy, path).arms] == simulate(trial.make(0), trial.path).arms
     require(bool(same.all()), f"reordered arms were chosen differently from round {int(np.argmin(same))} on")

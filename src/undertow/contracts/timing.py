@@ -29,12 +29,12 @@ def _time(trial: Trial) -> None:
         same = first.arm == second.arm and np.array_equal(first.forecast, second.forecast)
         require(same, f"round {t}: {first} with elapsed={elapsed}, {second} after skip({elapsed - 1})")
         require(
-            first.moment == moments - 1 == policy.moment - 1,
-            f"round {t} is of moment {moments - 1}, and the decision says {first.moment}, the policy {policy.moment}",
+            first.moment == moments - 1 == policy.parts.moment - 1,
+            f"round {t} is of moment {moments - 1}, and the decision says {first.moment}, the policy {policy.parts.moment}",
         )
         again, other = policy.decide(elapsed=0), twin.decide(elapsed=0)
         require(
-            (again.moment, policy.moment) == (first.moment, moments),
+            (again.moment, policy.parts.moment) == (first.moment, moments),
             f"round {again.round}: with elapsed=0 it is of moment {again.moment}, the one before of {first.moment}",
         )
         stays = is_fitted(policy) or np.allclose(again.forecast, first.forecast, rtol=1e-2, atol=little)

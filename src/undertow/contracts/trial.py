@@ -8,6 +8,7 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.live.files import snapshot
+from undertow.live.registry import name_of
 from undertow.live.rounds import Timeline
 from undertow.policies import Claims, Decision, LivePolicy, Policy
 from undertow.simulation import simulate
@@ -49,20 +50,20 @@ class Trial:
         policy: Any = factory(system, 0)
         require(isinstance(policy, Policy), f"expected decide, learn and observe, got {policy!r}")
         self.ours = isinstance(policy, LivePolicy)
-        self.claims: Claims = policy.claims_as_built() if self.ours else getattr(policy, "claims", Claims())
-        named = not self.ours or hasattr(policy, "registered_name")
+        self.claims: Claims = policy.parts.claims() if self.ours else getattr(policy, "claims", Claims())
+        named = not self.ours or name_of(type(policy)) is not None
         require(named, f"{type(policy).__name__} is not registered; write @register(name, citation=…) above its class")
         self.path = system.sample(300, rng=5)
         self.sees_contexts = self.claims.uses_contexts and system.context_dim > 0
         facts = self.claims._asdict() | {
             "ours": self.ours,
             "live": not self.claims.simulates_only,
-            "context can come first": self.sees_contexts and self.ours and "context_first" in policy.parameters,
+            "context can come first": self.sees_contexts and self.ours and "context_first" in policy.parts.parameters(),
             "starts warm": hasattr(policy, "warm_start"),
             "takes new arms": not self.claims.needs_system,
             "draws": not self.claims.deterministic,
             "uses no rewards": not self.claims.uses_own_rewards,
-            "fits": self.ours and "refit" in policy.parameters,
+            "fits": self.ours and "refit" in policy.parts.parameters(),
             "contexts tell arms apart": system.context_dim > 0 and self.arms > 1,
         }
         self.facts = {fact for fact, holds in facts.items() if holds}
@@ -72,7 +73,7 @@ class Trial:
         policy: Any = self.factory(system or self.system, seed)
         if "fits" in self.facts:
             changes = {"refit": "inline"} | changes
-        return type(policy)(**(policy.parameters | changes)) if changes else policy
+        return type(policy)(**(policy.parts.parameters() | changes)) if changes else policy
 
     def start(self, rounds: int) -> Trajectory:
         """Return the first rounds of the path."""

@@ -87,7 +87,7 @@ class Bucket:
 
     def __init__(self, template: Template, number: int) -> None:
         self.template = template
-        self.policy = template.policy.for_run(number)  # whose stream the bucket draws from
+        self.policy = template.policy.parts.for_run(number)  # whose stream the bucket draws from
         self.keys = KeyTable()
         self.states = np.empty((0, len(template.fresh)))
         self.book: Book = np.empty((0, BOOK), dtype=np.int32)
@@ -141,7 +141,7 @@ class Bucket:
         """Decide a round of each key."""
         template = self.template
         self._make_room(len(rows))
-        draws = self.policy.draw_rounds(len(rows)) if template.draws else np.empty((len(rows), 0))
+        draws = self.policy.parts.draw_rounds(len(rows)) if template.draws else np.empty((len(rows), 0))
         limits = template.most, template.wait, template.default
         places = self.waiting, self.memories, self.spare
         scratch: Any = (self._row, self._out, *outcome)
@@ -163,7 +163,7 @@ class Bucket:
         template = self.template
         decisions = int((outcome.rounds[rows] < 0).sum())
         self._make_room(decisions)
-        draws = self.policy.draw_rounds(decisions) if template.draws else np.empty((decisions, 0))
+        draws = self.policy.parts.draw_rounds(decisions) if template.draws else np.empty((decisions, 0))
         oldest = 2**53 if template.max_delay is None else template.max_delay
         given: Any = (draws, data.contexts, data.features, rewards, full, template.context_first, oldest)
         places: Any = (self.waiting, self.memories, self.spare, 0, template.most, template.wait, template.default)

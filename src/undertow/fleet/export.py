@@ -19,7 +19,7 @@ def exported(
     template: Template, number: int, state: FloatArray, waiting: Waiting, ids: Sequence[str], *, observes: bool
 ) -> LivePolicy:
     """Return a policy in a state, in which decisions with these ids wait; it draws from stream `number`."""
-    policy: LivePolicy = template.policy.for_run(number)
+    policy: LivePolicy = template.policy.parts.for_run(number)
     player, _, streams, turns, pending, _ = policy.parts
     player.state[:] = state
     turns.due = "observe" if observes else "decide"
@@ -29,7 +29,7 @@ def exported(
     for id, t, arm, memory in rows:
         pending.entries[id] = Decided(t, arm, memory.copy(), t)
     pending.count = len(ids)
-    policy.begin_log()
+    policy.parts.begin_log()
     return policy
 
 
@@ -48,11 +48,10 @@ def require_same(own: LivePolicy, policy: Any) -> None:
         raise InvalidInputError(f"policy: expected a {type(own).__name__}, got {policy!r:.60}")
     if policy.pinned is not None:
         raise InvalidInputError(f"policy: arm {policy.pinned!r} is pinned; call unpin() before")
-    for name, value in own.parameters.items():
-        if name != "rng" and not _same(value, policy.parameters[name]):
-            raise InvalidInputError(
-                f"{name}: expected {value!r:.60} as in the fleet's policy, got {policy.parameters[name]!r:.60}"
-            )
+    given = policy.parts.parameters()
+    for name, value in own.parts.parameters().items():
+        if name != "rng" and not _same(value, given[name]):
+            raise InvalidInputError(f"{name}: expected {value!r:.60} as in the fleet's policy, got {given[name]!r:.60}")
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -135,7 +135,7 @@ class Stack:
     def _chance(self, part: Part, arm: int) -> float:
         number, _, (slot,) = part
         bucket = self.buckets[number]
-        return float(bucket.policy.chance_of(bucket.states[slot], arm))
+        return float(bucket.policy.parts.chance_of(bucket.states[slot], arm))
 
     def learn(self, found: Found, rewards: FloatArray, *, refuse: bool) -> npt.NDArray[np.bool_]:
         """Learn the rewards of waiting decisions; return which were learned, or refuse all."""
@@ -177,7 +177,7 @@ class Stack:
     def place(self, given: Keys, policy: LivePolicy, life: int) -> None:
         """Have the bandit of a key be a policy; its waiting decisions wait here."""
         require_same(self.template.policy, policy)
-        policy.settle()
+        policy.parts.settle()
         number, bucket, _ = self.one(given)
         rows = np.array([0])
         slots = bucket.add(given, rows)

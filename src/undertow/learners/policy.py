@@ -29,6 +29,7 @@ from undertow.live.clock import is_duration
 from undertow.live.events import WarmStarted
 from undertow.live.metrics import Measure
 from undertow.live.names import Inputs, Rows
+from undertow.live.registry import name_of
 from undertow.live.rehearsal import rehearse
 from undertow.live.rounds import Timeline
 from undertow.moments import rows_in_time, with_one_context
@@ -61,7 +62,7 @@ class LearningPolicy(ContextPolicy):
         fits, and a decision never waits. Within `simulate` all fits are made inline.
     max_delay
         How late a reward may be: a number of rounds (10,000 are 100 s at 100 decisions a second), or a time, such as
-        "3 days", for decisions with `at`. The log keeps that many rounds more, at 8 bytes a number (`nbytes`).
+        "3 days", for decisions with `at`. The log keeps that many rounds more, at 8 bytes a number (`parts.nbytes`).
     looks
         Whether arms that were left are played again at times (`learners.looks`), because they may have changed unseen.
         Turn it off only if you know that no model can be wrong about that.
@@ -120,41 +121,41 @@ class LearningPolicy(ContextPolicy):
             return
         due = decides and starting.over and (self.refit != "background" or self.round >= _MOST_KEPT)
         if self._compilation.ended or due:
-            self.settle()
+            self._settle()
 
     def _begin_without_kernels(self) -> bool:
         """Return whether another process compiles the kernels, and start-up goes on without."""
         kind = type(self)
         ours = kind.__module__.startswith("undertow.policies.")  # what another process can find
-        if are_loaded(kind.loop) or not ours or not self.unused or self._timeline is not self._learner:
+        if are_loaded(kind.loop) or not ours or not self._whole().unused or self._timeline is not self._learner:
             return False
 
         def load() -> None:
             twin = kind(arms=["a", "b"], context_dim=1, refit="inline", rng=0)
-            twin.compile_here()
+            twin.parts.compile_here()
             rehearse(twin)
 
-        compilation = ahead.compilation_of(kind.registered_name, kind.__module__, load)
+        compilation = ahead.compilation_of(name_of(kind) or "", kind.__module__, load)
         if compilation is None or compilation.ended:
             return False
         self._compilation, self._timeline = compilation, Starting(self._learner)
         self._awaits_kernels = True
         self._checkpoint()
-        _LOG.info("another process compiles the kernels of %s; until then, arms take turns", kind.registered_name)
+        _LOG.info("another process compiles the kernels of %s; until then, arms take turns", kind.__name__)
         return True
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Draw nothing ahead; wait for kernels if there have been rounds without, and rebuild the policy with them."""
-        super().settle()
+        super()._settle()
         if not isinstance(self._timeline, Starting):
             return
         if not self._compilation.ended:
-            _LOG.info("round %d waits for the kernels of %s", self.round, self.registered_name)
+            _LOG.info("round %d waits for the kernels of %s", self.round, type(self).__name__)
             self._compilation.wait()
         self._journal.torn = True
         self._rebuild(self._have_kernels)
         self._checkpoint()
-        _LOG.info("the kernels of %s are there, and know of %d rounds", self.registered_name, self.round)
+        _LOG.info("the kernels of %s are there, and know of %d rounds", type(self).__name__, self.round)
         self._timeline.report()
 
     def _have_kernels(self) -> None:
@@ -163,9 +164,9 @@ class LearningPolicy(ContextPolicy):
         self._player.loop = type(self).loop
         del self._compilation  # which holds a thread, and no copy can
 
-    def compile_here(self) -> None:
+    def _compile_here(self) -> None:
         """Have this process compile what is missing, quietly, and not another one."""
-        super().compile_here()
+        super()._compile_here()
         self._learner.notices.quiet = True
 
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
@@ -240,10 +241,10 @@ class LearningPolicy(ContextPolicy):
             health = super().health()
             return health_of(self._learner, health)
 
-    def measures(self, **labels: str) -> list[Measure]:
+    def _measures(self, **labels: str) -> list[Measure]:
         """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
         with self._lock:
-            found, models = super().measures(**labels), self.models
+            found, models = super()._measures(**labels), self.models
         for model in models:
             mine = found[0].labels | {"model": model.name}
             found.append(Measure("model_order", model.order, mine))
@@ -270,10 +271,10 @@ class LearningPolicy(ContextPolicy):
         first decision makes the fits.
         """
         with self._lock:
-            if not self.unused:
+            if not self._whole().unused:
                 raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
             self._get_ready()
-            self.settle()
+            self._settle()
             m, q = self._context_dim, self._feature_dim
             n = len(played := arms_played(indices_of_names(arms, self.names), self.arm_count))
             x = _checks.measured("rewards", rewards, (n,), missing=True)
@@ -301,7 +302,7 @@ class LearningPolicy(ContextPolicy):
             self._commit(events[-1], events[:-1])
 
     def _start_warm(self, rows: FloatArray) -> None:
-        if not self.unused:
+        if not self._whole().unused:
             raise OutOfTurnError("warm_start: this policy has begun; call it before the first decision")
         blank = self._learner.log.blank(0)
         if rows.ndim != 2 or rows.shape[1] != blank.shape[1]:

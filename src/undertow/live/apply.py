@@ -46,7 +46,7 @@ class Applies(Commits):
     """A policy's parts, and what events do to them."""
 
     claims: ClassVar[Claims]
-    has_windows: ClassVar[bool]
+    _has_windows: ClassVar[bool]
 
     names: tuple[str, ...]
     explore: float
@@ -74,7 +74,7 @@ class Applies(Commits):
         """Become a policy with one arm more."""
 
     @abc.abstractmethod
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Have the parts be as if nothing were done ahead or put off, so that they can be looked at."""
 
     @abc.abstractmethod
@@ -139,7 +139,7 @@ class Applies(Commits):
         if columns.units is not None:
             forecast, width = columns.units.outward(forecast, width)
             value = columns.units.rewards_outward(value)
-        window = player.window.astype(_WHOLE) if self.has_windows else None
+        window = player.window.astype(_WHOLE) if self._has_windows else None
         moment = int(player.moments_begun()) - 1
         made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, moment, value, chances, False)
         decision = _tuple(Decision, made)

@@ -10,7 +10,8 @@ from undertow.compiled.player import Player
 from undertow.live.decision import Decision
 from undertow.live.events import Decided, Event
 from undertow.live.journal import Journal
-from undertow.live.rounds import Parts, Pending, Timeline, Turns
+from undertow.live.parts import Parts
+from undertow.live.rounds import Pending, Timeline, Turns
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
 
@@ -106,15 +107,6 @@ class Commits(abc.ABC):
             self._attend_to_kernels(decides=decides)
 
     # How the parts work together
-
-    @property
-    def parts(self) -> Parts:
-        """What the policy consists of, for a look inside."""
-        within = self._is_called()
-        parts = self._whole()
-        if not within:
-            self._catch_up()
-        return parts
 
     def _is_called(self) -> bool:
         """Whether this thread is in a call of the policy, whose hooks may look inside."""

@@ -51,7 +51,7 @@ class RidgePolicy(ContextPolicy):
     def _change_units(self, own: Any, change: Change) -> None:
         """Bring the state into new units."""
 
-    def claims_as_built(self) -> Claims:
+    def _claims_as_built(self) -> Claims:
         """Return the claims; where rewards enter inputs or units, what is learned depends on when they came."""
         if self.standardise or self._window_sizes()["lags"]:
             return self.claims._replace(late_rewards_count_alike=False)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from undertow._checks import FloatArray
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
-from undertow.live.rounds import Parts
+from undertow.live.parts import Parts
 from undertow.live.units import Columns, Units
 from undertow.trajectory import Trajectory
 

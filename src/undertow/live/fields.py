@@ -6,7 +6,7 @@ header and the arrays of a save file, what these may hold, and the bytes of all 
     Field("leader")                                     only ever replaced, or a container; not saved
     Number("latest", file="latest", most="rounds")      one number, or several of them, as one array
     Written("sums", "moments", *FINITE)                 an array that is written into
-    Entry("due", "due", read)                           an entry of the header
+    Entry("due", "due", check)                          an entry of the header
     Table("rounds", {"round_arms": Saved(…), …}, …)     rows, each column as an array
     Arrays("records", {"fit_records": Saved(…)}, …)     anything else that arrays can hold
     Each("past", {"past_{}": Saved(…)}, …)              the same for every entry of a dictionary by number
@@ -92,20 +92,12 @@ class Field:
 class Entry(Field):
     """An attribute that the header of a save file keeps under its key; "a.b" is the key b of the object a.
 
-    `read` takes the part and what the header holds, and returns the value or refuses it.
+    `check` takes the part and what the header holds, and returns the value or refuses it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        key: str,
-        read: Callable[[Any, Any], Any],
-        write: Callable[[Any], Any] = lambda value: value,
-        *,
-        since: bool = False,
-    ) -> None:
+    def __init__(self, name: str, key: str, check: Callable[[Any, Any], Any], *, since: bool = False) -> None:
         super().__init__(name)
-        self.key, self.check, self.write, self.since = key.split("."), read, write, since
+        self.key, self.check, self.since = key.split("."), check, since
 
     def read_entry(self, part: Any, header: Mapping[str, Any]) -> None:
         """Take back an entry of a header."""
@@ -357,7 +349,7 @@ def header_of(parts: Iterable[Any]) -> dict[str, Any]:
                 target = header
                 for folder in folders:
                     target = target.setdefault(folder, {})
-                target[key] = field.write(getattr(part, field.name))
+                target[key] = getattr(part, field.name)
     return header
 
 

@@ -19,7 +19,7 @@ from undertow.live.clock import duration, spelled
 from undertow.live.events import Event
 from undertow.live.fields import arrays_of, header_of, read_arrays_into, read_header_into
 from undertow.live.policy import LivePolicy
-from undertow.live.registry import NotRegisteredError, make, read_candidate, registry, written_candidate
+from undertow.live.registry import NotRegisteredError, make, name_of, read_candidate, registry, written_candidate
 from undertow.live.saved import DAMAGE, read_arrays
 from undertow.live.streams import Streams
 from undertow.system import LinearGaussianSystem
@@ -49,16 +49,23 @@ _LONGEST_HEADER = 2**22  # bytes
 
 def snapshot(policy: LivePolicy) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return header and arrays of a save file."""
-    policy.settle()
-    parts = policy.parts
+    policy.parts.settle()
+    parts = policy.parts  # others than before, if kernels have come
     header = {
         "format": _FORMAT,
         "version": _VERSION,
-        "policy": policy.registered_name,
-        "parameters": {name: _plain_value(name, value) for name, value in policy.parameters.items() if name != "rng"},
+        "policy": _registered(policy),
+        "parameters": {name: _plain_value(name, value) for name, value in parts.parameters().items() if name != "rng"},
         "random": parts.streams.header(),
     }
     return header | header_of(parts.all), arrays_of(parts.all, parts.sizes)
+
+
+def _registered(policy: LivePolicy) -> str:
+    name = name_of(type(policy))
+    if name is None:
+        raise InvalidInputError(f"policy: {type(policy).__name__} cannot be saved; register it under a name first")
+    return name
 
 
 def write_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
@@ -196,7 +203,7 @@ def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDAr
         raise InvalidInputError(f"{name}: damaged ({error})") from error
     except DAMAGE as error:
         raise InvalidInputError(f"{name}: damaged ({type(error).__name__}: {error!s:.200})") from error
-    policy.begin_log()
+    policy.parts.begin_log()
     return policy
 
 

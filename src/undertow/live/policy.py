@@ -32,8 +32,9 @@ from undertow.live.decision import Claims
 from undertow.live.episode import play_episode
 from undertow.live.journal import Journal
 from undertow.live.names import Named, Names, declared
+from undertow.live.parts import Inside, LivePlayer, Parts
 from undertow.live.pending import Pending
-from undertow.live.rounds import LivePlayer, Parts, Timeline, Turns
+from undertow.live.rounds import Timeline, Turns
 from undertow.live.shows import Shows
 from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
@@ -83,9 +84,7 @@ class LivePolicy(Shows):
 
     claims: ClassVar[Claims]
     loop: ClassVar[Loop]
-    has_windows: ClassVar[bool] = False  # whether the forecast of an arm uses a window of its own
-    registered_name: ClassVar[str]
-    citation: ClassVar[str]
+    _has_windows: ClassVar[bool] = False  # whether the forecast of an arm uses a window of its own
 
     arms: int | Sequence[str]
     explore: float = 0.0
@@ -203,7 +202,7 @@ class LivePolicy(Shows):
             chances[opened] = [self._chance(own, arm) for arm in opened.tolist()]
         return chances
 
-    def claims_as_built(self) -> Claims:
+    def _claims_as_built(self) -> Claims:
         """Return what the policy claims with the parameters that it has."""
         return self.claims
 
@@ -239,21 +238,20 @@ class LivePolicy(Shows):
     def _start_warm(self, rows: FloatArray) -> None:
         raise InvalidInputError("event: this policy does not learn from past rounds")
 
-    @property
-    def parameters(self) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, Any]:
         """Return what the policy was constructed with."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "rng"}
+        given = {name: value for name, value in self._parameters().items() if name != "rng"}
         defaults = {field.name: field.default for field in fields(self)}
         shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != defaults[name])
         return f"{type(self).__name__}({shown})"
 
     def _widen(self, name: str) -> None:
         self._streams.stand(self._pending.made, self._draws)
-        wider = type(self)(**(self.parameters | {"arms": (*self.names, name), "rng": self._streams.seeds}))
-        wider.take_over(self._parts)
+        wider = type(self)(**(self._parameters() | {"arms": (*self.names, name), "rng": self._streams.seeds}))
+        LivePolicy._take_over(wider, self._parts)
         kept = ("_lock", "_journal", "_awaits_kernels")
         self.__dict__.update({key: value for key, value in vars(wider).items() if key not in kept})
         self._timeline.costly = True
@@ -274,29 +272,44 @@ class LivePolicy(Shows):
 
     # What `simulate`, `load` and copies call
 
-    def settle(self) -> None:
+    @property
+    def parts(self) -> Inside:
+        """What the policy consists of, for a look inside, and what simulations, save files and stores call of it."""
+        within = self._is_called()
+        parts = self._whole()
+        if not within:
+            self._catch_up()
+        return Inside.of(
+            parts,
+            parameters=self._parameters,
+            claims=self._claims_as_built,
+            for_run=self._for_run,
+            play=self._play,
+            runs_in_python=self._runs_in_python,
+            settle=self._settle,
+            begin_log=self._begin_log,
+            compile_here=self._compile_here,
+            draw_rounds=self._draws,
+            chance_of=self._chance_of,
+            measures=self._measures,
+        )
+
+    def _settle(self) -> None:
         """Have the parts be as if nothing were done ahead or put off, so that they can be looked at."""
         if self._journal.torn:
             self._rebuild()
         self._catch_up()
         self._streams.stand(self._pending.made, self._draws)
 
-    def compile_here(self) -> None:
+    def _compile_here(self) -> None:
         """Have this process compile what is missing, quietly, and not another one."""
         self._awaits_kernels = False
 
-    @property
-    def by_hand(self) -> bool:
+    def _runs_in_python(self) -> bool:
         """Whether `simulate` has to play through the methods, which no policy of ours needs by itself."""
         return False
 
-    @property
-    def unused(self) -> bool:
-        """Whether nothing has happened to the policy yet."""
-        player, *_, turns, pending, _ = self._whole()
-        return pending.made == 0 and player.rounds == 0 and turns.due == turns.first
-
-    def for_run(self, number: int, *, context_first: bool | None = None, order: Sequence[int] | None = None) -> Any:
+    def _for_run(self, number: int, *, context_first: bool | None = None, order: Sequence[int] | None = None) -> Any:
         """Return an unused copy with the stream of run `number`; that of run 0 is the policy's own.
 
         `order` is that of start-up and of ties, by default the policy's own.
@@ -304,30 +317,26 @@ class LivePolicy(Shows):
         changes: dict[str, Any] = {"rng": self._streams.seeds} | self._run_parameters()
         if context_first is not None and hasattr(self, "context_first"):
             changes["context_first"] = context_first
-        twin = type(self)(**(self.parameters | changes))
-        ours, theirs = self._whole().player.common, twin.parts.player.common
-        theirs.order[:] = ours.order if order is None else order
-        twin.parts.player.obey(ours)
-        twin.parts.streams.begin(number)
-        twin.begin_log()
+        twin: LivePolicy = type(self)(**(self._parameters() | changes))
+        ours, theirs = self._whole().player.common, twin.parts
+        theirs.player.common.order[:] = ours.order if order is None else order
+        theirs.player.obey(ours)
+        theirs.streams.begin(number)
+        theirs.begin_log()
         return twin
 
-    def begin_log(self) -> None:
+    def _begin_log(self) -> None:
         """Have the log of events begin with the parts as they are, after they were changed by more than events."""
         self._journal = Journal()
 
-    def draw_rounds(self, rounds: int) -> FloatArray:
-        """Return the random numbers of the next rounds, for whoever keeps more states than this policy's own."""
-        return self._draws(rounds)
-
-    def chance_of(self, state: FloatArray, arm: int) -> float:
+    def _chance_of(self, state: FloatArray, arm: int) -> float:
         """Return the probability of the arm that was played, in another state of this policy, after its decision."""
         with self._lock:
             self._player.state[:] = state
             chances = self._propensities(arm)
             return 1.0 if chances is None else float(chances[arm])
 
-    def play(
+    def _play(
         self,
         path: Trajectory,
         arms: npt.NDArray[np.int64],
@@ -335,14 +344,14 @@ class LivePolicy(Shows):
         played: Callable[[int], None] = lambda rounds: None,
     ) -> None:
         """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
-        self.settle()
-        self.begin_log()  # these rounds are no events
+        self._settle()
+        self._begin_log()  # these rounds are no events
         play_episode(self._parts, self._draws, self._rescale, path, arms, records, played)
         self._streams.note(self._pending.made)
-        if len(records) and not self.has_windows:
+        if len(records) and not self._has_windows:
             records[:, -1] = math.nan
 
-    def take_over(self, old: Parts) -> None:
+    def _take_over(self, old: Parts) -> None:
         """Become what a policy with one arm less is made of; nothing is known of the new arm."""
         own, before = self._player.own, len(old.player.common.order)
         places = self._places(before)
@@ -357,7 +366,7 @@ class LivePolicy(Shows):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            self.settle()
+            self._settle()
             kept = {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_journal")}
             return copy.deepcopy(kept)
 

@@ -5,13 +5,15 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
-from undertow.live.policy import LivePolicy
 from undertow.showing import html_table
+
+if TYPE_CHECKING:
+    from undertow.live.policy import LivePolicy
 
 __all__ = [
     "Entry",
@@ -19,6 +21,7 @@ __all__ = [
     "Registry",
     "explain",
     "make",
+    "name_of",
     "read_candidate",
     "register",
     "register_candidate",
@@ -26,7 +29,7 @@ __all__ = [
     "written_candidate",
 ]
 
-P = TypeVar("P", bound=type[LivePolicy])
+P = TypeVar("P", bound="type[LivePolicy]")
 C = TypeVar("C", bound=type)
 _ENTRIES: "dict[str, Entry]" = {}
 _CANDIDATES: dict[str, Any] = {}
@@ -38,7 +41,7 @@ class Entry(NamedTuple):
     """One policy of the registry: its class, its parameters with their defaults (... where one is needed), and more."""
 
     name: str
-    policy: type[LivePolicy]
+    policy: "type[LivePolicy]"
     parameters: dict[str, Any]
     claims: Claims
     citation: str
@@ -67,7 +70,6 @@ def register(name: str, *, citation: str) -> Callable[[P], P]:
     """Enter a policy class under a name, so that `make`, `load`, plans and reports know it."""
 
     def enter(policy: P) -> P:
-        policy.registered_name, policy.citation = name, citation
         policy.__doc__ = _documented(policy)
         parameters = {
             field.name: ... if field.default is dataclasses.MISSING else field.default
@@ -123,12 +125,24 @@ def read_candidate(entry: Mapping[str, Any]) -> Any:
     return _CANDIDATES[kind].from_state(entry["state"])
 
 
+def name_of(kind: type) -> str | None:
+    """Return the name that a class of policies, or the first of its bases, is registered under; None if there is none.
+
+    Examples
+    --------
+    >>> name_of(type(make("ucb", arms=3)))
+    'ucb'
+    """
+    names = {entry.policy: name for name, entry in _ENTRIES.items()}
+    return next((names[each] for each in kind.__mro__ if each in names), None)
+
+
 def registry() -> Registry:
     """Return every policy by name."""
     return Registry(_ENTRIES)
 
 
-def make(name: str, *args: Any, **parameters: Any) -> LivePolicy:
+def make(name: str, *args: Any, **parameters: Any) -> "LivePolicy":
     """Make a policy by its name.
 
     Examples

@@ -1,8 +1,7 @@
 """What rounds are made of: which call is due, and how data reach the state."""
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from undertow import _checks
 from undertow._checks import FloatArray
@@ -12,12 +11,10 @@ from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.live.clock import Clock
 from undertow.live.decision import Why
 from undertow.live.events import Installed
-from undertow.live.fields import Entry, Field, Written
+from undertow.live.fields import Entry, Field
 from undertow.live.pending import Pending, Waiting
-from undertow.live.streams import Streams
-from undertow.live.units import Columns
 
-__all__ = ["LivePlayer", "Parts", "Pending", "Timeline", "Turns", "Waiting"]
+__all__ = ["Pending", "Timeline", "Turns", "Waiting"]
 
 
 class Turns:
@@ -207,43 +204,3 @@ class Timeline:
             raise InvalidInputError("state: closed: expected an arm that can be played")
         if common.head.still or common.head.moments > common.head.rounds:
             raise InvalidInputError("state: moments: expected at most as many as rounds, and none that is being shared")
-
-
-class LivePlayer(Player):
-    """A player whose state is in checkpoints and save files."""
-
-    remembers: ClassVar[tuple[Field, ...]] = (
-        Field("loop"),
-        Written("state", "state", -math.inf, math.inf, missing=True),
-    )
-
-
-class Parts(NamedTuple):
-    """What a live policy consists of."""
-
-    player: Player
-    columns: Columns
-    streams: Streams
-    turns: Turns
-    pending: Pending
-    timeline: Timeline
-
-    @property
-    def all(self) -> tuple[Any, ...]:
-        """All parts that remember something, and their parts."""
-        turns, pending, timeline = self.turns, self.pending, self.timeline
-        own = (self.player, turns, turns.clock, pending, pending.subjects, self.streams, self.columns)
-        return (*own, timeline, *timeline.parts)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """What formulas in the declarations of fields may count."""
-        player, pending = self.player, self.pending
-        k, m, q, p = map(int, player.common.sizes)
-        counted = {"rounds": player.rounds, "decisions": pending.made, "limit": pending.most}
-        return {"k": k, "m": m, "q": q, "p": p, "n": len(player.state), **counted}
-
-    @property
-    def reads_clock(self) -> bool:
-        """Whether what happens depends on the times of calls: there is a tick, or a wait that is a time."""
-        return self.turns.clock.tick is not None or not self.pending.timeless

@@ -8,11 +8,11 @@ import numpy as np
 from undertow._checks import FloatArray
 from undertow.live.decision import Outlook
 from undertow.live.events import Decided, Rewarded
-from undertow.live.fields import nbytes_of
 from undertow.live.follow import Follows
 from undertow.live.health import Health
 from undertow.live.metrics import Measure, exposition, measures_of
 from undertow.live.names import Inputs
+from undertow.live.registry import name_of
 
 if TYPE_CHECKING:
     from undertow.drawing import Sheet
@@ -34,39 +34,9 @@ class Shows(Follows):
         return self._whole().player.rounds
 
     @property
-    def moment(self) -> int:
-        """Number of moments begun so far: as many as rounds, but for decisions with `elapsed=0`."""
-        return self._whole().player.moments
-
-    @property
-    def contexts_seen(self) -> int:
-        """Number of rounds whose contexts have been observed, or were missing."""
-        player, _, _, turns, *_ = self._whole()
-        return turns.contexts_seen(player.rounds)
-
-    @property
-    def feature_columns(self) -> tuple[str, ...]:
-        """What the columns of features mean, where the policy has `feature_names`: those that events hold."""
-        named = self._whole().columns.features
-        return () if named is None or not self._feature_dim else tuple(named.columns)
-
-    @property
-    def context_columns(self) -> tuple[str, ...]:
-        """What the entries of a context mean, where the policy has `context_names`."""
-        named = self._whole().columns.contexts
-        return () if named is None or not self._context_dim else tuple(named.columns)
-
-    @property
     def pending(self) -> int:
         """Number of decisions that wait for their reward."""
         return self._whole().pending.count
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the numbers that the policy remembers: state, waiting decisions, log; not of Python's objects."""
-        parts = self._whole()
-        with self._lock:
-            return nbytes_of(parts.all)
 
     def forecast(self, features: Inputs | None = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
@@ -76,10 +46,10 @@ class Shows(Follows):
             given = self._checked_features(features)
             begins = self._columns.follows and self._pending.made == 0
             if begins or self._player.rounds >= self._columns.pause:
-                return copy.deepcopy(self).forecast_in_new_units(given)
+                return Shows._forecast_in_new_units(copy.deepcopy(self), given)
             return self._forecast(given)
 
-    def forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
+    def _forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
         """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
         if self._player.rounds >= self._columns.pause:
             self._rescale()
@@ -94,7 +64,7 @@ class Shows(Follows):
         forecast, width = player.copy_forecast(), player.copy_width()
         if units is not None:
             forecast, width = units.outward(forecast, width)
-        return Outlook(forecast, width, player.window.astype(np.int64) if self.has_windows else None)
+        return Outlook(forecast, width, player.window.astype(np.int64) if self._has_windows else None)
 
     def plot(self, features: Inputs | None = None) -> "Sheet":
         """Draw what the policy would predict now, given features where it takes them; nothing changes.
@@ -112,11 +82,11 @@ class Shows(Follows):
             self._get_ready()
             now, pending = self._player.rounds, self._pending
             oldest = now - 1 - pending.oldest(now - 1)
-            name = getattr(self, "registered_name", type(self).__name__)
+            name = name_of(type(self)) or type(self).__name__
             refused = dict(pending.refused), sum(pending.lately)
             return Health(name, now, pending.count, oldest, *refused, {}, {}, {}, (), ())
 
-    def measures(self, **labels: str) -> list[Measure]:
+    def _measures(self, **labels: str) -> list[Measure]:
         """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
         with self._lock:
             found = measures_of(self.health(), **labels)
@@ -126,4 +96,4 @@ class Shows(Follows):
 
     def metrics(self) -> str:
         """Return rounds, waiting decisions, refused rewards, models and fits as text for Prometheus."""
-        return exposition(self.measures())
+        return exposition(self._measures())

@@ -43,7 +43,7 @@ class Steering(Applies):
         with self._lock:
             self._get_ready()
             if self._check_new_arm(name):
-                self.settle()
+                self._settle()
             self._happen(ArmAdded(name=name))
 
     def set_costs(self, costs: Mapping[str, float]) -> None:

@@ -88,7 +88,6 @@ class Autopilot(LearningPolicy):
         if isinstance(self._timeline, WithCandidates):
             self._timeline.lead_through_log()
 
-    @property
-    def by_hand(self) -> bool:
+    def _runs_in_python(self) -> bool:
         """Whether `simulate` must call the methods: candidates are not compiled."""
         return bool(self.candidates)

@@ -109,12 +109,12 @@ def observe(bandits: Bandits, path: Path, body: bodies.Context) -> Answer:
     policy = bandits[path["name"]]
     with policy.transaction():
         _observe(policy, path["t"], body.context)
-        return 200, answers.Observed(policy.round, policy.contexts_seen)
+        return 200, answers.Observed(policy.round, policy.parts.contexts_seen)
 
 
 def _observe(policy: DurablePolicy, t: int, context: Any) -> None:
     """Observe the context of a round, unless it was observed before."""
-    seen = policy.contexts_seen
+    seen = policy.parts.contexts_seen
     if t > seen:
         raise OutOfTurnError(f"round: the context of round {seen} is due before that of round {t}; send it, or null")
     if t == seen:
@@ -131,7 +131,7 @@ def skip(bandits: Bandits, path: Path, body: bodies.Skip) -> Answer:
             policy.skip(body.rounds, contexts)
         elif not now >= body.round + body.rounds:
             raise OutOfTurnError(f"round: the bandit is in round {now}, not {body.round}; skip from there")
-        return 200, answers.Observed(policy.round, policy.contexts_seen)
+        return 200, answers.Observed(policy.round, policy.parts.contexts_seen)
 
 
 # Looking
@@ -163,7 +163,7 @@ def state(bandits: Bandits, path: Path, body: None) -> Answer:
             spec["parameters"],
             _arms(now),
             now.round,
-            now.contexts_seen,
+            now.parts.contexts_seen,
             now.pending,
             policy.newest,
             decided,

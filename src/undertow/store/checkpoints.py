@@ -32,7 +32,7 @@ def spec_of(policy: LivePolicy) -> bytes:
     if "candidates" in header["parameters"]:  # not in their kinds
         parameters["candidates"] = [entry["kind"] for entry in header["parameters"]["candidates"]]
     spec: dict[str, Any] = {"policy": header["policy"], "parameters": parameters}
-    if policy.unused:
+    if policy.parts.unused:
         begin = {key: value for key, value in header["parameters"].items() if key in own}
         spec["begin"] = {"parameters": begin, "random": header["random"]}
     return json.dumps(spec, sort_keys=True).encode()

@@ -291,7 +291,7 @@ class DurablePolicy:
     def measures(self, **labels: str) -> list[Measure]:
         """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
         with self._door:
-            found = self._inside().measures(bandit=self._name, **labels)
+            found = self._inside().parts.measures(bandit=self._name, **labels)
             ((_, n, decided, rewarded),) = self._store.overview(self._name)
             delay = self._replica.delays.quantile(0.95)
         mine = found[0].labels

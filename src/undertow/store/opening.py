@@ -142,8 +142,8 @@ def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: f
             _, policy = newest_policy(store, name, locked)
     if not policy.claims.simulates_only:
         with alone(type(policy).__module__):
-            rehearsed = policy.for_run(0)
-            rehearsed.compile_here()  # a process of its own would wait for this one
+            rehearsed = policy.parts.for_run(0)
+            rehearsed.parts.compile_here()  # a process of its own would wait for this one
             rehearse(rehearsed)
 
 

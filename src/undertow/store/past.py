@@ -74,9 +74,9 @@ def log_of(store: Store, name: str, *, timeout: float = 5.0) -> dict[str, list[A
     columns["arm"] = [policy.names[event.arm] for _, event, _, _ in made]
     columns["reward"] = [reward for *_, reward in made]
     columns["propensity"] = [event.propensity for _, event, _, _ in made]
-    for i, column in enumerate(policy.feature_columns or _numbered("feature", _size(policy, "feature_dim"))):
+    for i, column in enumerate(policy.parts.feature_columns or _numbered("feature", _size(policy, "feature_dim"))):
         columns[column] = [_entry(event.features, event.arm, i) for _, event, _, _ in made]
-    for i, column in enumerate(policy.context_columns or _numbered("context", _size(policy, "context_dim"))):
+    for i, column in enumerate(policy.parts.context_columns or _numbered("context", _size(policy, "context_dim"))):
         columns[column] = [None if seen is None else float(seen[i]) for _, _, seen, _ in made]
     return columns
 

@@ -331,7 +331,7 @@ class Tuner(Generic[P, R]):
     def _adopt(self, policy: LivePolicy) -> None:
         if not isinstance(policy, LivePolicy):
             raise InvalidInputError(f"policy: expected a policy of undertow, got {policy!r:.80}")
-        if policy.parameters.get("context_dim", 0):
+        if policy.parts.parameters().get("context_dim", 0):
             raise InvalidInputError("policy: a tuner has features but no contexts; build it with feature_dim")
         named = not isinstance(policy.arms, int)
         if policy.arm_count != len(self._names) or (named and list(policy.names) != self._names):
