@@ -153,8 +153,8 @@ def play(world: World, policy: LivePolicy, rounds: int | None = None) -> Played:
     """Let a policy play a world, and measure its own processor time, as other processes may be running."""
     rounds = min(len(world.features), rounds or len(world.features))
     arms, costs, own = np.empty(rounds, np.int64), np.empty(rounds), np.empty(rounds)
-    takes_features = policy.parameters.get("feature_dim", 0) > 0
-    sees_contexts = policy.parameters.get("context_dim", 0) > 0
+    takes_features = getattr(policy, "feature_dim", 0) > 0
+    sees_contexts = getattr(policy, "context_dim", 0) > 0
     for t in range(rounds):
         begun = time.thread_time()
         decision = policy.decide(world.features[t]) if takes_features else policy.decide()

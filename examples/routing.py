@@ -128,7 +128,7 @@ OURS = ("StructuralKalman", "Autopilot", "StructuralKalman + features", "Autopil
 
 def play(policy: LivePolicy | Thompson, world: World) -> float:
     """Let a policy route every request; return its regret per 100 requests, in right answers minus prices."""
-    takes_features = policy.parameters.get("feature_dim", 0) > 0
+    takes_features = getattr(policy, "feature_dim", 0) > 0
     due: list[tuple[int, str, float]] = []
     prices, lost = world.prices[0], 0.0
     for t in range(len(world.chances)):

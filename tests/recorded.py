@@ -73,7 +73,7 @@ class Sequence:
         self.one_call, self.rng = one_call, np.random.default_rng(3)
         self.policy: LivePolicy = make_policy(case.policy, SYSTEM, rng=5, **case.parameters)
         self.path = SYSTEM.sample(8 * ROUNDS, rng=4)
-        given = self.policy.parameters
+        given = self.policy.parts.parameters()
         self.m = int(getattr(self.policy, "context_dim", 0))
         self.q, self.first = int(given.get("feature_dim", 0)), bool(given.get("context_first")) and self.m > 0
         self.late: dict[int, list[str]] = {}

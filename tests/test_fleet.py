@@ -78,7 +78,7 @@ calls = st.lists(
 def test_any_order_of_calls_is_as_with_single_objects(make: Callable[[], LivePolicy], calls: Any) -> None:
     fleet, single = Fleet(make(), buckets=2), dict[int, Any]()
     waiting: list[tuple[Any, Any, int]] = []
-    taken = bool(fleet.policy.parameters.get("feature_dim"))
+    taken = bool(fleet.policy.parts.parameters().get("feature_dim"))
     for call, key, number in calls:
         if call == "decide":
             keys = [key, (key + 1) % 6, key]  # one of them twice

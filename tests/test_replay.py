@@ -121,8 +121,10 @@ def test_who_plays() -> None:
     many = table_of(np.random.default_rng(0).standard_normal((30, 50)), np.ones((30, 1)))
     assert any("LinUCB + own rewards is left out: with 50 arms" in note for note in who_plays(many)[1])
     ours = build(parse_policies("autopilot")[0], paper_table(30), seed=0)
-    assert ours.parameters["context_dim"] == 1
-    assert build(parse_policies("linucb(standardise=false)")[0], bare, seed=0).parameters["standardise"] is False
+    assert ours.parts.parameters()["context_dim"] == 1
+    assert (
+        build(parse_policies("linucb(standardise=false)")[0], bare, seed=0).parts.parameters()["standardise"] is False
+    )
 
 
 def test_policies_are_parsed() -> None:

@@ -56,7 +56,7 @@ class RawRows:
 
     def __init__(self, policy: LivePolicy, path: Trajectory) -> None:
         self.path, (self.m, self.q, self.first) = path, dims(policy)
-        self.k, self.given = policy.arm_count, policy.parameters
+        self.k, self.given = policy.arm_count, policy.parts.parameters()
         self.window: int = self.given["max_window" if "max_window" in self.given else "window"]
         self.lags = self.given.get("reward_lags", 0)
         self.played: list[int] = []
@@ -108,7 +108,7 @@ def test_what_was_learned_is_known_in_the_present_units(name: str, more: dict[st
     (V, b), decision = regressions(policy), live_round(policy, path, 70, learn=False)
     rows.decided(decision)
     Θ = rows.inputs(70, centre, scale)
-    λ, factor = policy.parameters["ridge"], policy.parameters.get("exploration", 0.0)
+    λ, factor = policy.parts.parameters()["ridge"], policy.parts.parameters().get("exploration", 0.0)
     for arm in range(3):
         M, c, M2 = rows.regression(arm, 70, centre, scale)
         np.testing.assert_allclose(V[arm], M, atol=1e-8 * np.abs(M).max())

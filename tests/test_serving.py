@@ -287,7 +287,7 @@ def test_a_default_reward_comes_after_the_wait() -> None:
     policy.skip(5)
     assert policy.pending == 0
     np.testing.assert_allclose(policy.forecast().forecast, [2.0])
-    assert undertow.from_bytes(policy.to_bytes()).parameters["max_wait"] == 2
+    assert undertow.from_bytes(policy.to_bytes()).parts.parameters()["max_wait"] == 2
 
 
 def test_skipped_rounds_with_defaults_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:

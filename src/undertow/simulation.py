@@ -103,7 +103,7 @@ def simulate(
     *,
     record: Collection[str] = (),
     context_first: bool | None = None,
-    available: npt.ArrayLike | None = None,
+    available: "npt.ArrayLike | None" = None,
     times: Sequence[datetime] | None = None,
     runs: Sequence[int] | None = None,
     threads: int | None = None,
@@ -248,7 +248,7 @@ def _record_by_hand(
         player: Policy = policy.parts.for_run(number, context_first=order["context_first"])
         order = order | {"context_first": bool(getattr(player, "context_first", order["context_first"]))}
     else:
-        player = policy.for_run(number)  # type: ignore[attr-defined]  # set by as_policy
+        player = policy.parts.for_run(number)  # type: ignore[attr-defined]  # set by as_policy
     contexts = path.contexts[:, : getattr(policy, "context_dim", 0 if isinstance(policy, LivePolicy) else None)]
     features = path.features[..., : getattr(policy, "feature_dim", 0)]
     decisions = play_by_hand(player, contexts, features, path.reward, **order)
@@ -275,7 +275,7 @@ def _times(policy: Policy, times: Sequence[datetime], trajectory: Trajectory) ->
     return times
 
 
-def _there(policy: Policy, available: npt.ArrayLike, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+def _there(policy: Policy, available: "npt.ArrayLike", shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
     """Return the checked table of arms that can be played."""
     if not isinstance(policy, LivePolicy) or policy.claims.simulates_only:
         raise InvalidInputError(f"available: expected a policy whose decide takes it, got {policy!r:.80}; leave it out")

@@ -86,17 +86,17 @@ class LinearGaussianSystem:
     def __init__(
         self,
         *,
-        dynamics: npt.ArrayLike,
-        arms: npt.ArrayLike,
-        state_noise: npt.ArrayLike,
-        reward_noise: npt.ArrayLike,
-        context_map: npt.ArrayLike | None = None,
-        context_noise: npt.ArrayLike | None = None,
-        drift: npt.ArrayLike | None = None,
-        initial_mean: npt.ArrayLike | None = None,
-        initial_covariance: npt.ArrayLike | None = None,
-        context_offset: npt.ArrayLike | None = None,
-        reward_offset: npt.ArrayLike | None = None,
+        dynamics: "npt.ArrayLike",
+        arms: "npt.ArrayLike",
+        state_noise: "npt.ArrayLike",
+        reward_noise: "npt.ArrayLike",
+        context_map: "npt.ArrayLike | None" = None,
+        context_noise: "npt.ArrayLike | None" = None,
+        drift: "npt.ArrayLike | None" = None,
+        initial_mean: "npt.ArrayLike | None" = None,
+        initial_covariance: "npt.ArrayLike | None" = None,
+        context_offset: "npt.ArrayLike | None" = None,
+        reward_offset: "npt.ArrayLike | None" = None,
     ) -> None:
         Γ = _checks.measured("dynamics", dynamics, ("d", "d"))
         d = len(Γ)
@@ -169,7 +169,12 @@ class LinearGaussianSystem:
 
     @classmethod
     def from_rates(
-        cls, *, generator: npt.ArrayLike, diffusion: npt.ArrayLike, drift: npt.ArrayLike | None = None, **parts: Any
+        cls,
+        *,
+        generator: "npt.ArrayLike",
+        diffusion: "npt.ArrayLike",
+        drift: "npt.ArrayLike | None" = None,
+        **parts: Any,
     ) -> "LinearGaussianSystem":
         """Build a system in continuous time, dz = (A z + u) dt + dW with cov(dW) = D dt; a time step is one unit.
 
@@ -274,7 +279,7 @@ class LinearGaussianSystem:
         burn_in: int = 0,
         runs: int | Sequence[int] | None = None,
         states: bool = False,
-        elapsed: npt.ArrayLike | None = None,
+        elapsed: "npt.ArrayLike | None" = None,
         threads: int | None = None,
     ) -> Trajectory:
         """Sample one path, or several independent ones.
@@ -360,7 +365,7 @@ class LinearGaussianSystem:
 
 
 def _initial_law(
-    Γ: FloatArray, μ: FloatArray, Q: FloatArray, mean: npt.ArrayLike | None, covariance: npt.ArrayLike | None
+    Γ: FloatArray, μ: FloatArray, Q: FloatArray, mean: "npt.ArrayLike | None", covariance: "npt.ArrayLike | None"
 ) -> tuple[FloatArray, FloatArray]:
     d, radius = len(Γ), riccati.spectral_radius(Γ)
     stable = radius < 1 - riccati.UNIT_CIRCLE
@@ -376,13 +381,13 @@ def _initial_law(
     return _checks.measured("initial_mean", mean, (d,)), _checks.covariance("initial_covariance", covariance, d)
 
 
-def _covariance(name: str, value: npt.ArrayLike, size: int, *, definite: bool = False) -> FloatArray:
+def _covariance(name: str, value: "npt.ArrayLike", size: int, *, definite: bool = False) -> FloatArray:
     """Return a covariance; a single number means independent entries of that variance."""
     given = _checks.numbers(name, value)
     return _checks.covariance(name, given * np.eye(size) if given.ndim == 0 else given, size, definite=definite)
 
 
-def _rows(name: str, value: npt.ArrayLike | None, columns: int) -> FloatArray:
+def _rows(name: str, value: "npt.ArrayLike | None", columns: int) -> FloatArray:
     """Return the given rows, or no rows for None."""
     given = np.empty(0) if value is None else _checks.numbers(name, value)
     return given if given.size else np.empty((0, columns))

@@ -62,13 +62,13 @@ class Trajectory(Framed):
 
     def __init__(
         self,
-        contexts: npt.ArrayLike | None = None,
-        rewards: npt.ArrayLike = (),
+        contexts: "npt.ArrayLike | None" = None,
+        rewards: "npt.ArrayLike" = (),
         *,
-        means: npt.ArrayLike | None = None,
-        features: npt.ArrayLike | None = None,
-        states: npt.ArrayLike | None = None,
-        elapsed: npt.ArrayLike | None = None,
+        means: "npt.ArrayLike | None" = None,
+        features: "npt.ArrayLike | None" = None,
+        states: "npt.ArrayLike | None" = None,
+        elapsed: "npt.ArrayLike | None" = None,
     ) -> None:
         several = _checks.numbers("rewards", rewards).ndim == 3
         shape = ("runs", "n", "k") if several else ("n", "k")
@@ -171,12 +171,12 @@ class Trajectory(Framed):
         value = float(self.rewards[t, arm])
         return None if math.isnan(value) else value
 
-    def played(self, arms: npt.ArrayLike) -> FloatArray:
+    def played(self, arms: "npt.ArrayLike") -> FloatArray:
         """Return the rewards that a learner playing `arms` observes: NaN for all other arms."""
         played = self._arms(arms)[..., None] == np.arange(self.arm_count)
         return np.where(played, self.rewards, np.nan)
 
-    def regret(self, arms: npt.ArrayLike, *, minimise: bool = False) -> FloatArray:
+    def regret(self, arms: "npt.ArrayLike", *, minimise: bool = False) -> FloatArray:
         """Return the cumulative regret Σ max_a⟨c_a, z_t⟩ − ⟨c_{a_t}, z_t⟩ of playing `arms`, one entry per round.
 
         The means are compared, not the noisy rewards of the paper's definition: same expectation, less noise. If
@@ -194,7 +194,7 @@ class Trajectory(Framed):
         assert self.means is not None
         return np.asarray(self.means.max(axis=-1))
 
-    def _arms(self, arms: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def _arms(self, arms: "npt.ArrayLike") -> npt.NDArray[np.int64]:
         lead = self.rewards.shape[:-1]
         if _checks.numbers("arms", arms).ndim != len(lead):
             which = "is one path" if self.runs is None else f"has an axis of runs, here {self.runs}"
@@ -202,7 +202,7 @@ class Trajectory(Framed):
         return _checks.indices("arms", arms, lead, below=self.arm_count)
 
 
-def _features(features: npt.ArrayLike, rewards: tuple[int, ...]) -> FloatArray:
+def _features(features: "npt.ArrayLike", rewards: tuple[int, ...]) -> FloatArray:
     """Return checked features, shared or of each arm, for rewards of this shape."""
     given = _checks.numbers("features", features)
     lead = rewards if given.ndim > len(rewards) else rewards[:-1]
@@ -265,7 +265,7 @@ def sample_in_time(
     mean: FloatArray,
     covariance: FloatArray,
     rounds: int,
-    elapsed: npt.ArrayLike,
+    elapsed: "npt.ArrayLike",
     *,
     rng: int | np.random.SeedSequence | np.random.Generator | None,
     runs: int | Sequence[int] | None,

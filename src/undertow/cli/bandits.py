@@ -78,6 +78,7 @@ def _export(store: "Store", names: list[str], name: str | None, file: Path, *, a
 
 def _show(store: "Store", name: str, *, whole: bool, as_json: bool) -> None:
     """Print one line about a bandit, or all its details."""
+    from undertow.live.registry import name_of
     from undertow.store.operations import FleetSummary, summary
 
     found = summary(store, name)
@@ -86,7 +87,7 @@ def _show(store: "Store", name: str, *, whole: bool, as_json: bool) -> None:
     if isinstance(found, FleetSummary):
         template, buckets, keys, pending, events, _ = found
         if as_json:
-            row = {"bandit": name, "fleet": template.registered_name, "buckets": buckets, "keys": keys}
+            row = {"bandit": name, "fleet": name_of(type(template)), "buckets": buckets, "keys": keys}
             print(json.dumps(row | {"pending": pending, "events": events, "last": when, "arms": template.names}))
             return
         print(f"{name}: a fleet of {keys} keys in {buckets} buckets: {pending} waiting; {events} events", end="")

@@ -30,7 +30,7 @@ def _time(trial: Trial) -> None:
         require(same, f"round {t}: {first} with elapsed={elapsed}, {second} after skip({elapsed - 1})")
         require(
             first.moment == moments - 1 == policy.parts.moment - 1,
-            f"round {t} is of moment {moments - 1}, and the decision says {first.moment}, the policy {policy.parts.moment}",
+            f"round {t} is of moment {moments - 1}, and the decision says {first.moment}, of {policy.parts.moment}",
         )
         again, other = policy.decide(elapsed=0), twin.decide(elapsed=0)
         require(

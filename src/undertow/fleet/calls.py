@@ -52,7 +52,7 @@ class Calls(abc.ABC):
     @property
     def policy(self) -> LivePolicy:
         """The policy that every key begins with; a copy, which is unused."""
-        policy: LivePolicy = self._template.policy.for_run(0)
+        policy: LivePolicy = self._template.policy.parts.for_run(0)
         return policy
 
     @property
@@ -171,9 +171,9 @@ class Calls(abc.ABC):
     def decide(
         self,
         key: str | int,
-        features: npt.ArrayLike | None = None,
+        features: "npt.ArrayLike | None" = None,
         *,
-        context: npt.ArrayLike | EllipsisType | None = ...,
+        context: "npt.ArrayLike | EllipsisType | None" = ...,
         available: Iterable[str | int] | None = None,
     ) -> Decision:
         """Choose an arm for a key's next round, as a policy's `decide` does; its id names fleet, round and key."""
@@ -196,7 +196,7 @@ class Calls(abc.ABC):
         """Learn the reward of an earlier decision, given as the decision or as its id."""
         self.learn_many([decision], [_checks.reward(reward)])
 
-    def observe(self, key: str | int, context: npt.ArrayLike | None) -> None:
+    def observe(self, key: str | int, context: "npt.ArrayLike | None") -> None:
         """Take in the context of a key's round, (m,); NaN where an entry is missing, None where all are."""
         m = self._template.m
         row = np.full(m, np.nan) if context is None else context
@@ -207,10 +207,10 @@ class Calls(abc.ABC):
     def decide_many(
         self,
         keys: Any,
-        features: npt.ArrayLike | None = None,
+        features: "npt.ArrayLike | None" = None,
         *,
-        contexts: npt.ArrayLike | None = None,
-        available: npt.ArrayLike | None = None,
+        contexts: "npt.ArrayLike | None" = None,
+        available: "npt.ArrayLike | None" = None,
     ) -> Decisions:
         """Choose an arm for the next round of each key; a key that comes twice has two rounds, in this order.
 
@@ -246,7 +246,7 @@ class Calls(abc.ABC):
         return Decisions(prefix_of(life), given, self.names, outcome)
 
     def learn_many(
-        self, decisions: Ids, rewards: npt.ArrayLike, *, missing: Literal["refuse", "skip"] = "refuse"
+        self, decisions: Ids, rewards: "npt.ArrayLike", *, missing: Literal["refuse", "skip"] = "refuse"
     ) -> npt.NDArray[np.bool_]:
         """Learn the rewards of earlier decisions, in this order; return which were learned.
 
@@ -274,7 +274,7 @@ class Calls(abc.ABC):
         units = self._template.units
         return _checks.readonly(np.asarray(rewards if units is None else units.rewards(rewards)))
 
-    def observe_many(self, keys: Any, contexts: npt.ArrayLike) -> None:
+    def observe_many(self, keys: Any, contexts: "npt.ArrayLike") -> None:
         """Take in the context of each key's round, (n, m): NaN where an entry is missing. All or, if refused, none."""
         given, m = self._encoded(keys, new=True), self._template.m
         if not m:

@@ -213,7 +213,7 @@ class LearningPolicy(ContextPolicy):
         content = None if self.model is None else self.model.content
         return content if isinstance(content, LinearGaussianSystem) else None
 
-    def plot(self, features: Inputs | None = None) -> "Sheet":
+    def plot(self, features: "Inputs | None" = None) -> "Sheet":
         """Draw the forecasts, the rewards of the last rounds by arm, and which model leads by how much.
 
         `features` are those of the round to come, where the policy takes them; nothing changes.
@@ -254,12 +254,12 @@ class LearningPolicy(ContextPolicy):
 
     def warm_start(
         self,
-        arms: npt.ArrayLike | Iterable[str | None],
-        rewards: npt.ArrayLike,
+        arms: "npt.ArrayLike | Iterable[str | None]",
+        rewards: "npt.ArrayLike",
         *,
-        contexts: Rows | None = None,
-        features: Rows | None = None,
-        elapsed: npt.ArrayLike | None = None,
+        contexts: "Rows | None" = None,
+        features: "Rows | None" = None,
+        elapsed: "npt.ArrayLike | None" = None,
     ) -> None:
         """Take in a table of past rounds, one row each, and fit the models to it.
 
@@ -318,7 +318,7 @@ class LearningPolicy(ContextPolicy):
             self._learner.attend(inline=False)
         self._learner.costly = True
 
-    def _past_features(self, features: npt.ArrayLike, played: npt.NDArray[np.int64]) -> FloatArray:
+    def _past_features(self, features: "npt.ArrayLike", played: npt.NDArray[np.int64]) -> FloatArray:
         """Return the features of the arms that were played, (n, q)."""
         n, k, q = len(played), self.arm_count, self._feature_dim
         given = _checks.numbers("features", features)

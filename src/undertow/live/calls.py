@@ -48,9 +48,9 @@ class Calls(Steering):
 
     def decide(
         self,
-        features: Inputs | None = None,
+        features: "Inputs | None" = None,
         *,
-        context: Inputs | EllipsisType | None = ...,
+        context: "Inputs | EllipsisType | None" = ...,
         available: Iterable[str | int] | None = None,
         id: str | None = None,
         elapsed: int = 1,
@@ -200,7 +200,7 @@ class Calls(Steering):
         key = subjects.key or subjects.new_key()
         return events if subjects.key else [Keyed(key=key), *events], subjects.code_of(subject, key)
 
-    def decide_several(self, count: int, features: Inputs | None = None, **how: Any) -> tuple[Decision, ...]:
+    def decide_several(self, count: int, features: "Inputs | None" = None, **how: Any) -> tuple[Decision, ...]:
         """Choose several arms for this round, such as places of a list: the best, the best of the others, and so on.
 
         Each is a decision in the same moment, with its own reward. Its propensity is that of the arm given those before
@@ -258,7 +258,7 @@ class Calls(Steering):
         self._happen(*map(_defaulted, self._pending.fallen_due(now)), *events)
 
     def learn_many(
-        self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike, *, at: datetime | None = None
+        self, decisions: Sequence[Decision | str], rewards: "npt.ArrayLike", *, at: datetime | None = None
     ) -> None:
         """Learn the rewards of several earlier decisions, in this order: all or, if one is refused, none."""
         if isinstance(decisions, Decision | str) or not isinstance(decisions, Sequence | np.ndarray):
@@ -279,7 +279,7 @@ class Calls(Steering):
             pending.lately.extend([False] * len(events))
 
     def _checked_rewards(
-        self, decisions: Sequence[Decision | str], rewards: npt.ArrayLike, now: int | None
+        self, decisions: Sequence[Decision | str], rewards: "npt.ArrayLike", now: int | None
     ) -> list[Rewarded]:
         """Return the rewards that are not known yet, or refuse all of them."""
         values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
@@ -296,7 +296,7 @@ class Calls(Steering):
     def _check_reward(self, waiting: Waiting, value: float) -> None:
         self._timeline.check_reward(waiting, value, int(self._player.begun()) - 1 - waiting.round)
 
-    def observe(self, context: Inputs | None, *, at: datetime | None = None) -> None:
+    def observe(self, context: "Inputs | None", *, at: datetime | None = None) -> None:
         """Take in the round's context, by name or (m,): NaN where an entry is missing, None where all are.
 
         `at` is when it was seen. With a `tick` and `context_first`, a second one of a time step is left out.
@@ -329,7 +329,7 @@ class Calls(Steering):
             events += [Skipped(rounds=passed - 1)] if passed > 1 else []
         self._happen(*events, Observed(context=row, at=as_time(now)))
 
-    def skip(self, rounds: int = 1, contexts: npt.ArrayLike | None = None) -> None:
+    def skip(self, rounds: int = 1, contexts: "npt.ArrayLike | None" = None) -> None:
         """Advance by `rounds` rounds without a decision. Pass their contexts, (rounds, m), if you have them."""
         rounds = _checks.integer("rounds", rounds, least=1)
         m = self._context_dim
@@ -351,7 +351,7 @@ class Calls(Steering):
 
     # What is given, checked
 
-    def _checked_features(self, features: Inputs | None, closed: FloatArray | None = None) -> FloatArray | None:
+    def _checked_features(self, features: "Inputs | None", closed: FloatArray | None = None) -> FloatArray | None:
         if type(features) is not np.ndarray and (row := as_row(features)) is not None:
             return self._columns.named_features(
                 row, self.names, self._player.common.closed if closed is None else closed
@@ -360,14 +360,14 @@ class Calls(Steering):
         known = self._columns.checked_features(array, len(self.names), self.claims)
         return np.array(known) if known is not None else None  # the caller may write into its own
 
-    def _ignores_context(self, context: Inputs | None) -> bool:
+    def _ignores_context(self, context: "Inputs | None") -> bool:
         """Whether a policy without contexts may be given this one, since it has names, as another policy's would."""
         row, names = as_row(context), self._columns.contexts
         if row is not None and names is not None:
             names.require(row)
         return row is not None or (context is None and names is not None)
 
-    def _checked_context(self, context: Inputs | None) -> FloatArray | None:
+    def _checked_context(self, context: "Inputs | None") -> FloatArray | None:
         if context is None:
             return None
         if type(context) is not np.ndarray and (named := as_row(context)) is not None:

@@ -90,8 +90,8 @@ class LivePolicy(Shows):
     explore: float = 0.0
     minimise: bool = False
     cost: Mapping[str, float] | None = None
-    feature_names: Names | None = None
-    context_names: Names | None = None
+    feature_names: "Names | None" = None
+    context_names: "Names | None" = None
     missing: Literal["refuse", "mean"] = "refuse"
     max_pending: int = 100_000
     default_reward: float | None = None

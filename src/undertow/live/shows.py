@@ -38,7 +38,7 @@ class Shows(Follows):
         """Number of decisions that wait for their reward."""
         return self._whole().pending.count
 
-    def forecast(self, features: Inputs | None = None) -> Outlook:
+    def forecast(self, features: "Inputs | None" = None) -> Outlook:
         """Return what the policy would predict now, before its own draws, and change nothing."""
         with self._lock:
             self._get_ready()
@@ -66,7 +66,7 @@ class Shows(Follows):
             forecast, width = units.outward(forecast, width)
         return Outlook(forecast, width, player.window.astype(np.int64) if self._has_windows else None)
 
-    def plot(self, features: Inputs | None = None) -> "Sheet":
+    def plot(self, features: "Inputs | None" = None) -> "Sheet":
         """Draw what the policy would predict now, given features where it takes them; nothing changes.
 
         A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.

@@ -147,7 +147,7 @@ class DurablePolicy:
 
     def decide(
         self,
-        features: Inputs | None = None,
+        features: "Inputs | None" = None,
         *,
         context: Any = ...,
         available: Iterable[str | int] | None = None,
@@ -179,7 +179,7 @@ class DurablePolicy:
             self._answers[decision.id] = Answer(decision.id, n, content, None)
             return decision
 
-    def decide_several(self, count: int, features: Inputs | None = None, **how: Any) -> tuple[Decision, ...]:
+    def decide_several(self, count: int, features: "Inputs | None" = None, **how: Any) -> tuple[Decision, ...]:
         """Choose several arms for this round, as the policy does, in one transaction."""
         with self.transaction():
             return several(self, count, features, **how)
@@ -228,7 +228,7 @@ class DurablePolicy:
                 self._keep_rewards(before)
 
     def learn_many(
-        self, decisions: Iterable[Decision | str], rewards: npt.ArrayLike, *, at: datetime | None = None
+        self, decisions: Iterable[Decision | str], rewards: "npt.ArrayLike", *, at: datetime | None = None
     ) -> None:
         """Learn the rewards of several earlier decisions, in this order: all or, if one is refused, none."""
         decisions = list(decisions)
