@@ -1,12 +1,16 @@
+import dataclasses
+import pydoc
 import re
 import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import undertow
+from undertow.store.durable import DurablePolicy
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
@@ -54,3 +58,30 @@ def test_every_public_name_is_there_without_another_import() -> None:
     assert done.stdout.strip() == "[]"
     assert "simulate" in dir(undertow)
     assert not hasattr(undertow, "simulated")
+
+
+CALLS = (
+    "decide decide_several learn learn_many observe skip forecast health metrics plot save to_bytes events follow "
+    "add_arm retire_arm pin unpin set_costs"
+)
+LOOKS = "names arm_count round pending retired costs pinned parts claims loop"
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [(undertow.LinUCB, ""), (undertow.UCB, ""), (undertow.Autopilot, "warm_start models model system")],
+)
+def test_a_policy_has_few_public_names(kind: Any, more: str) -> None:
+    """What only undertow calls is behind `parts`."""
+    parameters = {field.name for field in dataclasses.fields(kind)}
+    public = {name for name in dir(kind(arms=2)) if not name.startswith("_")}
+    assert sorted(public - parameters) == sorted(f"{CALLS} {LOOKS} {more}".split())
+
+
+@pytest.mark.parametrize(
+    "kind", [undertow.LinUCB, undertow.Autopilot, undertow.LinearGaussianSystem, undertow.Trajectory, DurablePolicy]
+)
+def test_help_shows_an_array_as_one_word(kind: Any) -> None:
+    shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    assert "numpy._typing" not in shown
+    assert "npt.ArrayLike" in shown
