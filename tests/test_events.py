@@ -404,7 +404,7 @@ def test_one_more_remembered_number_is_one_line(monkeypatch: pytest.MonkeyPatch)
     again: Any = undertow.from_bytes(policy.to_bytes()).parts.turns
     assert again.sung == 1
     header, arrays = snapshot(policy)
-    with pytest.raises(InvalidInputError, match="sung: expected whole numbers from 0 to 2"):
+    with pytest.raises(InvalidInputError, match="sung: expected integers from 0 to 2"):
         restored("file", header, arrays | {"sung": np.array([3.0])})
     with pytest.raises(InvalidInputError, match="sung: expected an array, got none"):
         restored("file", header, {name: values for name, values in arrays.items() if name != "sung"})

@@ -82,6 +82,6 @@ def test_a_policy_has_few_public_names(kind: Any, more: str) -> None:
     "kind", [undertow.LinUCB, undertow.Autopilot, undertow.LinearGaussianSystem, undertow.Trajectory, DurablePolicy]
 )
 def test_help_shows_an_array_as_one_word(kind: Any) -> None:
-    shown = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    shown = pydoc.plain(pydoc.render_doc(kind))
     assert "numpy._typing" not in shown
     assert "npt.ArrayLike" in shown

@@ -87,7 +87,7 @@ def _show(store: "Store", name: str, *, whole: bool, as_json: bool) -> None:
     if isinstance(found, FleetSummary):
         template, buckets, keys, pending, events, _ = found
         if as_json:
-            row = {"bandit": name, "fleet": name_of(type(template)), "buckets": buckets, "keys": keys}
+            row: dict[str, Any] = {"bandit": name, "fleet": name_of(type(template)), "buckets": buckets, "keys": keys}
             print(json.dumps(row | {"pending": pending, "events": events, "last": when, "arms": template.names}))
             return
         print(f"{name}: a fleet of {keys} keys in {buckets} buckets: {pending} waiting; {events} events", end="")
