@@ -26,7 +26,7 @@ from undertow.learners.log import has_context
 from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
 from undertow.live.events import Installed
-from undertow.live.fields import Arrays, Field
+from undertow.live.fields import Field
 from undertow.live.rounds import Timeline, Waiting
 from undertow.live.saved import MEASURED, Saved
 
@@ -148,7 +148,7 @@ class WithCandidates(Timeline):
     plain: ClassVar[bool] = False
     has_effects: ClassVar[bool] = True
     remembers: ClassVar[tuple[Field, ...]] = (
-        Arrays(
+        Field(
             "expected",
             {
                 "expected_rounds": Saved(("expected",), 0, "rounds-1", whole=True, rising=True),

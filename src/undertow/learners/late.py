@@ -90,7 +90,13 @@ class LateRewards:
     """How the models of a learner come to know of late rewards."""
 
     remembers: ClassVar[tuple[Field, ...]] = (
-        Number("savings", "counted", "wake", file="savings"),
+        *map(Field, ("counted", "wake")),
+        Field(
+            "savings",
+            {"savings": Saved((3,), 0, COUNT, whole=True)},
+            lambda late: (np.array([float(late.savings), float(late.counted), min(late.wake, COUNT)]),),
+            lambda late, numbers: late.read_savings(numbers),
+        ),
         Number("max_delay", file="max_delay", most="rounds", when="by_time"),
         Each(
             "past",
@@ -101,7 +107,6 @@ class LateRewards:
             },
             lambda late, number: late.past[number].written(),
             lambda late, number, *arrays: late.read(number, *arrays),
-            fixed=True,
         ),
     )
 
@@ -244,6 +249,8 @@ class LateRewards:
     def read(self, number: int, counts: FloatArray, numbers: FloatArray, blocks: FloatArray) -> None:
         """Take back the past of a model; the log has been read."""
         model, name = self.models[number], f"past_{number}"
+        if number not in self.past:
+            raise InvalidInputError(f"{name}: the {model.name} keeps no such array")
         count, *late = counts.astype(int).tolist()
         rounds = numbers.astype(int).tolist()
         for block in blocks:
@@ -258,6 +265,10 @@ class LateRewards:
         again, base = moments[-1] if since < math.inf else None, moments[count]
         begin = int(BLOCK.open(base[1]).head.begin)
         self.past[number] = Past(base, begin, tuple(moments[:count]), again, since, behind)
+
+    def read_savings(self, numbers: FloatArray) -> None:
+        """Take back what may be spent, up to which round it was added up, and when there is something to do."""
+        self.savings, self.counted, self.wake = numbers.astype(int).tolist()
 
     def check_loaded(self) -> None:
         """Refuse savings of rounds that have not been; keep as many rounds as rewards are waited for."""

@@ -28,7 +28,7 @@ from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records, written_records
 from undertow.live.decision import Why
 from undertow.live.events import Installed
-from undertow.live.fields import Arrays, Field, Number
+from undertow.live.fields import Field, Number
 from undertow.live.health import FitRecord
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
@@ -47,7 +47,7 @@ class Learner(Timeline):
     has_effects: ClassVar[bool] = True
     remembers: ClassVar[tuple[Field, ...]] = (
         Number("latest", file="latest", most="rounds"),
-        Arrays(
+        Field(
             "records",
             {"fit_records": Saved(("records",), *LETTERS, whole=True)},
             lambda learner: (written_records(learner.records),),

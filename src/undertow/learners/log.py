@@ -9,7 +9,7 @@ import numpy.typing as npt
 from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
-from undertow.live.fields import Arrays, Field
+from undertow.live.fields import Field
 from undertow.live.saved import COUNT, MEASURED, Saved
 
 __all__ = [
@@ -42,7 +42,7 @@ class RoundLog:
     """
 
     remembers: ClassVar[tuple[Field, ...]] = (
-        Arrays(
+        Field(
             "_rows",
             {
                 "log_begin": Saved((1,), 0, "rounds", whole=True),

@@ -4,11 +4,11 @@ A part lists its fields in `remembers`, one line each. From that list follow a c
 header and the arrays of a save file, what these may hold, and the bytes of all numbers that are remembered:
 
     Field("leader")                                     only ever replaced, or a container; not saved
-    Number("latest", file="latest", most="rounds")      one number, or several of them, as one array
-    Written("sums", "moments", *FINITE)                 an array that is written into
+    Number("latest", file="latest", most="rounds")      one number
+    Written("sums", "moments", Saved(…))                an array that is written into
     Entry("due", "due", check)                          an entry of the header
     Table("rounds", {"round_arms": Saved(…), …}, …)     rows, each column as an array
-    Arrays("records", {"fit_records": Saved(…)}, …)     anything else that arrays can hold
+    Field("records", {"fit_records": Saved(…)}, …)      anything else that arrays can hold
     Each("past", {"past_{}": Saved(…)}, …)              the same for every entry of a dictionary by number
 
 Formulas in bounds and shapes count what `Parts.sizes` says: arms k, context entries m, features q, numbers p that a
@@ -29,7 +29,6 @@ from undertow.live.ids import read_ids, written_ids
 from undertow.live.saved import COUNT, LETTERS, Saved, check_arrays
 
 __all__ = [
-    "Arrays",
     "Each",
     "Entry",
     "Field",
@@ -47,6 +46,7 @@ __all__ = [
 ]
 
 Sizes = Mapping[str, int]
+_NO_FILES: Mapping[str, Saved] = {}
 Files = Mapping[str, npt.NDArray[Any]]
 
 
@@ -64,10 +64,23 @@ def copied(value: Any) -> Any:
 
 
 class Field:
-    """An attribute that is only ever replaced, or a container, which is copied."""
+    """An attribute that is only ever replaced, or a container, which is copied.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    A save file may keep it in some `files`, arrays by name: `write` takes the part and returns as many of them, or None
+    for nothing; `read` takes the part and the arrays, None for those that older files lack. `when` names an attribute
+    of the part that says whether it is saved.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        files: Mapping[str, Saved] = _NO_FILES,
+        write: Callable[..., Any] = lambda part: (),
+        read: Callable[..., None] = lambda part: None,
+        *,
+        when: str = "",
+    ) -> None:
+        self.name, self.files, self.write, self.read, self.when = name, files, write, read, when
 
     def copy(self, part: Any) -> Any:
         """Return what a checkpoint keeps."""
@@ -77,16 +90,52 @@ class Field:
         """Have the attribute be as it was; may be done twice."""
         setattr(part, self.name, copied(kept))
 
+    def is_saved(self, part: Any) -> bool:
+        """Return whether a save file keeps it."""
+        return not self.when or bool(getattr(part, self.when))
+
     def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
         """Return what a save file keeps as arrays."""
-        return {}
+        written = self.write(part) if self.is_saved(part) else None
+        return {} if written is None else dict(zip(self.files, written, strict=True))
 
     def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
         """Return what these may be, where arrays of these names are there."""
-        return {}
+        saved = self.is_saved(part)
+        return {name: each for name, each in self.files.items() if saved and (name in names or not each.since)}
 
-    def read(self, part: Any, arrays: Files) -> None:
+    def take(self, part: Any, arrays: Files) -> None:
         """Take back what `arrays` returned, after it was compared with `expected`."""
+        if self.is_saved(part):
+            self.read(part, *(arrays.get(name) for name in self.files))
+
+
+class Number(Field):
+    """One number, an array with one entry."""
+
+    def __init__(self, name: str, *, file: str, least: float = 0, most: float | str = COUNT, when: str = "") -> None:
+        super().__init__(
+            name,
+            {file: Saved((1,), least, most, whole=True)},
+            lambda part: (np.array([float(getattr(part, name))]),),
+            lambda part, values: setattr(part, name, int(values.item())),
+            when=when,
+        )
+
+
+class Written(Field):
+    """An array that is written into."""
+
+    def __init__(self, name: str, file: str, saved: Saved, *, when: str = "") -> None:
+        super().__init__(name, {file: saved}, lambda part: (getattr(part, name),), self.put_back, when=when)
+
+    def copy(self, part: Any) -> Any:
+        """Return a copy of the array."""
+        return getattr(part, self.name).copy()
+
+    def put_back(self, part: Any, kept: Any) -> None:
+        """Write the numbers back."""
+        getattr(part, self.name)[...] = kept
 
 
 class Entry(Field):
@@ -109,105 +158,7 @@ class Entry(Field):
         setattr(part, self.name, self.check(part, value))
 
 
-class Number(Field):
-    """One number, or several of them, as one array; `when` names an attribute that says whether they are saved."""
-
-    def __init__(self, *names: str, file: str, least: float = 0, most: float | str = COUNT, when: str = "") -> None:
-        super().__init__(names[0])
-        self.names, self.file, self.when = names, file, when
-        self.saved = Saved((len(names),), least, most, whole=True)
-
-    def copy(self, part: Any) -> Any:
-        """Return the numbers."""
-        return [getattr(part, name) for name in self.names]
-
-    def put_back(self, part: Any, kept: Any) -> None:
-        """Have the numbers be as they were."""
-        for name, value in zip(self.names, kept, strict=True):
-            setattr(part, name, value)
-
-    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
-        """Return the numbers as an array; infinity is the largest number that there may be."""
-        most = self.saved.of(sizes).most
-        numbers = [min(float(value), float(most)) for value in self.copy(part)]
-        return {self.file: np.array(numbers)} if self._is_saved(part) else {}
-
-    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
-        """Return the bounds of the numbers."""
-        return {self.file: self.saved} if self._is_saved(part) else {}
-
-    def read(self, part: Any, arrays: Files) -> None:
-        """Take back the numbers."""
-        if self._is_saved(part):
-            self.put_back(part, [int(value) for value in arrays[self.file].tolist()])
-
-    def _is_saved(self, part: Any) -> bool:
-        return not self.when or bool(getattr(part, self.when))
-
-
-class Written(Field):
-    """An array that is written into; one without numbers is not saved."""
-
-    def __init__(self, name: str, file: str, least: float, most: float, *, missing: bool = False) -> None:
-        super().__init__(name)
-        self.file, self.bounds, self.missing = file, (least, most), missing
-
-    def copy(self, part: Any) -> Any:
-        """Return a copy of the array."""
-        return getattr(part, self.name).copy()
-
-    def put_back(self, part: Any, kept: Any) -> None:
-        """Write the numbers back."""
-        getattr(part, self.name)[...] = kept
-
-    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
-        """Return the array."""
-        values = getattr(part, self.name)
-        return {self.file: values} if values.size else {}
-
-    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
-        """Return the shape that the array of a fresh part has, and its bounds."""
-        values = getattr(part, self.name)
-        return {self.file: Saved(values.shape, *self.bounds, missing=self.missing)} if values.size else {}
-
-    def read(self, part: Any, arrays: Files) -> None:
-        """Write the numbers back."""
-        if self.file in arrays:
-            self.put_back(part, arrays[self.file])
-
-
-class Arrays(Field):
-    """An attribute that a save file keeps as arrays.
-
-    `write` takes the part and returns as many of them, or None for nothing; `read` takes the part and the arrays, None
-    for those that older files lack.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        columns: Mapping[str, Saved],
-        write: Callable[[Any], Iterable[Any] | None],
-        read: Callable[..., None],
-    ) -> None:
-        super().__init__(name)
-        self.columns, self.write, self.back = columns, write, read
-
-    def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays."""
-        written = self.write(part)
-        return {} if written is None else dict(zip(self.columns, written, strict=True))
-
-    def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
-        """Return what they may be."""
-        return {name: saved for name, saved in self.columns.items() if name in names or not saved.since}
-
-    def read(self, part: Any, arrays: Files) -> None:
-        """Take the arrays back."""
-        self.back(part, *(arrays.get(name) for name in self.columns))
-
-
-class Table(Arrays):
+class Table(Field):
     """Rows, each column as an array; None is written as −1 among integers, and as NaN among others.
 
     A column of the kind `np.str_` holds ids. `write` returns the rows of a part, and `read` takes them; columns that
@@ -217,51 +168,39 @@ class Table(Arrays):
     def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
         """Return the columns."""
         rows = list(self.write(part) or ())
-        columns = zip(*rows, strict=True) if rows else ((),) * len(self.columns)
-        named = zip(self.columns.items(), columns, strict=True)
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self.files)
+        named = zip(self.files.items(), columns, strict=True)
         return {name: _column(saved, values, sizes) for (name, saved), values in named}
 
     def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
         """Return what they may be."""
-        optional = {name for name, saved in self.columns.items() if saved.since}
-        kept = self.columns if optional & set(names) else self.columns.keys() - optional
-        return {name: _as_letters(name, saved) for name, saved in self.columns.items() if name in kept}
+        optional = {name for name, saved in self.files.items() if saved.since}
+        kept = self.files if optional & set(names) else self.files.keys() - optional
+        return {name: _as_letters(name, saved) for name, saved in self.files.items() if name in kept}
 
-    def read(self, part: Any, arrays: Files) -> None:
+    def take(self, part: Any, arrays: Files) -> None:
         """Take the rows back."""
-        known = {name: _values(name, saved, arrays[name]) for name, saved in self.columns.items() if name in arrays}
+        known = {name: _values(name, saved, arrays[name]) for name, saved in self.files.items() if name in arrays}
         counts = {len(values) for values in known.values()}
         if len(counts) > 1:
             raise InvalidInputError(f"{next(iter(known))}: expected one for each row, got {min(counts)}, {max(counts)}")
         nothing = [None] * max(counts, default=0)
-        self.back(part, list(zip(*(known.get(name, nothing) for name in self.columns), strict=True)))
+        self.read(part, list(zip(*(known.get(name, nothing) for name in self.files), strict=True)))
 
 
 class Each(Field):
     """A dictionary by number, in arrays of its own for every number, which stands for the {} in their names.
 
-    `write` takes the part and the number, `read` takes the part, the number and the arrays. With `fixed`, the entries
-    are those of a fresh part; otherwise those of which there are arrays.
+    `write` takes the part and the number, `read` takes the part, the number and the arrays. The entries are those that
+    a fresh part has, and those of which there are arrays.
     """
-
-    def __init__(
-        self,
-        name: str,
-        columns: Mapping[str, Saved],
-        write: Callable[[Any, int], Sequence[npt.NDArray[Any]]],
-        read: Callable[..., None],
-        *,
-        fixed: bool = False,
-    ) -> None:
-        super().__init__(name)
-        self.columns, self.write, self.back, self.fixed = columns, write, read, fixed
 
     def arrays(self, part: Any, sizes: Sizes) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of every entry."""
         return {
             name.format(number): values
             for number in getattr(part, self.name)
-            for name, values in zip(self.columns, self.write(part, number), strict=True)
+            for name, values in zip(self.files, self.write(part, number), strict=True)
         }
 
     def expected(self, part: Any, names: Collection[str]) -> dict[str, Saved]:
@@ -269,19 +208,18 @@ class Each(Field):
         return {
             name.format(number): saved.numbered(number)
             for number in self._numbers(part, names)
-            for name, saved in self.columns.items()
+            for name, saved in self.files.items()
         }
 
-    def read(self, part: Any, arrays: Files) -> None:
+    def take(self, part: Any, arrays: Files) -> None:
         """Take the entries back."""
         for number in self._numbers(part, arrays):
-            self.back(part, number, *(arrays[name.format(number)] for name in self.columns))
+            self.read(part, number, *(arrays[name.format(number)] for name in self.files))
 
     def _numbers(self, part: Any, names: Collection[str]) -> list[int]:
-        first = next(iter(self.columns))
-        return list(
-            getattr(part, self.name) if self.fixed else (n for n in range(len(part.models)) if first.format(n) in names)
-        )
+        first = next(iter(self.files))
+        there = (number for number in range(len(part.models)) if first.format(number) in names)
+        return sorted({*getattr(part, self.name), *there})
 
 
 def _as_letters(name: str, saved: Saved) -> Saved:
@@ -377,7 +315,7 @@ def read_arrays_into(parts: Sequence[Any], arrays: Files, sizes: Sizes) -> None:
     check_arrays(arrays, {name: saved.of(sizes) for name, saved in expected.items()})
     for part in parts:
         for field in part.remembers:
-            field.read(part, arrays)
+            field.take(part, arrays)
     for part in parts:
         if hasattr(part, "check_loaded"):
             part.check_loaded()

@@ -1,6 +1,5 @@
 """What a live policy consists of, and what the rest of undertow calls of it."""
 
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +11,7 @@ from undertow.live.metrics import Measure
 from undertow.live.names import Named
 from undertow.live.pending import Pending
 from undertow.live.rounds import Timeline, Turns
+from undertow.live.saved import Saved
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
 
@@ -23,7 +23,7 @@ class LivePlayer(Player):
 
     remembers: ClassVar[tuple[Field, ...]] = (
         Field("loop"),
-        Written("state", "state", -math.inf, math.inf, missing=True),
+        Written("state", "state", Saved(("n",), missing=True)),
     )
 
 
@@ -92,44 +92,19 @@ class Inside(Parts):
     """The parts of a policy for a look inside, and what simulations, save files, stores and fleets call of it.
 
     None of it is part of the interface: it may change with any version.
-
-    Attributes
-    ----------
-    parameters
-        Returns what the policy was constructed with.
-    claims
-        Returns what it claims with these parameters.
-    for_run
-        Returns an unused copy with the stream of a run.
-    play
-        Plays through a path.
-    runs_in_python
-        Returns whether `simulate` has to play through the methods instead.
-    settle
-        Has the parts be as if nothing were done ahead or put off.
-    begin_log
-        Has the log of events begin with the parts as they are, after they were changed by more than events.
-    compile_here
-        Has this process compile what is missing, quietly, and not another one.
-    draw_rounds
-        Returns the random numbers of the next rounds.
-    chance_of
-        Returns the probability of the arm that was played, in another state of the policy, after its decision.
-    measures
-        Returns the numbers of `metrics`, with more labels, to be joined with those of other policies.
     """
 
-    parameters: Callable[[], dict[str, Any]]
-    claims: Callable[[], Claims]
-    for_run: Callable[..., Any]
-    play: Callable[..., None]
-    runs_in_python: Callable[[], bool]
-    settle: Callable[[], None]
-    begin_log: Callable[[], None]
-    compile_here: Callable[[], None]
-    draw_rounds: Callable[[int], FloatArray]
-    chance_of: Callable[[FloatArray, int], float]
-    measures: Callable[..., list[Measure]]
+    parameters: Callable[[], dict[str, Any]]  # with which it was constructed
+    claims: Callable[[], Claims]  # with these parameters
+    for_run: Callable[..., Any]  # an unused copy with the stream of a run
+    play: Callable[..., None]  # through a path
+    runs_in_python: Callable[[], bool]  # whether `simulate` has to call its methods instead
+    settle: Callable[[], None]  # so that nothing is done ahead, or put off
+    begin_log: Callable[[], None]  # of events, after the parts were changed by more than events
+    compile_here: Callable[[], None]  # and not in another process
+    draw_rounds: Callable[[int], FloatArray]  # the random numbers of the next rounds
+    chance_of: Callable[[FloatArray, int], float]  # of the arm that was played, in a state after its decision
+    measures: Callable[..., list[Measure]]  # of `metrics`, with more labels
 
     @classmethod
     def of(cls, parts: Parts, **calls: Callable[..., Any]) -> "Inside":

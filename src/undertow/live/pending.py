@@ -22,7 +22,7 @@ import numpy.typing as npt
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live.clock import spelled
 from undertow.live.decision import Decision
-from undertow.live.fields import Arrays, Entry, Field, Table, read_count
+from undertow.live.fields import Entry, Field, Table, read_count
 from undertow.live.ids import LONGEST, is_id, read_ids, written_ids
 from undertow.live.saved import COUNT, LETTERS, MEASURED, Saved
 from undertow.live.subjects import Subjects
@@ -72,7 +72,7 @@ class Pending(Waits):
             lambda pending: pending.waiting_rows(),
             lambda pending, rows: pending.read_waiting(rows),
         ),
-        Arrays(
+        Field(
             "answers",
             {
                 "given_ids": Saved(("letters given",), *LETTERS, whole=True),

@@ -21,7 +21,7 @@ from undertow._checks import FloatArray
 from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs
-from undertow.live.fields import Arrays, Field, Number, Written
+from undertow.live.fields import Field, Number, Written
 from undertow.live.saved import COUNT, FINITE, MEASURED, Saved
 from undertow.live.units import Columns, Units
 
@@ -118,8 +118,8 @@ class StandardisedColumns(Columns):
 
     remembers: ClassVar[tuple[Field, ...]] = (
         *Columns.remembers,
-        Written("sums", "moments", *FINITE),
-        Arrays("units", {"units": Saved((2, "m+q+1"), *MEASURED)}, lambda own: (np.array(own.units),), _set_units),
+        Written("sums", "moments", Saved((4, "m+q+1"), *FINITE)),
+        Field("units", {"units": Saved((2, "m+q+1"), *MEASURED)}, lambda own: (np.array(own.units),), _set_units),
         Number("pause", file="pause", least=1, most=2 * COUNT),
     )
     follows = True

@@ -16,7 +16,7 @@ from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.clock import duration, is_duration
 from undertow.live.decision import Decision
-from undertow.live.fields import Arrays, Field
+from undertow.live.fields import Field
 from undertow.live.saved import LETTERS, Saved
 
 __all__ = ["Subjects", "given_again"]
@@ -41,7 +41,7 @@ class Subjects:
     """
 
     remembers: ClassVar[tuple[Field, ...]] = (
-        Arrays(
+        Field(
             "entries",
             {"subjects": Saved(("letters of subjects",), *LETTERS, whole=True, since=True)},
             lambda subjects: subjects.written(),

@@ -18,7 +18,7 @@ from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
 from undertow.live.fields import Field, Written
 from undertow.live.names import Named, Rows, as_rows, in_row
-from undertow.live.saved import FINITE
+from undertow.live.saved import FINITE, Saved
 
 __all__ = ["Columns", "Units"]
 
@@ -68,7 +68,7 @@ class Units(NamedTuple):
 class Columns:
     """The columns that reach a policy, checked and brought into units that never change."""
 
-    remembers: ClassVar[tuple[Field, ...]] = (Written("seen", "features_seen", *FINITE),)
+    remembers: ClassVar[tuple[Field, ...]] = (Written("seen", "features_seen", Saved((2, "q"), *FINITE), when="fills"),)
     follows = False  # whether the units follow what is seen
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
