@@ -65,7 +65,7 @@ def test_the_metrics_of_a_learner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_bandits(policies: Sequence[DurablePolicy]) -> dict[str, list[tuple[Labels, float]]]:
-    return read(exposition(measure for policy in policies for measure in policy.parts.measures(shop="Köln")))
+    return read(exposition(measure for policy in policies for measure in policy.measures(shop="Köln")))
 
 
 def test_the_metrics_of_bandits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
