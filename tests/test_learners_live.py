@@ -382,7 +382,7 @@ def saved(tmp_path: Path) -> tuple[LearnedKalman, Path]:
         ({"state": np.zeros(9)}, "damaged .*state: expected"),
         (
             {"task_0": np.zeros(5), "task_0_rows": np.zeros((9, 4)), "task_0_block": np.zeros(9)},
-            "task_0: this policy keeps no such array",
+            "task_0: expected shape",
         ),
     ],
 )
