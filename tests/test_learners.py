@@ -1061,7 +1061,7 @@ def test_a_log_is_restored() -> None:
             one.row(t)[:] = t
         assert (again.begin, again.end, again.room) == (log.begin, log.end, log.room)
         np.testing.assert_array_equal(again.rows(t - 4, t + 1), log.rows(t - 4, t + 1))
-    again.read(7, np.empty((0, 5)), 64)
+    again.read(7, np.empty((0, 5)), 10)
     again.row(9)[0] = 9.0
     assert (again.begin, again.end) == (7, 10)
 

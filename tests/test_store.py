@@ -75,7 +75,7 @@ def test_kernels_are_compiled_by_the_process_that_opens(tmp_path: Path, monkeypa
     compiled: list[Any] = []
     monkeypatch.setattr("undertow.store.opening.is_incomplete", lambda module: True)
     monkeypatch.setattr("undertow.store.opening.rehearse", rehearsed.append)
-    monkeypatch.setattr(undertow.StructuralKalman, "compile_here", lambda policy: compiled.append(policy))
+    monkeypatch.setattr(undertow.StructuralKalman, "_compile_here", lambda policy: compiled.append(policy))
     undertow.open(f"sqlite:///{tmp_path}/a.db", "a", undertow.StructuralKalman(arms=2))
     assert rehearsed == compiled != []
 
