@@ -38,7 +38,7 @@ def test_every_registered_policy_keeps_the_contract(name: str) -> None:
     claims = registry()[name].claims
     assert ("better than Random" in tried) == claims.uses_contexts
     assert ("arms can be reordered" in tried) == claims.deterministic
-    assert ("rewards do not matter where none are used" in tried) == (not claims.uses_own_rewards)
+    assert ("rewards do not matter if unused" in tried) == (not claims.uses_own_rewards)
     assert ("simulated equals by hand" in tried) == (not claims.simulates_only)
 
 
@@ -193,9 +193,9 @@ class Averaging(LinUCB):
 @pytest.mark.parametrize(
     ("rule", "kind", "message"),
     [
-        ("rewards do not matter where none are used", Denying, r"other rewards, other arms from round \d+ on"),
-        ("time passes, or stands still", Timeless, "round 0 is of moment 2, and the decision says 0"),
-        ("time passes, or stands still", Restless, r"round \d+: the forecast is .* in the moment of"),
+        ("rewards do not matter if unused", Denying, r"other rewards, other arms from round \d+ on"),
+        ("time passes, or does not", Timeless, "round 0 is of moment 2, and the decision says 0"),
+        ("time passes, or does not", Restless, r"round \d+: the forecast is .* in the moment of"),
         ("time does not run backwards", Timeless, "elapsed=0 before the first decision was accepted"),
         ("features of all arms, or of each", Crossed, r"a feature of arm 0 adds \S+ to its reward, and"),
         ("features of all arms, or of each", Averaging, "with other features of arm 0 alone, the forecasts change by"),

@@ -32,7 +32,7 @@ def _nothing_changed(trial: Trial) -> None:
     require(bool((first.arms == second.arms).all()), "a second simulation of the same policy chose other arms")
 
 
-@rule("rewards do not matter where none are used", "uses no rewards")
+@rule("rewards do not matter if unused", "uses no rewards")
 def _rewards_unused(trial: Trial) -> None:
     other = Trajectory(trial.path.contexts, 1.0 - 2.0 * trial.path.rewards)
     first, second = (simulate(trial.make(3), path).arms for path in (trial.path, other))

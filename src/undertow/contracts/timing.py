@@ -13,7 +13,7 @@ from undertow.policies import Decision, fold, from_bytes
 _BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 
 
-@rule("time passes, or stands still", "ours", "live")
+@rule("time passes, or does not", "ours", "live")
 def _time(trial: Trial) -> None:
     """Play 30 rounds, every third after two skipped moments, each with a second decision in the same moment.
 

@@ -40,7 +40,7 @@ _DEPARTURES = {
     "minimum.",
     "A10": "PIES keeps learning after its first rounds; the paper does not say, but its figures fit nothing else.",
     "A11": "Regret is counted in expected rewards: the same mean as with the rewards' noise, but less scatter.",
-    "A16": "Every window learns from every round, with zeros where there was no context yet; only filled windows may "
+    "A16": "Every window learns from every round, with zeros if there was no context yet; only filled windows may "
     "be chosen.",
     "A17": "“ARES (noise estimated)” finds B_R from its own errors, since it is unknown outside a simulation.",
     "A19": "An arm's forecast comes from its own window, as in the listing of the algorithm. The text takes the "
