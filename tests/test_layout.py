@@ -154,7 +154,7 @@ def test_a_description_that_cannot_hold_is_refused() -> None:
 
     for state, message in (
         (Unknown, "axes count n"),
-        (Twice, "expected sizes that differ"),
+        (Twice, "expected different sizes"),
         (Bare, "expected a Record"),
     ):
         with pytest.raises(TypeError, match=message):

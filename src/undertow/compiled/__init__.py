@@ -1,4 +1,4 @@
-"""What policies are compiled from: a layout of their state, and the loop around their steps."""
+"""The compiled parts of policies: the layout of their state, and the loop around their steps."""
 
 from undertow._checks import FloatArray
 from undertow.compiled.common import Common, best_arm, count_open, features_of_arm, known_cost, present_moment

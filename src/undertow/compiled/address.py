@@ -1,7 +1,7 @@
 """The machine code of a policy's loop, called by its address: one kernel for many states serves every policy.
 
-A kernel that linked a copy of the loop would be compiled for every policy, and LLVM would optimise the copy once more,
-with other roundings. Called by its address, the loop of a fleet is the very code that live calls run.
+A kernel that linked a copy of the loop would be compiled for every policy, and LLVM would optimise the copy again, with
+other roundings. Called by its address, the loop of a fleet is the same code as in live calls.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _STEP = (_ROW, _ROW, *[types.int64] * 4, _ROW, types.int64, _ROWS, types.int64, 
 
 
 def address_of(play: Callable[..., int]) -> Any:
-    """Return the address of a loop's `play`, compiled or loaded if need be; the loop itself if nothing is compiled."""
+    """Return the address of a loop's `play`, compiled or loaded if needed; the loop itself if nothing is compiled."""
     if numba.config.DISABLE_JIT:
         return play
     loop: Any = play

@@ -1,9 +1,9 @@
-"""Compiling in child processes: what a policy needs, while its start-up needs no kernels, and what fits need.
+"""Compilation in child processes: kernels of a policy, during its initial rounds, and kernels of fits.
 
-numba compiles on one core, and a learner's kernels take half a minute and more, once. A child process compiles them and
-leaves them on disk, where this one finds them (`Compilation`). It has a child in turn that compiles what fits need
-(`begin`), as has a process that compiles by itself, for an episode say. If anything goes wrong there, this process
-compiles what it does not find.
+numba compiles on one core, and a learner's kernels take half a minute and more, once. A child process compiles them to
+disk, from which this one loads them (`Compilation`). It has a child in turn that compiles kernels of fits (`begin`), as
+has a process that compiles its own kernels, for example for an episode. If anything fails there, this process compiles
+missing kernels.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ _PROGRAM = (
     "identify.{name}([0, 1, 0, 1], [0.0, 1.0, 2.0, 4.0])"
 )
 _POLICY = "import sys; sys.path[:] = {paths!r}; from undertow.warm import warm_up_alone; warm_up_alone({name!r})"
-_FLAGS = {"isolated": "-I", "ignore_environment": "-E", "no_user_site": "-s"}  # what this process was told to ignore
+_FLAGS = {"isolated": "-I", "ignore_environment": "-E", "no_user_site": "-s"}  # warnings that this process ignores
 _PATIENCE = 300  # seconds
-_LONG_PATIENCE = 1800  # for all kernels of a policy, on a machine that has other things to do
+_LONG_PATIENCE = 1800  # for all kernels of a policy, on a busy machine
 
 _lock = threading.Lock()
 _under_way: threading.Thread | None = None
 
 
 def begin(name: str) -> None:
-    """Have a child process compile a function of `identify`, if it is not on disk yet and a core is free.
+    """Compile a function of `identify` in a child process, if it is not on disk yet and a core is free.
 
     With an empty name, there is nothing to compile.
     """
@@ -47,7 +47,7 @@ def begin(name: str) -> None:
             thread = threading.Thread(
                 target=_run, args=(_command(_PROGRAM, name),), name="undertow-compiles", daemon=True
             )
-            with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had: this process compiles
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: this process compiles
                 thread.start()
                 _under_way = thread
 
@@ -62,12 +62,12 @@ class Compilation:
 
     def _go_through(self) -> None:
         _run(_command(_POLICY, self._name), _LONG_PATIENCE)
-        with contextlib.suppress(Exception):  # whoever needs the kernels will see why
+        with contextlib.suppress(Exception):  # the first call of the kernels will raise the error
             self._load()
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether the compilation has ended."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
@@ -79,26 +79,26 @@ _compilations: dict[str, Compilation] = {}
 
 
 def compilation_of(name: str, module: str, load: Callable[[], object]) -> Compilation | None:
-    """Return the compilation of a policy that lives in a module, begun if need be.
+    """Return the compilation of a policy in a module, begun if necessary.
 
-    None where all of it is on disk, or where this process has to compile it.
+    None if all of it is on disk, or if this process must compile it.
     """
     with _lock:
         if name not in _compilations and is_incomplete(module) and _core_to_spare():
-            with contextlib.suppress(RuntimeError, MemoryError):  # no thread to be had
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started
                 _compilations[name] = Compilation(name, load)
         return _compilations.get(name)
 
 
 def _command(program: str, name: str) -> list[str]:
-    """Return a command that compiles something, with the modules that this process would find."""
+    """Return a command that compiles, with the same module path as this process."""
     flags = [flag for attribute, flag in _FLAGS.items() if getattr(sys.flags, attribute)]
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     return [sys.executable, *flags, "-P", "-c", program.format(name=name, paths=paths)]  # -P: not the present folder
 
 
 def _core_to_spare() -> bool:
-    """Return whether a child process has a core to run on; a program that holds Python cannot be started as one."""
+    """Return whether a child process has a free core; a program that embeds Python cannot be started as one."""
     if getattr(sys, "frozen", False):
         return False
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

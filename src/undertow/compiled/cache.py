@@ -1,9 +1,9 @@
-"""Where compiled kernels are kept, and when they are stale (docs/decisions/0001-kernels.md).
+"""The cache of compiled kernels: its folders and their validity (docs/decisions/0001-kernels.md).
 
-numba's own cache looks only at the file in which a kernel is written, so an edit of a callee in another file would go
-unnoticed. Here the cache folder of a module carries a hash of its source and of every undertow module that it imports,
-directly or not. That of somebody else's module carries a stamp of all files of its package and of ours. Code of no
-module that could be imported again (a notebook, a script, a doctest) is compiled anew in every process.
+numba's own cache checks only the file of the kernel, not edits of a callee in another file. Here the cache folder of a
+module carries a hash of its source and of every undertow module that it imports, directly or not. That of a foreign
+module carries a stamp of all files of its package and of undertow. Code without an importable module (a notebook, a
+script, a doctest) is compiled in every process.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from numba.core.registry import cpu_target
 
 try:
     import fcntl
-except ImportError:  # then processes that start together may compile the same
+except ImportError:  # then processes that start together may compile the same kernels
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
@@ -40,19 +40,19 @@ _IMPORT = re.compile(r"^\s*(?:from\s+(undertow[\w.]*)\s+import\s+(\([^)]*\)|[^\n
 
 
 def to_be_compiled(module: str) -> bool:
-    """Return whether a module's kernels are not compiled yet, and can be kept."""
+    """Return whether a module's kernels are not compiled yet, and can be cached."""
     folder = None if numba.config.DISABLE_JIT else cache_folder(module)
     return folder is not None and not any(folder.rglob("*.nbi"))
 
 
 def is_incomplete(module: str) -> bool:
-    """Return whether kernels that a policy of a module needs may be missing on disk, and can be kept there."""
+    """Return whether kernels of a module's policy may be missing on disk, and can be cached there."""
     mark = None if numba.config.DISABLE_JIT else _mark(module)
     return mark is not None and not mark.exists()
 
 
 def _mark(module: str) -> Path | None:
-    """Return the file that says that all kernels of a policy are on disk, for this processor and these versions."""
+    """Return the marker file for all kernels of a policy being on disk, for this processor and these versions."""
     folder = cache_folder(module)
     if folder is None:
         return None
@@ -61,9 +61,9 @@ def _mark(module: str) -> Path | None:
 
 
 def mark_complete(module: str) -> None:
-    """Note that all kernels that a policy of a module needs are on disk."""
+    """Record that all kernels of a module's policy are on disk."""
     if (mark := _mark(module)) is not None and not numba.config.DISABLE_JIT:
-        with contextlib.suppress(OSError):  # then the next process will look for itself
+        with contextlib.suppress(OSError):  # then the next process checks again
             mark.touch()
 
 
@@ -77,7 +77,7 @@ def alone(module: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # where a newer version has removed the folder, both compile
             file = stack.enter_context((folder / "lock").open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX)  # given up when the file is closed, also by a process that dies
+            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a process that dies
         yield
 
 
@@ -111,7 +111,7 @@ def _read(path: Path) -> tuple[bytes, list[Path]]:
 
 @functools.cache
 def _source_files(module: str) -> tuple[Path, ...]:
-    """Return the file of an undertow module; nothing for a name that is no module of ours."""
+    """Return the file of an undertow module; nothing for other names."""
     parts = module.split(".")
     if parts[0] != "undertow" or len(parts) == 1:  # undertow/__init__.py only lists names: no kernel depends on it
         return ()
@@ -120,7 +120,7 @@ def _source_files(module: str) -> tuple[Path, ...]:
 
 
 def cache_folder(module: str) -> Path | None:
-    """Return the folder for a module's compiled kernels, made anew (and its stale sisters removed) when it changed."""
+    """Return the folder for a module's compiled kernels, created (and stale ones removed) after a change."""
     if module.startswith("undertow."):
         return _folder(module, source_stamp(module))
     file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
@@ -135,7 +135,7 @@ def _folder(name: str, stamp: str) -> Path | None:
         folder = root / f"{name}-{stamp}"
         try:
             if not folder.is_dir():
-                folder.mkdir(parents=True, exist_ok=True)  # another process may be as far
+                folder.mkdir(parents=True, exist_ok=True)  # another process may have done so
                 for stale in root.glob(f"{name}-*"):
                     if stale != folder:
                         shutil.rmtree(stale, ignore_errors=True)
@@ -143,18 +143,18 @@ def _folder(name: str, stamp: str) -> Path | None:
                 return folder
         except OSError:
             continue
-    return None  # nowhere to write: kernels then compile once per process
+    return None  # no writable folder: kernels are compiled in every process
 
 
 def _outside_stamp(module: str, file: Path) -> str:
-    """Return a stamp of every file that a kernel outside undertow can be made of, by their times and lengths."""
+    """Return a stamp of all source files of a kernel outside undertow, by their times and lengths."""
     depth = module.count(".") + (file.name == "__init__.py")
     neighbours = [*file.parents][:depth][-1].rglob("*.py") if depth else file.parent.glob("*.py")
     return _digest(*map(_look, sorted([*neighbours, *_PACKAGE.rglob("*.py")])))
 
 
 def _look(path: Path) -> tuple[str, int, int]:
-    """Return name, time and length of a file, which may vanish meanwhile: an editor writes it anew."""
+    """Return name, time and length of a file, which may vanish meanwhile while an editor replaces it."""
     with contextlib.suppress(OSError):
         seen = path.stat()
         return str(path), seen.st_mtime_ns, seen.st_size
@@ -166,7 +166,7 @@ def _digest(*parts: object) -> str:
 
 
 def cache_roots() -> list[Path]:
-    """Return the folders in which kernels may be kept, the best first."""
+    """Return the possible cache folders, the best first."""
     own = f"undertow-{_digest(_PACKAGE)}"
     if numba.config.CACHE_DIR:
         return [Path(numba.config.CACHE_DIR) / own]

@@ -1,4 +1,4 @@
-"""The part that every policy's state begins with: sizes, rounds, arms, the last decision."""
+"""The beginning of every policy's state: sizes, rounds, arms, the last decision."""
 
 from typing import Annotated, NamedTuple
 
@@ -20,49 +20,49 @@ class CommonSizes(Record):
 
 
 class Head(Record):
-    """Rounds and moments so far, the share of rounds that explores, the arm proposed last, the arm that is pinned."""
+    """Rounds and moments so far, the share of rounds that explores, the arm proposed last, the pinned arm."""
 
     rounds: Annotated[float, Index("2**53")]
     moments: Annotated[float, Index("2**53")]
     still: Annotated[float, Index("2")]  # whether the next round is of the same moment as the last one
     explore: Annotated[float, Fixed()]
     proposed: Annotated[float, Index("k")]
-    pinned: Annotated[float, Index("k", -1)]  # the arm that is played whatever was proposed; −1 for none
-    unlearned: Annotated[float, Index("2")]  # whether nothing is learned of the rewards of pinned decisions
+    pinned: Annotated[float, Index("k", -1)]  # the arm that is played instead of the proposed one; −1 for none
+    unlearned: Annotated[float, Index("2")]  # whether rewards of pinned decisions are not learned
     reward_unit: Annotated[float, Within(0.0, LARGEST)]  # one unit of reward in the policy's own units
 
 
 class Common(NamedTuple):
-    """The part that every policy's state begins with."""
+    """The beginning of every policy's state."""
 
     sizes: CommonSizes
     head: Head
     cost: Annotated[FloatArray, "k", Within(-LARGEST, LARGEST)]  # known cost of a play, in units of reward
-    value: Annotated[FloatArray, "k"]  # what the last decision compared
-    order: Annotated[FloatArray, "k", Index("k", once=True)]  # of start-up and of ties
+    value: Annotated[FloatArray, "k"]  # values compared in the last decision
+    order: Annotated[FloatArray, "k", Index("k", once=True)]  # of initial rounds and ties
     forecast: Annotated[FloatArray, "k"]  # of the last decision, as width and window
     width: Annotated[FloatArray, "k"]
     window: Annotated[FloatArray, "k"]
     closed: Annotated[FloatArray, "k", Index("2")]  # 1 for an arm that cannot be played: retired, or not available
-    memory: Annotated[FloatArray, "p"]  # of the last decision: what learning its reward will need
+    memory: Annotated[FloatArray, "p"]  # of the last decision: numbers for learning its reward
 
 
 @inlined
 def present_moment(head: Head) -> int:
-    """Return the moment that a round is of which is being decided; moments are counted from 0 on."""
+    """Return the moment of the round that is being decided, counted from 0."""
     return int(head.moments - head.still)
 
 
 @inlined
 def known_cost(common: Common, arm: int) -> float:
-    """Return what a play of an arm is known to cost, in the policy's own units."""
+    """Return the known cost of playing an arm, in the policy's own units."""
     result: float = common.cost[arm] * common.head.reward_unit
     return result
 
 
 @inlined
 def best_arm(common: Common) -> int:
-    """Value every arm at forecast + width − cost; return the open one of the largest value, by order among equals."""
+    """Value every arm by forecast + width − cost; return the open one with the largest value, by order among equals."""
     value, arm = common.value, -1
     for r in range(len(value)):
         a = int(common.order[r])
@@ -74,7 +74,7 @@ def best_arm(common: Common) -> int:
 
 @inlined
 def count_open(closed: FloatArray) -> int:
-    """Return how many arms can be played."""
+    """Return the number of open arms."""
     count = 0
     for a in range(len(closed)):
         if closed[a] == 0.0:
@@ -84,5 +84,5 @@ def count_open(closed: FloatArray) -> int:
 
 @inlined
 def features_of_arm(features: FloatArray, arm: int, q: int) -> FloatArray:
-    """Return the features of an arm, (q,): its own of k rows that follow one another, or the one that all share."""
+    """Return the features of an arm, (q,): its own among k consecutive rows, or the shared one."""
     return view(features, arm * q if len(features) > q else 0, (q,))

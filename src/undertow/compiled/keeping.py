@@ -1,9 +1,9 @@
-"""How compiled kernels are kept on disk, so that nothing on disk ever stops a kernel.
+"""Safe storage of compiled kernels: problems on disk never stop a kernel.
 
 numba's cache trusts its files. A damaged one is an error at best and wrong machine code at worst, a full disk ends the
 program, and two processes that compile one function for different types can mix up their files. Here every file ends
-with a hash and is named after what it holds. Whatever goes wrong, the kernel is compiled in memory, and one line in
-the log says where and what to do.
+with a hash and is named after its content. If anything fails, the kernel is compiled in memory, and one log line names
+the place and the remedy.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def tell_once(what: str, message: str) -> None:
 
 
 class DamagedFileError(Exception):
-    """A file of the cache is not as it was written."""
+    """A file of the cache is damaged."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -41,7 +41,7 @@ class DamagedFileError(Exception):
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]
-    """The cache of one kernel: what cannot be read is removed, what cannot be written is done without."""
+    """The cache of one kernel: unreadable files are removed, and failing writes are ignored."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
@@ -49,12 +49,12 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         self._cache_file = _CheckedFile(file._cache_path, self._impl.filename_base, file._source_stamp)  # noqa: SLF001
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the machine code for a signature; None if it has to be compiled."""
+        """Return the machine code for a signature; None if it must be compiled."""
         try:
-            rtsys.initialize(target_context)  # all that machine code needs; numba also loads what a compiler needs
+            rtsys.initialize(target_context)  # enough for machine code; numba also loads parts for a compiler
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)
-        except Exception as error:  # whatever pickle, numba or LLVM make of a file
+        except Exception as error:  # any error of pickle, numba or LLVM on a file
             bad = getattr(error, "path", self._cache_file.index)
             with contextlib.suppress(OSError):
                 os.unlink(bad)
@@ -67,14 +67,14 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write the machine code for a signature, if that is possible."""
+        """Write the machine code for a signature, if possible."""
         try:
             super().save_overload(sig, data)
         except Exception as error:
             tell_once(
                 "unwritable",
-                f"{self.cache_path}: compiled kernels cannot be kept there ({_reason(error)}), so every process "
-                "compiles them; make room, or set NUMBA_CACHE_DIR to a folder that can be written",
+                f"{self.cache_path}: compiled kernels cannot be kept there ({_reason(error)}), so every "
+                "process compiles them; free some space, or set NUMBA_CACHE_DIR to a writable folder",
             )
 
 
@@ -86,13 +86,13 @@ class _CheckedFile(IndexDataCacheFile):  # type: ignore[misc]
         return str(self._index_path)
 
     def save(self, key: Any, data: Any) -> None:
-        """Write the data before the index that names it, under a name that no other key has."""
+        """Write the data before the index that names it, under a unique name."""
         digest = hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()
         name = f"{self._index_name.removesuffix('.nbi')}.{digest}.nbc"
         self._save_data(name, data)
         try:
             known = self._load_index()
-        except Exception:  # damaged: it is written anew
+        except Exception:  # damaged: write it again
             known = {}
         self._save_index(known | {key: name})
 
@@ -118,7 +118,7 @@ class _CheckedFile(IndexDataCacheFile):  # type: ignore[misc]
 
 
 def _checked(path: str) -> bytes:
-    """Return the content of a file without the hash at its end, which has to fit."""
+    """Return the content of a file without the hash at its end, which must match."""
     content = Path(path).read_bytes()
     body, known = content[:-_HASH], content[-_HASH:]
     if known != _hash(body):

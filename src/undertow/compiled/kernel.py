@@ -1,7 +1,7 @@
 """How kernels are compiled (docs/decisions/0001-kernels.md).
 
-A kernel is a module-level function over plain arrays, marked with `@kernel`. numba compiles it on first use, and keeps
-the machine code on disk (`undertow.compiled.cache` says where, `undertow.compiled.keeping` how).
+A kernel is a module-level function over plain arrays, marked with `@kernel`. numba compiles it on first use, and caches
+the machine code on disk (folders in `undertow.compiled.cache`, files in `undertow.compiled.keeping`).
 """
 
 import contextlib
@@ -31,12 +31,12 @@ __all__ = ["inlined", "kernel", "plain", "spliced", "straight_kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-REVOCABLE = (20,)  # LLVM from which on an option may be set again
-_PATIENCE = 3.0  # seconds after which a wait says what it waits for
+REVOCABLE = (20,)  # LLVM version from which an option may be set again
+_PATIENCE = 3.0  # seconds after which a wait is explained
 _KERNELS: set[Callable[..., Any]] = set()
 _STRAIGHT: set[Callable[..., Any]] = set()
 
-# Sums may be reordered and fused, but NaN keeps its meaning: it marks what is missing.
+# Sums may be reordered and fused, but NaN keeps its meaning: it marks missing numbers.
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "no_cfunc_wrapper": True,  # nothing calls a kernel by its address
@@ -52,10 +52,10 @@ def inlined(function: F) -> F:
 
 
 def spliced(function: F) -> F:
-    """Mark a part that is written into the one or two kernels that need it before they are compiled.
+    """Mark a part that is written into its one or two callers before they are compiled.
 
-    `inlined` compiles a part by itself and leaves the rest to LLVM, which is faster for a part that stands in many
-    places; a part that stands in one would be translated, optimised and emitted twice.
+    `inlined` compiles a part separately and leaves the rest to LLVM, which is faster for a part with many callers; a
+    part with one would be translated, optimised and emitted twice.
     """
     part: F = numba.njit(inline="always", **_OPTIONS)(function)
     return part
@@ -63,9 +63,9 @@ def spliced(function: F) -> F:
 
 @functools.cache
 def plain(part: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the Python function behind a compiled one, and behind what it calls.
+    """Return the Python function behind a compiled one, and behind its callees.
 
-    Functions that split a buffer into views are also called from Python, where borrowed views must not get.
+    Functions that split a buffer into views are also called from Python, which must not get borrowed views.
     """
     function = getattr(part, "py_func", part)
     used = {step.argval for step in dis.get_instructions(function) if step.opname == "LOAD_GLOBAL"}
@@ -97,10 +97,10 @@ def kernel(function: F) -> F:
 
 
 def straight_kernel(function: F) -> F:
-    """Do as `kernel`, and let the compiler pack straight-line arithmetic into vector instructions.
+    """Compile like `kernel`, and pack straight-line arithmetic into vector instructions.
 
-    numba leaves that off by default. It makes code that is written out in rows of eight two to three times as fast,
-    and some loops slower, so a kernel has to ask for it. It also keeps a pass that others skip (`_Compiling`).
+    It is off by default in numba. It makes code written out in rows of eight two to three times as fast, and some loops
+    slower, so a kernel must request it. It also keeps a pass that others skip (`_Compiling`).
     """
     _STRAIGHT.add(function)
     return _compiled(function)
@@ -116,26 +116,26 @@ def _compiled(function: F) -> F:
 
 
 def _keep(compiled: Any, folder: Path) -> None:
-    """Give a kernel its place on disk; without one it is compiled in every process."""
+    """Set the cache folder of a kernel; without one it is compiled in every process."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder)  # read by numba when the cache is made, and only then
     try:
         cache = KernelCache(compiled.py_func)
         if folder in Path(cache.cache_path).parents:  # numba looks elsewhere if it cannot write there
             compiled._cache = cache  # noqa: SLF001 (numba has no other way to say which cache)
-    except (OSError, RuntimeError):  # no place at all
+    except (OSError, RuntimeError):  # no folder at all
         pass
     finally:
         numba.config.CACHE_DIR = before
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
-    """Set the options that a kernel asked for, and say once what takes so long."""
+    """Set the options of a kernel, and explain a long wait once."""
 
     told = False
 
     def __init__(self) -> None:
-        self.spent, self.since = 0.0, 0.0  # seconds, and when the kernel that is compiled now was begun
+        self.spent, self.since = 0.0, 0.0  # seconds, and the start of the current compilation
         self.timer: threading.Timer | None = None
         self.before: list[tuple[int, bool, bool, type]] = []  # numba compiles callees within their callers
         self.hurried = False
@@ -149,7 +149,7 @@ class _Compiling(event.Listener):  # type: ignore[misc]
         ours = (function.__module__ or "").startswith("undertow.")  # code from exec has no module
         if ours:
             numba.config.SLP_VECTORIZE = int(function in _STRAIGHT)
-            gc.disable()  # much is made and little thrown away: looking for garbage would take a tenth of the time
+            gc.disable()  # many objects, little garbage: collecting it would take a tenth of the time
         self._hurry(ours and function not in _STRAIGHT)
         if ours and not self.told:
             self._tell(cache_folder(function.__module__) is not None)
@@ -166,11 +166,11 @@ class _Compiling(event.Listener):  # type: ignore[misc]
             self._stop_watching()
 
     def _watch(self, module: str) -> None:
-        """Say on stderr what is compiled, once so many seconds have gone into it."""
+        """Report the compilation on stderr, after some seconds."""
         if self.spent < _PATIENCE:
             self.since, self.timer = time.monotonic(), threading.Timer(_PATIENCE - self.spent, _say, [_line(module)])
             self.timer.daemon = True
-            with contextlib.suppress(RuntimeError):  # no thread to be had
+            with contextlib.suppress(RuntimeError):  # no thread can be started
                 self.timer.start()
 
     def _stop_watching(self) -> None:
@@ -184,7 +184,7 @@ class _Compiling(event.Listener):  # type: ignore[misc]
             "compiling kernels for this machine: seconds for most policies, up to two minutes for a learner; "
             + ("once, later processes load them" if kept else "in every process")
         )
-        if not kept:  # every process waits, also one whose log is all that anybody sees
+        if not kept:  # every process waits, also one with nothing but a log
             tell_once(
                 "unwritable",
                 "undertow compiles its kernels in every process, since there is no folder to keep them in; "
@@ -202,7 +202,7 @@ class _Compiling(event.Listener):  # type: ignore[misc]
 
 
 def _line(module: str) -> str:
-    """Return what is said of a compilation that takes long."""
+    """Return the message on a long compilation."""
     often = "in every process" if cache_folder(module) is None else "once, later processes load them"
     return (
         f"undertow: compiling kernels of {module} for this machine ({often}); seconds for most policies, up to two and "

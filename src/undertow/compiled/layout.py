@@ -1,8 +1,8 @@
-"""One description of a packed state, from which everything else follows.
+"""The layout of a packed state, from a single description.
 
 A state is one float64 buffer: the same for the live object, the compiled episode and the save file. A NamedTuple names
-its contents: arrays, with what each axis counts; records of named numbers; nested parts. A record called `sizes` holds
-what axes count, by names that every later axis may use.
+its contents: arrays, with the sizes of their axes; records of named numbers; nested parts. A record called `sizes` has
+these sizes, by names that every later axis may use.
 
     class Sizes(Record):
         k: float                                         # arms
@@ -12,8 +12,8 @@ what axes count, by names that every later axis may use.
         counts: Annotated[FloatArray, "k"]
         last: Annotated[FloatArray, "2 k", Index("k")]   # entries are numbers of arms
 
-A file may come from anywhere, so what a kernel relies on is marked: `Index` for integers that point or count,
-`Within` for others with bounds, `Fixed` for what the parameters say and nothing changes.
+A file may come from anywhere, so numbers that a kernel relies on are marked: `Index` for integers that point or count,
+`Within` for others with bounds, `Fixed` for constants that follow from the parameters.
 
 `Layout(State)` allocates such a state, opens it as a `State` of views (in Python and in kernels), copies it into a
 larger one, and checks one that comes from a file. Nothing else in undertow knows where a part of a buffer is.
@@ -39,12 +39,12 @@ __all__ = ["Fixed", "Index", "Layout", "Within", "size_of", "states_of_at_most"]
 
 S = TypeVar("S")
 Sizes = Mapping[str, int]
-_MANY = 2**20  # what an axis may count where nothing else along it takes room
+_MANY = 2**20  # largest size of an axis that takes no room
 _LARGEST: ContextVar[float] = ContextVar("largest", default=math.inf)
 
 
 class Index(NamedTuple):
-    """Marks numbers that are used as an index: integers from `least` to one below the size `below`.
+    """Marks indices: integers from `least` to one below the size `below`.
 
     With `once`, no two of them are the same.
     """
@@ -73,7 +73,7 @@ class Within(NamedTuple):
     most: float
 
     def describe(self, sizes: "Sizes") -> str:
-        """Say what is expected."""
+        """Describe the expected numbers."""
         return f"numbers from {self.least:g} to {self.most:g}"
 
     def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
@@ -85,7 +85,7 @@ class Fixed(NamedTuple):
     """Marks numbers that are those of a fresh state with the same parameters."""
 
     def describe(self, sizes: "Sizes") -> str:
-        """Say what is expected."""
+        """Describe the expected numbers."""
         return "what the parameters say"
 
     def holds(self, values: Any, fresh: Any, sizes: "Sizes") -> Any:
@@ -98,7 +98,7 @@ Mark = Index | Within | Fixed
 
 @contextlib.contextmanager
 def states_of_at_most(numbers: int) -> Iterator[None]:
-    """Refuse to make larger states meanwhile: parameters from a file may ask for more memory than there is."""
+    """Refuse larger states meanwhile: parameters from a file may require too much memory."""
     token = _LARGEST.set(numbers)
     try:
         yield
@@ -107,7 +107,7 @@ def states_of_at_most(numbers: int) -> Iterator[None]:
 
 
 class _Leaf(NamedTuple):
-    """An array or a record of a state: its path, what its axes count, and which of its numbers are marked."""
+    """An array or a record of a state: its path, the sizes of its axes, and the marks of its numbers."""
 
     path: str
     axes: tuple[str, ...]
@@ -120,7 +120,7 @@ class _Leaf(NamedTuple):
 
 
 class Layout(Generic[S]):
-    """Where the parts of a state are in its buffer.
+    """The places of a state's parts in its buffer.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Layout(Generic[S]):
             name for leaf in self.leaves if leaf.holds_sizes and leaf.record for name in leaf.record.names
         )
         if len(set(self.sizes)) < len(self.sizes):
-            raise TypeError(f"{state.__name__}: expected sizes that differ, got {', '.join(self.sizes)}")
+            raise TypeError(f"{state.__name__}: expected different sizes, got {', '.join(self.sizes)}")
         unknown = {name for leaf in self.leaves for axis in leaf.axes for name in _code(axis).co_names} - set(
             self.sizes
         )
@@ -164,7 +164,7 @@ class Layout(Generic[S]):
         return self._open(buffer, start)
 
     def length(self, **sizes: int) -> int:
-        """Return how many numbers a state of the given sizes takes."""
+        """Return the length of a state of the given sizes."""
         return sum(math.prod(shape) for _, shape in self._shapes(sizes))
 
     def new(self, **sizes: int) -> FloatArray:
@@ -193,7 +193,7 @@ class Layout(Generic[S]):
         return sizes
 
     def claimed_sizes(self, buffer: Any) -> dict[str, int]:
-        """Return the sizes that a buffer from elsewhere claims to have, where it is as long as they say."""
+        """Return the sizes in an untrusted buffer, if they match its length."""
         sizes: dict[str, int] = {}
         at, length = 0, len(buffer)
         for leaf in self.leaves:
@@ -212,8 +212,8 @@ class Layout(Generic[S]):
     def carry(self, old: FloatArray, new: FloatArray, places: Mapping[str, npt.NDArray[np.int64] | None]) -> None:
         """Copy a state into a larger one, whose sizes stay.
 
-        `places` says where the entries along an axis that has grown are to go, by what the axis counts; without it they
-        stay where they are, and what is new comes behind. With None, parts along that axis are left out.
+        `places` has the new places of entries along a grown axis, by the axis's size; without it they stay, and new
+        entries come after them. With None, parts along that axis are skipped.
         """
         before, after = self.sizes_of(old), self.sizes_of(new)
         parts = zip(self._parts(old, before), self._parts(new, after), strict=True)
@@ -224,9 +224,9 @@ class Layout(Generic[S]):
                 target[np.ix_(*moved)] = numbers
 
     def check(self, buffer: Any, sizes: Sizes, fresh: FloatArray | None = None) -> None:
-        """Refuse a buffer that is not a state of the given sizes, or in which a marked number is not as it has to be.
+        """Refuse a buffer that is not a state of the given sizes, or has an invalid marked number.
 
-        What is fixed is compared with a fresh state, if there is one.
+        Fixed numbers are compared with a fresh state, if given.
         """
         length = self.length(**sizes)
         if not isinstance(buffer, np.ndarray) or buffer.dtype != np.float64 or buffer.shape != (length,):
@@ -235,7 +235,7 @@ class Layout(Generic[S]):
         self.check_rows(buffer[None], sizes, buffer if fresh is None else fresh)
 
     def check_rows(self, rows: FloatArray, sizes: Sizes, fresh: FloatArray) -> None:
-        """Do as `check` for many states of the same sizes, (n, length)."""
+        """Check many states of the same sizes, (n, length)."""
         for leaf, part in self._slices(sizes):
             if leaf.holds_sizes and leaf.record:
                 expected = [sizes[name] for name in leaf.record.names]
@@ -260,11 +260,11 @@ class Layout(Generic[S]):
         return record.names if record else ()
 
     def place(self, path: str, **sizes: int) -> slice:
-        """Return where a part of a state of the given sizes is in its buffer."""
+        """Return the place of a part in a state of the given sizes."""
         return next(part for leaf, part in self._slices(sizes) if leaf.path == path)
 
     def describe(self, **sizes: int) -> str:
-        """Return a table of the parts: where each begins, its shape and its name."""
+        """Return a table of the parts: the place, shape and name of each."""
         rows, at = [], 0
         for leaf, shape in self._shapes(sizes):
             names = f"{leaf.path}: {', '.join(leaf.record.names)}" if leaf.record else leaf.path
@@ -304,7 +304,7 @@ def _leaves(state: type, prefix: str) -> Iterator[_Leaf]:
 
 
 def _marks(name: str, annotation: Any) -> Iterator[tuple[str, Mark]]:
-    """Yield the marks of an annotation; what else it says is somebody else's."""
+    """Yield the marks of an annotation, without foreign metadata."""
     return ((name, mark) for mark in get_args(annotation)[1:] if isinstance(mark, Mark))
 
 

@@ -1,9 +1,9 @@
-"""Machine code that is the same in every process, whatever else the process has compiled or loaded.
+"""Machine code that is the same in every process, independent of other compiled or loaded code.
 
 numba links a copy of every function that a kernel calls into the kernel's own machine code, where LLVM optimises it
-once more and may order its sums differently. The copies keep their names, and of functions with one name the linker
-takes the first that a process loads: which copy ran would depend on what came before. Here a kernel keeps the copies
-that it was compiled with to itself.
+again and may order its sums differently. The copies keep their names, and of functions with one name the linker takes
+the first that a process loads: the copy that runs would depend on earlier loads. Here a kernel always uses its own
+copies.
 """
 
 from llvmlite.binding import Linkage
@@ -13,11 +13,11 @@ __all__ = ["SelfContained"]
 
 
 class SelfContained(JITCodeLibrary):  # type: ignore[misc]
-    """The machine code of one kernel, whose calls never leave it for a copy in another one."""
+    """The machine code of one kernel, which never calls a copy in another one."""
 
     def _finalize_final_module(self) -> None:
-        if self._shared_module is None:  # type: ignore[has-type]  # compiled here, and not read from disk
-            self._shared_module = self._final_module.clone()  # what callers link, before names are taken from it
+        if self._shared_module is None:  # type: ignore[has-type]  # compiled here, not read from disk
+            self._shared_module = self._final_module.clone()  # the code for callers, before names are removed from it
             _change(self._shared_module, Linkage.external, "linkonce_odr")
             _change(self._final_module, Linkage.linkonce_odr, "internal")
         super()._finalize_final_module()

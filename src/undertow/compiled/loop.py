@@ -1,11 +1,11 @@
-"""One compiled loop for every policy, live and simulated, made from the policy's few steps.
+"""One compiled loop for every policy, live and simulated, built from the policy's few steps.
 
 A policy describes its state (`Layout`) and writes on it `decide`, which proposes an arm, `played`, which takes note of
 the arm that was played (−1 where a round passes without one), `learn` and `observe`; where arms may have features of
 their own, also `see`, which takes in those of the arm that is played. Where `common.head.still` is 1, the round is of
 the same moment as the last one: the hidden state has not moved. Live calls and whole episodes go through one compiled
-loop, in which each of them stands once: both run the same instructions, so live and simulated decisions agree bit for
-bit.
+loop, in which each of them stands once: both run the same instructions, so live and simulated decisions are
+bit-identical.
 
 numba's cache on disk does not accept functions as arguments, so the functions below are templates: `compile_loop`
 copies each with these names bound to a policy's own steps, and compiles the copy as if it stood in the policy's file.
@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # the names that every copy of a template binds to steps of i
 
 
 class Loop(NamedTuple):
-    """What stands behind a policy: `play` takes steps, `skip` lets a round pass, `layout` describes the state."""
+    """The compiled functions of a policy: `play` takes steps, `skip` skips a round, `layout` describes the state."""
 
     play: Callable[..., int]
     skip: Callable[..., None]
@@ -73,7 +73,7 @@ def count_round(head: Head) -> None:
 
 @spliced
 def explored(common: Common, arm: int, draws: FloatArray) -> int:
-    """Return the pinned arm if it is open, else the proposed one or, with probability ε, one drawn from all open."""
+    """Return the pinned arm if it is open, else the proposed one or, with probability ε, a random open one."""
     pinned = int(common.head.pinned)
     if pinned >= 0 and common.closed[pinned] == 0.0:
         return pinned
@@ -101,13 +101,13 @@ def _play(
     kept: int,
     given: int,
 ) -> int:
-    """Take steps `first` to `last`, three per round: decide, learn, observe; a shift of 2 has observe come first.
+    """Take steps `first` to `last`, three per round: decide, learn, observe; with a shift of 2, observe comes first.
 
     Round t reads from `data` the `width` numbers from t · width on: draws, context, every arm's reward and the `given`
     features, q for all arms or a row of q for each. It writes the chosen arm to column 0 of row t of `out` and the
     forecast, width and window of every arm behind it (with `kept` = 0, these always in row 0). A reward is learned with
-    `memory`, `age` rounds after its decision; one that is NaN never comes. There is no branch on what differs between
-    live and simulated rounds: the compiler would make a second copy of the loop for it, with other roundings.
+    `memory`, `age` rounds after its decision; one that is NaN never comes. No branch distinguishes live and simulated
+    rounds: the compiler would make a second copy of the loop for it, with other roundings.
 
     Returns how many steps were taken: fewer than asked for where `decide` answers −1, which is how a policy asks to be
     attended to before it decides.
@@ -127,7 +127,7 @@ def _play(
                 return step
             common.head.proposed = arm
             arm = explored(common, arm, draws)
-            if given > q:  # what all arms share, `decide` has seen
+            if given > q:  # `decide` has stored shared features
                 see(own, features_of_arm(features, arm, q))
             played(own, arm)
             count_round(common.head)
@@ -155,17 +155,17 @@ def _skip(state: FloatArray) -> None:
 
 @inlined
 def ignore_row(own: Any, features: FloatArray) -> None:
-    """Take no note of the features of the arm that is played."""
+    """Ignore the features of the played arm."""
 
 
 @inlined
 def ignore_arm(own: Any, arm: int) -> None:
-    """Take no note of the arm that was played."""
+    """Ignore the played arm."""
 
 
 @inlined
 def ignore_context(own: Any, context: FloatArray) -> None:
-    """Take no note of a context."""
+    """Ignore a context."""
 
 
 def compile_loop(
@@ -178,7 +178,7 @@ def compile_loop(
     played: Callable[..., Any] = ignore_arm,
     observe: Callable[..., Any] = ignore_context,
 ) -> Loop:
-    """Return the loop of a policy; `module` is the file that it lives in."""
+    """Return the loop of a policy; `module` is its file."""
     steps = {"decide": decide, "learn": learn, "see": see, "played": played, "observe": observe}
     steps["open_state"] = layout.open_in_kernels
     name = f"{decide.__name__}_{learn.__name__}"

@@ -1,4 +1,4 @@
-"""A policy's state with its kernels, and one row of everything that they read and write, for live calls."""
+"""A policy's state with its kernels, and one row of their inputs and outputs, for live calls."""
 
 from collections.abc import Callable
 from itertools import repeat
@@ -16,9 +16,9 @@ _NO_MEMORY = np.empty(0)
 
 
 class Player:
-    """A policy's state, and one row of everything that `play` reads and writes, for steps taken one at a time.
+    """A policy's state, and one row of the inputs and outputs of `play`, for single steps.
 
-    `rows` is how many rows of `features`, (k, q), come with a round: one for all arms, or one for each.
+    `rows` is the number of rows of `features`, (k, q), in a round: one for all arms, or one for each.
     """
 
     def __init__(self, owner: type, state: FloatArray, draws: int) -> None:
@@ -80,44 +80,44 @@ class Player:
         return bool(self._still.item())
 
     def stay(self, *, still: bool) -> None:
-        """Have the next round be of the same moment as the last one, or not."""
+        """Set whether the next round is in the same moment as the last one."""
         self._still[0] = still
 
     @property
     def proposed(self) -> int:
-        """The arm that the policy itself chose last."""
+        """The policy's own last choice."""
         return int(self._proposed.item())
 
     def silences(self, arm: int) -> bool:
-        """Whether nothing is learned of a decision for an arm, since it is pinned so."""
+        """Whether rewards of an arm are not learned, since it is pinned without `learn`."""
         head = self.common.head
         return bool(head.unlearned) and arm == head.pinned
 
     def obey(self, other: Common) -> None:
-        """Take over what people have said in another state: which arms are closed, what they cost, which is pinned."""
+        """Copy the settings of another state: closed arms, costs, the pinned arm."""
         common, head = self.common, self.common.head
         common.closed[:], common.cost[:] = other.closed, other.cost
         head.pinned, head.unlearned = other.head.pinned, other.head.unlearned
 
     @property
     def given(self) -> FloatArray:
-        """The features as they were given: (q,) for all arms, or (k, q)."""
+        """The given features: (q,) for all arms, or (k, q)."""
         return self.features if self.rows > 1 else self._shared
 
     def features_of(self, arm: int) -> FloatArray:
-        """Return the features of an arm, its own or those that all share."""
+        """Return the features of an arm, its own or the shared ones."""
         row: FloatArray = self.features[arm] if self.rows > 1 else self._shared
         return row
 
     def give(self, features: FloatArray) -> None:
-        """Put the features of a round in place, (q,) for all arms or (k, q)."""
+        """Write the features of a round, (q,) for all arms or (k, q)."""
         if features.ndim == 1:
             self.rows, self._shared[:] = 1, features
         else:
             self.rows, self.features[:] = len(features), features
 
     def decide(self, state: FloatArray | None = None) -> bool:
-        """Decide with features and draws as they stand; False where the policy has to be attended to first."""
+        """Decide with the features and random numbers in the row; False if the policy has requested work first."""
         step = self._deciding[self.rows]
         return self.loop.play(*(step if state is None else (state, *step[1:]))) > DECIDE
 
@@ -127,11 +127,11 @@ class Player:
         self.loop.play(*self._learning, memory, age, self._out, 0, 0)
 
     def observe(self) -> None:
-        """Take in the context as it stands."""
+        """Observe the context in the row."""
         self.loop.play(*self._observing)
 
     def skip(self) -> None:
-        """Let a round pass in which no arm is played."""
+        """Skip a round, without an arm."""
         self.loop.skip(self.state)
 
     def play(self, data: FloatArray, width: int, first: int, last: int, shift: int, out: FloatArray, kept: int) -> int:

@@ -1,11 +1,11 @@
 """Borrowed parts of a packed buffer that cost nothing inside kernels: arrays and records of named numbers.
 
-A slice or reshape in numba counts references with atomic operations; a policy's round would spend most of its time on
-them. `view` and `Record` borrow instead: what they return in a kernel owns nothing, so it must not outlive the call
-that holds the buffer, and never reaches Python. Called from Python, both are plain views of the buffer.
+A slice or reshape in numba counts references with atomic operations, which would take most of a round's time. `view`
+and `Record` borrow instead: their results in a kernel own nothing, so they must not outlive the call that holds the
+buffer, and never reach Python. Called from Python, both are plain views of the buffer.
 
-They are lowered directly rather than written as inlined overloads: numba removes what looks like dead code after it has
-inlined one, and takes a store to a borrowed array for dead.
+They are lowered directly rather than written as inlined overloads: after inlining, numba removes apparently dead code,
+such as a store to a borrowed array.
 """
 
 import math
