@@ -130,7 +130,7 @@ def test_noise_bound_is_estimated_in_units_of_reward() -> None:
         ({"bias_bound": 1.0}, "bias_bound: expected above 0 with width="),
         ({"arms": 0}, "arms: expected at least 1, got 0"),
         ({"arms": ["a", "a"]}, "arms: expected names that differ"),
-        ({"arms": "ab"}, "arms: expected a number or a list of names, got the text 'ab'"),
+        ({"arms": "ab"}, "arms: expected a number or a list of names, got the string 'ab'"),
         ({"arms": []}, "arms: expected at least one name"),
         ({"max_pending": 0}, "max_pending: expected at least 1, got 0"),
         ({"rng": "dice"}, "rng: expected an integer, got 'dice'"),

@@ -155,10 +155,10 @@ def test_names_of_new_arms() -> None:
     for policy in (UCB(arms=["a", "b"]), KalmanGreedy(paper_system(1), arms=["a", "b"])):
         before = everything(policy)
         for name in ("a", "b"):
-            with pytest.raises(InvalidInputError, match=f"name: expected a name that no arm has yet, got '{name}'"):
+            with pytest.raises(InvalidInputError, match=f"name: expected a new name, got '{name}'"):
                 policy.add_arm(name)
         assert everything(policy) == before
-    with pytest.raises(InvalidInputError, match="name: expected a name that no arm has yet, got 3"):
+    with pytest.raises(InvalidInputError, match="name: expected a new name, got 3"):
         UCB(arms=3).add_arm(3)  # type: ignore[arg-type]
     with pytest.raises(
         InvalidInputError, match="name: the system has no arm 'c'; build a policy with a system that has"

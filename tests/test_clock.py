@@ -131,7 +131,7 @@ def test_a_reward_after_its_default_is_refused_by_the_clock() -> None:
     for _ in range(50):
         policy.decide(at=after(days=2))  # growing traffic refuses nothing
     policy.learn(first, 1.0, at=after(days=2.9))
-    with pytest.raises(UnknownDecisionError, match=r"was taken to be default_reward.*max_wait = 259200 s") as caught:
+    with pytest.raises(UnknownDecisionError, match=r"default_reward has replaced.*max_wait = 259200 s") as caught:
         policy.learn(second, 1.0, at=after(days=5))
     assert caught.value.reason == "defaulted"
     assert policy.pending == 51
@@ -192,7 +192,7 @@ def test_stores_take_times(tmp_path: Any) -> None:
     late = one.decide(at=after(hours=31))
     two.decide(at=after(hours=60))
     for policy in (one, two):
-        with pytest.raises(UnknownDecisionError, match="was taken to be default_reward") as caught:
+        with pytest.raises(UnknownDecisionError, match="default_reward has replaced") as caught:
             policy.learn(late.id, 1.0)
         assert caught.value.reason == "defaulted"
     plain = LinUCB(arms=2, default_reward=0.0, max_wait="1 day")

@@ -297,7 +297,7 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
         ("lives", header, arrays | {"lives": arrays["lives"] - 2**60}),
         ("damaged", header | {"random": []}, arrays),
         ("version 3", header | {"version": 3}, arrays),
-        ("no such array", header, arrays | {"more": arrays["due"]}),
+        ("unknown array", header, arrays | {"more": arrays["due"]}),
     ]
     for match, told, content in bad:
         with pytest.raises(InvalidInputError, match=match):

@@ -505,12 +505,10 @@ def test_contexts_belong_to_moments() -> None:
     with pytest.raises(OutOfTurnError, match="there was none yet"):
         first.decide(elapsed=0)
     first.decide(context=[1.0])
-    with pytest.raises(
-        InvalidInputError, match="context: with elapsed=0 no moment begins, and a moment has one context"
-    ):
+    with pytest.raises(InvalidInputError, match="context: elapsed=0 continues the current time step"):
         first.decide(context=[1.0], elapsed=0)
     first.decide(elapsed=0)
-    with pytest.raises(OutOfTurnError, match=r"give both, decide\(context=…, elapsed=3\), or call skip\(2\) before"):
+    with pytest.raises(OutOfTurnError, match=r"pass both, decide\(context=…, elapsed=3\), or call skip\(2\) before"):
         first.decide(elapsed=3)
     assert first.decide(context=None, elapsed=3).moment == 3
     first.observe([1.0])

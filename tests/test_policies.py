@@ -170,14 +170,14 @@ def test_rewards_by_id_late_out_of_order_or_never() -> None:
     with pytest.raises(UnknownDecisionError, match=f"the reward of '{ids[3]}' has been learned already"):
         policy.learn(ids[3], 2.0)
     policy.learn(ids[3], 1.0)
-    with pytest.raises(UnknownDecisionError, match=r"this policy knows no decision '.*-6'. Another policy made it"):
+    with pytest.raises(UnknownDecisionError, match=r"decision: unknown id '.*-6'. Another policy made it"):
         policy.learn(id_of(policy, 6), 1.0)
 
 
 def test_a_decision_of_another_policy_is_refused() -> None:
     mine, other = UCB(arms=["x", "y", "z"]), UCB(arms=2)
     mine.decide()
-    with pytest.raises(UnknownDecisionError, match=r"this policy knows no decision '.*-0'. Another policy made it"):
+    with pytest.raises(UnknownDecisionError, match=r"decision: unknown id '.*-0'. Another policy made it"):
         mine.learn(other.decide(), 5.0)
     with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(x\) in round 0, not arm 0 \(0\)"):
         mine.learn(other.decide()._replace(id=id_of(mine, 0), round=0, arm=0, name="0"), 5.0)
@@ -187,7 +187,7 @@ def test_a_decision_of_another_policy_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arms", "message"),
     [
-        ([0.02, 0.06], "arms: expected at least one name, each a text such as '0.02', got [0.02, 0.06]"),
+        ([0.02, 0.06], "arms: expected at least one name, each a string such as '0.02', got [0.02, 0.06]"),
         (np.array([0.1, 0.2]), "arms: expected a number or a list of names, got array([0.1, 0.2])"),
         ({"a": 1, "b": 2}, "arms: expected a"),
         (2.5, "arms: expected an integer, got 2.5"),
@@ -201,7 +201,7 @@ def test_arms_that_make_no_sense(arms: Any, message: str) -> None:
 def test_odd_arguments_are_named() -> None:
     policy = UCB(arms=["a", "b"])
     policy.retire_arm("a")
-    with pytest.raises(InvalidInputError, match="name: expected a name that no arm has yet"):
+    with pytest.raises(InvalidInputError, match="name: expected a new name"):
         policy.add_arm(np.array([1, 2]))  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="available: expected names or indices of arms"):
         policy.decide(available=np.array(1))
@@ -250,7 +250,7 @@ def test_bad_rewards() -> None:
     ):
         with pytest.raises(InvalidInputError, match=re.escape(message)):
             policy.learn(decision, reward)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="decision: expected a decision or its id, which is a text, got 0"):
+    with pytest.raises(InvalidInputError, match="decision: expected a decision or its id, a string, got 0"):
         policy.learn(0, 1.0)  # type: ignore[arg-type]
     with pytest.raises(UnknownDecisionError, match=r"was arm 0 \(0\) in round 0, not arm 7 \(0\) in round 0"):
         policy.learn(decision._replace(arm=7), 1.0)

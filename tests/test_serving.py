@@ -57,7 +57,7 @@ def test_rewards_of_a_lost_life_are_refused(tmp_path: Path) -> None:
     before = everything(again)
     for decision in lost:
         for given in (decision, decision.id):
-            with pytest.raises(UnknownDecisionError, match="this one did after it was saved, copied or forked"):
+            with pytest.raises(UnknownDecisionError, match="this one after it was saved, copied or forked"):
                 again.learn(given, 1.0)
     assert everything(again) == before
     for decision in (*waiting, *served):
@@ -282,7 +282,7 @@ def test_a_default_reward_comes_after_the_wait() -> None:
     np.testing.assert_array_equal(policy.forecast().forecast, [1.0])
     policy.decide()
     np.testing.assert_allclose(policy.forecast().forecast, [5 / 3])
-    with pytest.raises(UnknownDecisionError, match="or taken to be default_reward after max_wait = 2 rounds"):
+    with pytest.raises(UnknownDecisionError, match="or replaced by default_reward after max_wait = 2 rounds"):
         policy.learn(first, 1.0)
     policy.skip(5)
     assert policy.pending == 0
@@ -563,7 +563,7 @@ def test_a_warm_start_takes_names() -> None:
     for odd, message in (
         (
             ["left", "up"],
-            "arms: expected names among left, mid, right, or None where none was played, got 'up' in row 1",
+            "arms: expected names among left, mid, right, or None if none was played, got 'up' in row 1",
         ),
         (["left", 1], "got 1 in row 1"),
         (["left", True], "got True in row 1"),

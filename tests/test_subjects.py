@@ -66,8 +66,8 @@ def test_it_lasts_as_long_as_is_said() -> None:
     ("how", "message"),
     [
         ({"sticky": "7 days"}, "sticky: expected a subject with it"),
-        ({"subject": 7}, "subject: expected a text of 1 to 1000 characters, got 7"),
-        ({"subject": ""}, "subject: expected a text"),
+        ({"subject": 7}, "subject: expected a string of 1 to 1000 characters, got 7"),
+        ({"subject": ""}, "subject: expected a string"),
         ({"subject": "a", "sticky": "7 days"}, "sticky: '7 days' is a time, so decisions need one"),
         ({"subject": "b", "sticky": 0}, "sticky: expected at least 1|sticky"),
         ({"subject": "b", "sticky": "soon"}, "sticky: expected a time such as"),

@@ -1,4 +1,4 @@
-"""Policies as they are used: live objects around compiled steps."""
+"""Policies in live use: objects around compiled steps."""
 
 from undertow.live.contextual import ContextPolicy, LaggedPolicy, RidgePolicy
 from undertow.live.decision import Claims, Decision, Outlook, Policy, Why

@@ -1,6 +1,6 @@
-"""What an event does: the only place that changes a policy, in place, by nothing but the event and the state.
+"""Apply an event: the only place that changes a policy, in place, from the event and the state alone.
 
-So the same events give the same policy, wherever they are applied: in a call, again after an interrupt, or in another
+So the same events give the same policy, wherever they are applied: in a call, after an interrupt, or in another
 process (`undertow.fold`).
 """
 
@@ -38,12 +38,12 @@ from undertow.live.events import (
 
 __all__ = ["Applies"]
 
-_WHOLE = np.dtype(np.int64)  # to find it by its type takes longer than to convert a few numbers
+_WHOLE = np.dtype(np.int64)  # dispatch by type takes longer than converting a few numbers
 _tuple = tuple.__new__  # makes a decision in half the time of its class, whose own __new__ is Python's
 
 
 class Applies(Commits):
-    """A policy's parts, and what events do to them."""
+    """A policy's parts, and how events change them."""
 
     claims: ClassVar[Claims]
     _has_windows: ClassVar[bool]
@@ -55,7 +55,7 @@ class Applies(Commits):
     _feature_dim: int
     _draw_count: int
 
-    # What a policy says
+    # What policies override
 
     @abc.abstractmethod
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
@@ -63,7 +63,7 @@ class Applies(Commits):
 
     @abc.abstractmethod
     def _chances(self, own: Any, played: int) -> FloatArray:
-        """Return the probability with which the policy itself proposes each arm, where one of them was played."""
+        """Return the policy's own probability of each arm, in a round in which one of them was played."""
 
     @abc.abstractmethod
     def _rescale(self) -> None:
@@ -71,7 +71,7 @@ class Applies(Commits):
 
     @abc.abstractmethod
     def _widen(self, name: str) -> None:
-        """Become a policy with one arm more."""
+        """Add an arm to the policy."""
 
     @abc.abstractmethod
     def _settle(self) -> None:
@@ -79,7 +79,7 @@ class Applies(Commits):
 
     @abc.abstractmethod
     def _start_warm(self, rows: FloatArray) -> None:
-        """Begin after the rounds of a table, as rows of a learner's log."""
+        """Begin after the rounds of a table, as rows of a learner's history."""
 
     # Events, one kind after the other
 
@@ -92,7 +92,7 @@ class Applies(Commits):
         request: str | None,
         at: int | None = None,
     ) -> Decision:
-        """Decide a round; `closed` says which arms cannot be played in it, those that are retired by default."""
+        """Decide a round; `closed` marks the arms that cannot be played in it, by default the retired ones."""
         player, columns, turns, pending, timeline = (
             self._player,
             self._columns,
@@ -148,7 +148,7 @@ class Applies(Commits):
         return decision
 
     def _learn_defaults(self, t: int) -> None:
-        """Learn the default reward of decisions that have waited long enough before round t."""
+        """Learn the default reward of decisions that are due before round t."""
         for id in self._pending.overdue(t):
             self._learn(id, self.default_reward, by_default=True)  # type: ignore[arg-type]
 
@@ -170,7 +170,7 @@ class Applies(Commits):
         pending.rewarded += 1
 
     def _observe(self, context: FloatArray | None) -> None:
-        """Take in the context of a round."""
+        """Observe the context of a round."""
         player, columns = self._player, self._columns
         if context is None or columns.units is not None:
             columns.put_context(context, player.context)
@@ -183,12 +183,12 @@ class Applies(Commits):
         self._turns.due = "decide"
 
     def _reach(self, at: datetime | None, *, begins: bool = False) -> None:
-        """Have a time come, if it was given."""
+        """Advance the clock to a time, if given."""
         if at is not None:
             self._turns.clock.advance(stamp("at", at), begins=begins)
 
     def _skip(self, rounds: int, contexts: FloatArray | None) -> None:
-        """Let rounds pass without a decision."""
+        """Advance by rounds without a decision."""
         player, columns, pending, timeline = self._player, self._columns, self._pending, self._timeline
         for number in range(rounds):
             columns.put_context(None if contexts is None else contexts[number], player.context)
@@ -204,29 +204,29 @@ class Applies(Commits):
                     timeline.decided(t, -1)
 
     def _add_arm(self, name: str) -> None:
-        """Add an arm, or bring back one that was retired."""
+        """Add an arm, or reactivate a retired one."""
         if name in self.names:
             self._close(name, 0.0)
         else:
             self._widen(name)
 
     def _close(self, name: str, closed: float) -> None:
-        """Retire an arm (1), or bring it back (0)."""
-        self._timeline.catch_up()  # first: it writes into past rounds which arms are open now
+        """Retire an arm (1), or reactivate it (0)."""
+        self._timeline.catch_up()  # first: it records the presently open arms in past rounds
         self._player.common.closed[self.names.index(name)] = closed
 
     def _set_costs(self, costs: Mapping[str, float]) -> None:
-        """Have plays of some arms cost this much."""
+        """Set the costs of playing some arms."""
         for name, cost in costs.items():
             self._player.common.cost[self.names.index(name)] = cost
 
     def _pin(self, arm: int, *, learn: bool = True) -> None:
-        """Have every decision be this arm, or with −1 the policy's own choice again."""
+        """Pin an arm for every decision, or unpin with −1."""
         head = self._player.common.head
         head.pinned, head.unlearned = arm, not learn
 
     def _apply(self, event: Event) -> Decision | None:
-        """Do what an event that was checked says, and return the decision if it is one."""
+        """Apply a checked event, and return the decision if it is one."""
         match event:
             case Decided():
                 closed = None if event.available is None else self._closed(event.available)
@@ -278,7 +278,7 @@ class Applies(Commits):
         return np.hstack([own, self._streams.explore.random((rounds, 2))]) if self.explore else own
 
     def _propensities(self, arm: int) -> FloatArray | None:
-        """Return the probability of every arm in the last decision, which played this; None if nothing was drawn."""
+        """Return the probability of every arm in the last decision, which played this; None if deterministic."""
         chances, opened = self._chances(self._player.own, arm), self._player.common.closed == 0
         if not self.explore:
             return chances

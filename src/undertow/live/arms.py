@@ -19,7 +19,7 @@ _MOST = 1_000_000
 def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
     """Return the names of arms that were given as a number or by name."""
     if isinstance(arms, str):
-        raise InvalidInputError(f"arms: expected a number or a list of names, got the text {arms!r}")
+        raise InvalidInputError(f"arms: expected a number or a list of names, got the string {arms!r}")
     if not isinstance(arms, Sequence):
         if isinstance(arms, Iterable) and np.size(arms) != 1:
             raise InvalidInputError(f"arms: expected a number or a list of names, got {arms!r:.80}")
@@ -27,14 +27,14 @@ def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
     _few(len(arms))
     names = tuple(arms)
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidInputError(f"arms: expected at least one name, each a text such as '0.02', got {arms!r:.80}")
+        raise InvalidInputError(f"arms: expected at least one name, each a string such as '0.02', got {arms!r:.80}")
     if len(set(names)) < len(names):
         raise InvalidInputError(f"arms: expected names that differ, got {arms!r:.80}")
     return names
 
 
 def _few(count: int) -> int:
-    """Refuse more arms than could be tried once each, before names are made for them."""
+    """Refuse more arms than could be tried once each, before making names for them."""
     if count > _MOST:
         raise InvalidInputError(f"arms: expected at most {_MOST}, got {count}; choose among groups of arms")
     return count
@@ -53,7 +53,7 @@ def arm_index(argument: str, arm: Any, names: Sequence[str]) -> int:
 
 
 def checked_costs(argument: str, costs: Any, names: Sequence[str]) -> dict[str, float]:
-    """Return what plays of arms cost, by name, where arms were given by name or index."""
+    """Return the costs of arms by name, for arms given by name or index."""
     if not isinstance(costs, Mapping):
         raise InvalidInputError(f"{argument}: expected a cost by arm, such as {{{names[0]!r}: 0.5}}, got {costs!r:.60}")
     return {
@@ -63,7 +63,7 @@ def checked_costs(argument: str, costs: Any, names: Sequence[str]) -> dict[str, 
 
 
 def indices_of_names(arms: Any, names: Sequence[str]) -> Any:
-    """Return the index of every arm where arms are given by name, −1 for None and NaN, and other arms as they are.
+    """Return the index of every arm given by name, −1 for None and NaN, and other arms unchanged.
 
     A list may hold names, None and −1 next to one another.
     """
@@ -78,20 +78,20 @@ def indices_of_names(arms: Any, names: Sequence[str]) -> Any:
     if None in found:
         row = found.index(None)
         raise InvalidInputError(
-            f"arms: expected names among {', '.join(names)}, or None where none was played, got {listed[row]!r:.60} in "
+            f"arms: expected names among {', '.join(names)}, or None if none was played, got {listed[row]!r:.60} in "
             f"row {row}"
         )
     return np.array(found, dtype=np.int64)
 
 
 def _unplayed(arm: Any) -> int | None:
-    """Return −1 for what stands, next to names, for no arm."""
+    """Return −1 for an entry that means no arm, next to names."""
     missing = arm is None or (isinstance(arm, float) and math.isnan(arm))
     return -1 if missing or (isinstance(arm, int | np.integer) and arm == -1) else None
 
 
 def open_arms(available: Iterable[str | int], retired: npt.NDArray[np.bool_], names: Sequence[str]) -> FloatArray:
-    """Return which arms are closed, 1 or 0 each, where only those given are available."""
+    """Return which arms are closed, 1 or 0 each, if only the given ones are available."""
     if isinstance(available, str) or not isinstance(available, Iterable) or getattr(available, "ndim", 1) != 1:
         raise InvalidInputError(f"available: expected names or indices of arms, got {available!r:.60}")
     closed = np.ones(len(names))
@@ -103,5 +103,5 @@ def open_arms(available: Iterable[str | int], retired: npt.NDArray[np.bool_], na
             )
         closed[index] = 0.0
     if closed.all():
-        raise InvalidInputError("available: expected at least one arm; call skip() where none can be played")
+        raise InvalidInputError("available: expected at least one arm; call skip() if none can be played")
     return closed

@@ -1,8 +1,8 @@
-"""The calls of a round: each checks what it is given, has events happen, and returns their answer.
+"""The calls of a round: each checks its input, applies and commits events, and returns their answer.
 
-event  = checked(call)      what is wrong is refused here, and nothing has changed
+event  = checked(call)      wrong input is refused here, and nothing has changed
 answer = apply(event)       in place; the only place that changes anything (`undertow.live.apply`)
-commit(event)               now it has happened, and is in the log since the last checkpoint
+commit(event)               now the event has happened, and is in the log since the last checkpoint
 """
 
 import secrets
@@ -32,10 +32,10 @@ __all__ = ["Calls"]
 
 
 class _When(NamedTuple):
-    """The moment of a decision: that of the last one or a later one, after how many, and what time it is."""
+    """The moment of a decision: the last one or a later one, the moments between, and the time."""
 
     still: bool = False  # whether it is the moment of the last round
-    passed: int = 0  # how many moments have passed without a round
+    passed: int = 0  # number of moments that have passed without a round
     missed: bool = False  # whether the last moment ended without its context
     at: int | None = None
 
@@ -44,7 +44,7 @@ _NEXT = _When()
 
 
 class Calls(Steering):
-    """The calls of a round, on the parts that a policy has."""
+    """The calls of a round, on the parts of a policy."""
 
     def decide(
         self,
@@ -63,9 +63,10 @@ class Calls(Steering):
         Parameters
         ----------
         features
-            What is known before the choice and not moved by the state: by name, for policies with `feature_names`, or
-            (q,) numbers, for those with a `feature_dim`. Where the policy has the capability `takes_arm_features`, each
-            arm may have a row, under its name, or (k, q). Policies without features ignore those that have names.
+            Inputs that are known before the choice and independent of the state: by name, for policies with
+            `feature_names`, or (q,) numbers, for those with a `feature_dim`. If the policy has the capability
+            `takes_arm_features`, each arm may have a row, under its name, or (k, q). Policies without features ignore
+            those that have names.
         context
             The round's context, for policies with `context_first=True`: as `observe(context)` and then `decide()`, in
             one atomic call. None if it is missing. Policies without contexts ignore one that has names.
@@ -75,15 +76,15 @@ class Calls(Steering):
             A unique string of at most 64 characters; by default the policy generates one. The same call with the same
             id returns the same decision again, and changes nothing. Another call with that id is refused.
         elapsed
-            How many moments have begun since the last round, 1 by default. With 0 it is another decision in the same
-            moment: the hidden state stands still, and no context comes in between. With n > 1, time has passed: as
-            `skip(n - 1)` and then `decide()`, in one call.
+            Number of moments that have begun since the last round, 1 by default. With 0 it is another decision in the
+            same moment, with the same hidden state and no context in between. With n > 1, time has passed: as `skip(n -
+            1)` and then `decide()`, in one call.
         at
-            When it is, with a time zone; a time before the newest one counts as that. For policies with a `tick`,
-            `elapsed` follows from it, and a context is taken in if it is the first of its time step. Default rewards
-            that have fallen due after a `max_wait` that is a time are learned first.
+            The time, with a time zone; a time before the newest one counts as that. For policies with a `tick`,
+            `elapsed` follows from it, and only the first context of a time step is observed. Default rewards that are
+            due after a `max_wait` that is a time are learned first.
         subject, sticky
-            Whom the decision is for, such as a visitor. An earlier decision for the same subject is returned again
+            The subject of the decision, such as a visitor. An earlier decision for the same subject is returned again
             (`decision.again`), if its arm can be played, and nothing else happens: for `sticky`, a time ("7 days") or a
             number of rounds, or for as long as it is remembered. Only a keyed hash of the subject is kept.
         """
@@ -159,13 +160,13 @@ class Calls(Steering):
         available: Any,
         at: datetime | None,
     ) -> Decision | None:
-        """Return the decision that this very call, or an earlier one for the subject, was answered with."""
+        """Return the decision of an identical earlier call, or an earlier one for the subject."""
         pending = self._pending
         if id is not None and request is not None and (answer := pending.answer(id, request)) is not None:
             return answer
         if subject is None:
             if sticky is not None:
-                raise InvalidInputError("sticky: expected a subject with it, got none; give subject=…")
+                raise InvalidInputError("sticky: expected a subject with it, got none; pass subject=…")
             return None
         now = self._turns.clock.reached(at)
         decision = given_again(pending.subjects.find(subject), sticky, now=now, rounds=self._player.rounds)
@@ -175,7 +176,7 @@ class Calls(Steering):
         return None if closed[decision.arm] else decision
 
     def _when(self, elapsed: Any, at: datetime | None, *, with_context: bool) -> _When:
-        """Return of which moment a decision is, by how many have passed or by the clock; refuse what cannot be."""
+        """Return the moment of a decision, from the number elapsed or the clock; refuse impossible ones."""
         turns, missed = self._turns, False
         now = turns.clock.reached(at)
         if at is not None and now is not None and turns.clock.tick is not None:
@@ -188,7 +189,7 @@ class Calls(Steering):
     def _come_before(
         self, arrived: Sequence[Event], when: _When, subject: str | None
     ) -> tuple[Sequence[Event], str | None]:
-        """Return what happens before a decision beside the fits that have arrived, and the hash of its subject."""
+        """Return the events before a decision, besides finished fits, and the hash of its subject."""
         events = [*map(_defaulted, self._pending.fallen_due(when.at)), *arrived]
         if when.missed:
             events.append(Observed(context=None))
@@ -216,7 +217,7 @@ class Calls(Steering):
         return open_arms(available, self._player.common.closed > 0, self.names)
 
     def _part_from_parent(self) -> None:
-        """Have ids and, if no seed was given, random numbers of its own in a forked process."""
+        """Renew ids and, without a seed, the random numbers in a forked process."""
         if not self._streams.seeded:
             self._happen(Reseeded(entropy=str(secrets.randbits(128))))
         self._pending.reincarnate()
@@ -224,8 +225,8 @@ class Calls(Steering):
     def learn(self, decision: Decision | str, reward: float, *, at: datetime | None = None) -> None:
         """Learn the reward of an earlier decision, given as the decision or as its id.
 
-        The same reward again changes nothing; another one for the same decision is refused. `at` is when it came, for
-        policies whose `max_wait` or `max_delay` is a time; without it, it came at the newest time that was given.
+        A repeated reward changes nothing; a different one for the same decision is refused. `at` is its time, for
+        policies whose `max_wait` or `max_delay` is a time; by default the newest time so far.
         """
         with self._lock:
             journal = self._journal
@@ -254,7 +255,7 @@ class Calls(Steering):
             pending.lately.append(False)
 
     def _reward(self, events: Sequence[Event], now: int | None) -> None:
-        """Have rewards happen, and before them what has fallen due."""
+        """Apply rewards, and before them everything that is due."""
         self._happen(*map(_defaulted, self._pending.fallen_due(now)), *events)
 
     def learn_many(
@@ -281,7 +282,7 @@ class Calls(Steering):
     def _checked_rewards(
         self, decisions: Sequence[Decision | str], rewards: "npt.ArrayLike", now: int | None
     ) -> list[Rewarded]:
-        """Return the rewards that are not known yet, or refuse all of them."""
+        """Return the rewards that are new, or refuse all of them."""
         values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
         given = list(zip(decisions, values, strict=True))
         found = [(*self._pending.find(decision, value, self.names), value) for decision, value in given]
@@ -299,7 +300,7 @@ class Calls(Steering):
     def observe(self, context: "Inputs | None", *, at: datetime | None = None) -> None:
         """Take in the round's context, by name or (m,): NaN where an entry is missing, None where all are.
 
-        `at` is when it was seen. With a `tick` and `context_first`, a second one of a time step is left out.
+        `at` is its time. With a `tick` and `context_first`, a second one of a time step is ignored.
         """
         with self._lock:
             journal = self._journal
@@ -319,7 +320,7 @@ class Calls(Steering):
                 self._observe_at(row, turns.clock.reached(at))
 
     def _observe_at(self, row: FloatArray | None, now: int | None) -> None:
-        """Take in a context at a time: where it begins a moment, unless the time step has one."""
+        """Observe a context at a time, at which it begins a moment unless the time step has one."""
         assert now is not None
         turns, events = self._turns, list[Event](map(_defaulted, self._pending.fallen_due(now)))
         if turns.context_first and turns.clock.tick is not None:
@@ -342,14 +343,12 @@ class Calls(Steering):
             self._happen(*self._timeline.arrived(), Skipped(rounds=rounds, contexts=contexts))
 
     def _require_begin(self) -> None:
-        """Refuse to let rounds pass in the middle of one."""
+        """Refuse to skip rounds in the middle of one."""
         turns = self._turns
         if turns.due != turns.first:
-            raise OutOfTurnError(
-                f"skip: this round has begun; {turns.due} first (observe(None) where there was no context)"
-            )
+            raise OutOfTurnError(f"skip: this round has begun; {turns.due} first (observe(None) without a context)")
 
-    # What is given, checked
+    # Checks of arguments
 
     def _checked_features(self, features: "Inputs | None", closed: FloatArray | None = None) -> FloatArray | None:
         if type(features) is not np.ndarray and (row := as_row(features)) is not None:
@@ -358,7 +357,7 @@ class Calls(Steering):
             )
         array = cast("npt.ArrayLike | None", features)
         known = self._columns.checked_features(array, len(self.names), self.claims)
-        return np.array(known) if known is not None else None  # the caller may write into its own
+        return np.array(known) if known is not None else None  # the caller may overwrite it
 
     def _ignores_context(self, context: "Inputs | None") -> bool:
         """Whether a policy without contexts may be given this one, since it has names, as another policy's would."""

@@ -1,4 +1,4 @@
-"""Wall clocks: how long a time step is, what time it is, and what has fallen due.
+"""Wall clocks: the length of a time step, the present time, and due dates.
 
 Times are microseconds since 1970, UTC. Steps are counted from the first Monday of 1970, so that those of an hour, a day
 or a week begin with it.
@@ -26,12 +26,12 @@ _SPELLED = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
 def is_duration(value: Any) -> bool:
-    """Whether something is a time, and no number of rounds."""
+    """Whether a wait is a time, not a number of rounds."""
     return isinstance(value, str | timedelta)
 
 
 def duration(argument: str, value: Any) -> int:
-    """Return how long "1 h" or "3 days" is.
+    """Return the length of "1 h" or "3 days".
 
     Examples
     --------
@@ -50,12 +50,12 @@ def duration(argument: str, value: Any) -> int:
 
 
 def spelled(length: int) -> str:
-    """Return a time as a save file keeps it, in seconds."""
+    """Return a time in the format of save files, in seconds."""
     return f"{length / _SECOND:.6f}".rstrip("0").rstrip(".") + " s"
 
 
 def stamp(argument: str, value: Any) -> int:
-    """Return a time that was given with its time zone."""
+    """Check a time with its time zone, and return it."""
     if not isinstance(value, datetime):
         raise InvalidInputError(f"{argument}: expected a datetime with a time zone, got {value!r:.60}")
     if value.tzinfo is None or value.utcoffset() is None:
@@ -67,12 +67,12 @@ def stamp(argument: str, value: Any) -> int:
 
 
 def as_time(at: int | None) -> datetime | None:
-    """Return a time as events hold it."""
+    """Return a time in the format of events."""
     return None if at is None else _BEGIN + at * _STEP
 
 
 class Clock:
-    """The newest time that was given, and the time step that the present moment is of."""
+    """The newest time so far, and the time step of the present moment."""
 
     remembers: ClassVar[tuple[Field, ...]] = (
         Entry("newest", "clock.newest", lambda clock, value: _whole("newest", value), since=True),
@@ -92,13 +92,13 @@ class Clock:
         return given if self.newest is None else max(given, self.newest)
 
     def passed(self, now: int) -> int:
-        """Return how many steps have begun since that of the present moment, as far as they are counted."""
+        """Return the number of steps since that of the present moment, up to the largest gap."""
         assert self.tick is not None
         step = (now - _MONDAY) // self.tick
         return 1 if self.step is None else min(step - self.step, _checks.LONGEST_GAP)
 
     def between(self, times: Sequence[datetime]) -> npt.NDArray[np.int64] | None:
-        """Return how many steps begin with each of some times, 1 for the first; None without a tick."""
+        """Return the number of steps that begin with each time, 1 for the first; None without a tick."""
         if self.tick is None:
             return None
         stamps = np.maximum.accumulate(np.array([stamp("times", time) for time in times], dtype=np.int64))
@@ -106,13 +106,13 @@ class Clock:
         return np.concatenate([[1], np.minimum(passed, _checks.LONGEST_GAP)])
 
     def advance(self, now: int, *, begins: bool) -> None:
-        """Have a time come; `begins` says whether a moment has begun with it."""
+        """Advance to a time; `begins` says whether a moment begins with it."""
         self.newest = now
         if begins and self.tick is not None:
             self.step = (now - _MONDAY) // self.tick
 
     def require_alone(self, elapsed: Any) -> None:
-        """Refuse to be told how many moments have passed beside the time, from which that follows."""
+        """Refuse `elapsed` next to a time that determines it."""
         if elapsed != 1:
             raise InvalidInputError(f"elapsed: expected none, as it follows from at and tick, got {elapsed!r:.60}")
 

@@ -1,4 +1,4 @@
-"""How events come to have happened: one flag, one log, and a checkpoint to begin again from."""
+"""How events are committed: one flag, one log, and a checkpoint to restart from."""
 
 import abc
 import threading
@@ -21,7 +21,7 @@ _OFTEN = 64  # events between two checkpoints
 
 
 class Commits(abc.ABC):
-    """The parts of a policy, whole or rebuilt from a checkpoint and the events since."""
+    """The parts of a policy, intact or rebuilt from a checkpoint and the events since."""
 
     _lock: threading.RLock
     _journal: Journal
@@ -31,15 +31,15 @@ class Commits(abc.ABC):
     _turns: Turns
     _pending: Pending
     _timeline: Timeline
-    _awaits_kernels: bool = False  # whether they may have to be compiled before the policy can go on
+    _awaits_kernels: bool = False  # whether the policy may have to wait for their compilation
 
     @abc.abstractmethod
     def _apply(self, event: Event) -> Decision | None:
-        """Do what an event that was checked says, and return the decision if it is one."""
+        """Apply a checked event, and return the decision if it is one."""
 
     @abc.abstractmethod
     def _attend_to_kernels(self, *, decides: bool) -> None:
-        """See whether kernels are there; a decision may have to wait for them."""
+        """Check whether kernels are available; a decision may have to wait for them."""
 
     # Checkpoints, and the events since
 
@@ -51,7 +51,7 @@ class Commits(abc.ABC):
         self._commit(events[-1], events[:-1], effects=effects)
 
     def _commit(self, event: Event, earlier: Sequence[Event] = (), *, effects: bool = True) -> None:
-        """Have an event happen that has been applied, and the earlier ones of its call; their effects come after."""
+        """Commit an applied event and the earlier ones of its call, then run their effects."""
         journal, timeline = self._journal, self._timeline
         events = journal.past.events  # type: ignore[union-attr]
         if earlier:
@@ -66,24 +66,24 @@ class Commits(abc.ABC):
             if effects:
                 timeline.report()
             else:
-                timeline.forget_notices()  # they are those of another process
+                timeline.forget_notices()  # the id prefix is another process's
         if len(events) >= _OFTEN or timeline.costly:
             self._checkpoint_in_time()
 
     def _checkpoint_in_time(self) -> None:
-        """Take a checkpoint unless it has to wait for kernels."""
+        """Take a checkpoint unless it must wait for kernels."""
         if not self._timeline.holds:
             self._checkpoint()
             self._timeline.costly = False
 
     def _checkpoint(self) -> None:
-        """Take a checkpoint of parts that are whole."""
+        """Take a checkpoint of intact parts."""
         entries = self.__dict__.copy()
         del entries["_lock"], entries["_journal"]
         self._journal.begin(entries, self._parts.all)
 
     def _rebuild(self, prepare: Callable[[], None] = lambda: None) -> None:
-        """Go back to the last checkpoint, and apply the events since; repeated if it is interrupted."""
+        """Restore the last checkpoint, and apply the events since; repeat if interrupted."""
         with self._lock:
             journal = self._journal
             past = journal.past
@@ -93,28 +93,28 @@ class Commits(abc.ABC):
             self.__dict__.update(past.checkpoint.restore())
             prepare()
             for event in past.events:
-                self._timeline.forget_notices()  # only the last one may not have been reported
+                self._timeline.forget_notices()  # only the last one may be unreported
                 decision = self._apply(event)
                 if isinstance(event, Decided) and decision is not None and decision.arm != event.arm:
                     raise AssertionError(f"round {event.round}: arm {event.arm} was played, and now {decision.arm}")
             journal.torn = False
 
     def _get_ready(self, *, decides: bool = False) -> None:
-        """Rebuild what an interrupted call has torn, and see whether kernels are there."""
+        """Rebuild the parts after an interrupted call, and check whether kernels are available."""
         if self._journal.torn:
             self._rebuild()
         if self._awaits_kernels:
             self._attend_to_kernels(decides=decides)
 
-    # How the parts work together
+    # Access to the parts
 
     def _is_called(self) -> bool:
-        """Whether this thread is in a call of the policy, whose hooks may look inside."""
+        """Whether this thread is in a call of the policy, whose hooks may inspect it."""
         lock: Any = self._lock
-        return bool(lock._is_owned())  # noqa: SLF001 (there is no other way to ask)
+        return bool(lock._is_owned())  # noqa: SLF001 (there is no public method)
 
     def _whole(self) -> Parts:
-        """Return the parts, rebuilt if an interrupted call has torn them; within a call, as they are in it."""
+        """Return the parts, rebuilt after an interrupted call; within a call, its current ones."""
         within = self._is_called()
         with self._lock:
             if self._journal.torn and not within:
@@ -122,7 +122,7 @@ class Commits(abc.ABC):
             return self._parts
 
     def _catch_up(self) -> None:
-        """Have the state know all that has come: no event, since the next decision would do the same first."""
+        """Bring the state up to date: no event, since the next decision would do the same first."""
         with self._lock:
             if self._timeline.behind:
                 self._journal.torn = True

@@ -19,7 +19,7 @@ __all__ = ["ContextPolicy", "LaggedPolicy", "RidgePolicy"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ContextPolicy(LivePolicy):
-    """Base of policies that see contexts.
+    """Base of policies that observe contexts.
 
     Parameters
     ----------
@@ -40,16 +40,16 @@ class RidgePolicy(ContextPolicy):
     Parameters
     ----------
     standardise
-        Whether contexts, features and rewards are brought to mean 0 and deviation 1: after 16 rounds and at every
-        doubling, by what was seen until then; before that, they are counted from their first values. What is given in
-        units of reward stays in those units.
+        Whether contexts, features and rewards are scaled to mean 0 and standard deviation 1, by the data so far, after
+        16 rounds and at every doubling; before that, they are relative to their first values. Parameters in units of
+        reward keep those units.
     """
 
     standardise: bool = False
 
     @abc.abstractmethod
     def _change_units(self, own: Any, change: Change) -> None:
-        """Bring the state into new units."""
+        """Convert the state to new units."""
 
     def _claims_as_built(self) -> Claims:
         """Return the claims; where rewards enter inputs or units, what is learned depends on when they came."""
@@ -63,7 +63,7 @@ class RidgePolicy(ContextPolicy):
         return kind(self._context_dim, self._feature_dim, minimise=self.minimise)
 
     def _window_sizes(self) -> dict[str, int]:
-        """Return how many contexts, and how many past rewards of every arm, are among the inputs."""
+        """Return the numbers of contexts, and of past rewards of every arm, among the inputs."""
         return {"window": getattr(self, "window", 0), "lags": getattr(self, "reward_lags", 0)}
 
     def _rescale(self) -> None:
@@ -81,12 +81,12 @@ class LaggedPolicy(RidgePolicy):
     Parameters
     ----------
     window
-        How many past contexts enter; without effect when context_dim is 0.
+        Number of past contexts among the inputs; without effect if context_dim is 0.
     feature_dim
         Number q of features given to `decide`, (q,) for all arms or (k, q), a row for each.
     reward_lags
-        Over how many past rounds the learner's own rewards enter: k inputs per lag, 0 where an arm was not played or
-        its reward has not come, each with an indicator.
+        How many past rounds of its own rewards the policy uses as inputs. Each lag adds, for every arm, the reward (0
+        if none) and an indicator.
     ridge
         λ > 0.
     exploration
@@ -108,7 +108,7 @@ class LaggedPolicy(RidgePolicy):
         return inputs_sizes(self.arm_count, self._context_dim, self._feature_dim, self.window, self.reward_lags)
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
-        """Return where the old inputs stand among ours."""
+        """Return the places of the old inputs among ours."""
         return {
             "p": input_places(old_arms, self._context_dim, self._feature_dim, self.window, self.reward_lags),
         }

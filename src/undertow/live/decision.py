@@ -1,4 +1,4 @@
-"""What a policy is, what it decides, and what it claims."""
+"""The interface of policies, their decisions, and their capabilities."""
 
 import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -13,28 +13,28 @@ from undertow.showing import html_table, shortly
 
 __all__ = ["Claims", "Decision", "Outlook", "Policy", "Why"]
 
-_ROUNDING = 1e-9  # by which a probability that was computed may exceed 1
+_ROUNDING = 1e-9  # rounding by which a probability may exceed 1
 
 
 class Claims(NamedTuple):
-    """What a policy says of itself; `undertow.contracts.check_policy` holds it to it.
+    """Capabilities that a policy declares; `undertow.contracts.check_policy` tests each of them.
 
     Attributes
     ----------
     needs_system
-        It knows the system, and takes in no arm that the system does not have.
+        It knows the system, and accepts no arm outside it.
     uses_contexts, takes_features, uses_own_rewards
-        What its choices depend on.
+        The inputs of its choices.
     takes_arm_features
         Features may be a row for each arm, (k, q), in place of one for all, (q,).
     deterministic
-        It draws nothing: data decide alone. One that draws reports the probability of every arm that it plays.
+        It uses no random numbers. A random policy reports the probability of every arm that it plays.
     handles_missing_contexts
-        It is better than a random choice also where a third of the contexts are missing.
+        It is better than a random choice also if a third of the contexts are missing.
     simulates_only
-        It sees what nobody sees, and cannot be played by hand.
+        It needs every arm's reward, so it only runs in simulation.
     late_rewards_count_alike
-        Once a reward has come, it does not matter how many rounds late it was.
+        The delay of a reward does not matter once it has come.
     """
 
     needs_system: bool = False
@@ -49,12 +49,12 @@ class Claims(NamedTuple):
 
 
 class Why(NamedTuple):
-    """How a learner came to its forecasts.
+    """The model behind a learner's forecasts.
 
     Attributes
     ----------
     state_error, arm_error
-        Standard error of every arm's forecast, (k,): what is unknown of the hidden state, and of the arm itself.
+        Standard error of every arm's forecast, (k,): the uncertainty about the hidden state, and about the arm.
     model
         The model that decided.
     lead
@@ -63,8 +63,8 @@ class Why(NamedTuple):
     since_fit
         Rounds since the model was fitted; −1 before its first fit.
     look
-        Odds that the arm has changed since it was left, if the decision is a look at it; 0 if the model's own best arm
-        was played.
+        Odds that the arm has changed since it was last played, if the decision is a look at it; 0 if the model's own
+        best arm was played.
     """
 
     state_error: FloatArray
@@ -76,35 +76,34 @@ class Why(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """One choice, and why.
+    """A decision, and its reasons.
 
     Attributes
     ----------
     id
-        What names the decision, and no other one: given to `decide`, or made by the policy; `learn` takes it in place
-        of the decision.
+        Unique id, yours or generated. Pass it to `learn` in place of the decision.
     round
-        The round it was made for.
+        The number of its round, from 0.
     arm, name
         The chosen arm: its index and its name.
     forecast, width
         Predicted reward of every arm and the exploration bonus that was added to it; the width is infinite for an arm
-        that has to be tried first.
+        that must be tried first.
     window
-        How many contexts each arm's forecast used; None where a policy has no windows.
+        Number of contexts in each arm's forecast; None if the policy has no windows.
     why
-        Standard errors and the model behind the forecast; None where a policy does not learn one.
+        Standard errors and the model behind the forecast; None if the policy does not learn one.
     propensity
-        Probability with which the arm was chosen, given what the policy knew; 1 where nothing was drawn.
+        Probability of the chosen arm, given the policy's state; 1 if the policy is deterministic.
     moment
-        The moment of the hidden state that the round is of, counted from 0 on; None where a policy does not count them.
+        The moment of the hidden state, counted from 0; None if the policy does not count them.
     value
-        What was compared, for every arm: forecast + width − known cost, or what was drawn in place of the first two;
-        with `minimise`, forecast − width + cost. None where a policy does not say.
+        The compared value of every arm: forecast + width − known cost, or a random number in place of the first two;
+        with `minimise`, forecast − width + cost. None if the policy reports none.
     propensities
-        Probability with which each arm was chosen, (k,), summing to 1; None where nothing was drawn.
+        Probability of each arm, (k,), summing to 1; None if the policy is deterministic.
     again
-        Whether it is an earlier decision of the same subject, which has been made, and rewarded perhaps, before.
+        Whether it is an earlier decision of the same subject, which may have been rewarded already.
     """
 
     id: str
@@ -154,7 +153,7 @@ class Decision(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> "Decision":
-        """Read what `to_json` wrote; whatever else is refused."""
+        """Parse the output of `to_json`; raise `InvalidInputError` for anything else."""
         try:
             entries = wire.read(text, cls._fields, since={"value": None, "propensities": None, "again": False})
             outlook = _read_outlook(entries)
@@ -183,7 +182,7 @@ class Decision(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What a policy would predict now: forecast and width of every arm, and windows where it has any."""
+    """The present forecast and width of every arm, and windows if the policy has any."""
 
     forecast: FloatArray
     width: FloatArray
@@ -195,7 +194,7 @@ class Outlook(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> "Outlook":
-        """Read what `to_json` wrote; whatever else is refused."""
+        """Parse the output of `to_json`; raise `InvalidInputError` for anything else."""
         try:
             return _read_outlook(wire.read(text, cls._fields))
         except wire.DAMAGE as error:
@@ -205,7 +204,7 @@ class Outlook(NamedTuple):
 
 
 def _value_for_json(value: float) -> float | str | None:
-    """Return what was compared of an arm: null for +∞ and what is no number, "-inf" for −∞, which JSON has not."""
+    """Return the compared value of an arm: null for +∞ and NaN, "-inf" for −∞, which JSON lacks."""
     return "-inf" if value == -math.inf else value if math.isfinite(value) else None
 
 
@@ -214,7 +213,7 @@ def _read_value(value: Any) -> float:
 
 
 def _plain(forecast: FloatArray, width: FloatArray, window: npt.NDArray[np.int64] | None) -> dict[str, Any]:
-    """Return forecasts, widths and windows as JSON takes them; what is not a number is null among the forecasts."""
+    """Return forecasts, widths and windows for JSON; NaN is null among the forecasts."""
     return {
         "forecast": wire.write_numbers(forecast, math.nan),
         "width": wire.write_numbers(width, math.inf),
@@ -244,13 +243,13 @@ def _read_why(entries: Any, k: int) -> Why:
 
 @runtime_checkable
 class Policy(Protocol):
-    """What a policy has to do; anything with these methods can be simulated."""
+    """The methods of a policy; any object that has them can be simulated."""
 
     def decide(self, features: npt.ArrayLike | None = None) -> Decision:
-        """Choose an arm for this round; policies of ours also take `context`, `available`, `id` and `elapsed`."""
+        """Choose an arm for this round; undertow's policies also take `context`, `available`, `id` and `elapsed`."""
 
     def learn(self, decision: Decision | str, reward: float) -> None:
-        """Take in the reward of an earlier decision."""
+        """Learn the reward of an earlier decision."""
 
     def observe(self, context: npt.ArrayLike | None) -> None:
-        """Take in the round's context."""
+        """Observe the round's context."""

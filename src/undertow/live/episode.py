@@ -1,4 +1,4 @@
-"""Whole episodes in blocks: the steps of the live object, as fast as they compile."""
+"""Complete episodes in blocks: the steps of the live object at compiled speed."""
 
 from collections.abc import Callable
 
@@ -25,9 +25,9 @@ def play_episode(
     records: FloatArray,
     played: Callable[[int], None],
 ) -> None:
-    """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows.
+    """Play through a path; write the chosen arms and, if there is room, forecasts, widths and windows.
 
-    `played` is told after each block how many rounds it had.
+    `played` is called after each block with its number of rounds.
     """
     player, columns, timeline = parts.player, parts.columns, parts.timeline
     sizes = (columns.context_dim, path.arm_count, player.features.shape[1])
@@ -74,14 +74,14 @@ def play_episode(
 
 
 def _first_reward(rewards: FloatArray, step: int, first: int) -> int:
-    """Return the next step in which a reward may be learned; which arm is played then, and so whether, is open."""
+    """Return the next step in which a reward may be learned, depending on the arm played then."""
     length, t = len(rewards), (step - first) // 3 + 1
     paying = ~np.isnan(rewards[t:]).all(axis=1)
     return 3 * (t + int(paying.argmax())) + first if paying.any() else 3 * length
 
 
 def _calls(call: int, step: int, shift: int) -> int:
-    """Return how many of the first steps are of one kind."""
+    """Return the number of leading steps of one kind."""
     return (step + 2 - (call - shift) % 3) // 3
 
 
@@ -102,7 +102,7 @@ def _inward(units: Units | None, raw: FloatArray, m: int, k: int, q: int) -> Flo
 def _take_note(
     columns: Columns, raw: FloatArray, out: FloatArray, kept: int, begun: int, step: int, shift: int
 ) -> None:
-    """Have the columns note what was seen, in their own units, and convert forecasts to those of the rewards."""
+    """Record the observed values in the columns' own units, and convert forecasts to the rewards' units."""
     units = columns.units
     if units is None:
         return

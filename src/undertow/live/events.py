@@ -1,6 +1,6 @@
-"""What happens to a policy, as small frozen records: the same in memory, in a file and on the wire.
+"""The events of a policy, as small frozen records: the same in memory, in a file and on the wire.
 
-An event is a fact. `Decided` says which arm was played and with which probability, `Installed` brings the fitted block,
+An event is a fact. `Decided` says which arm was played and with which probability, `Installed` has the fitted block,
 so that a policy that follows the events of another one plays its arms on every machine. See docs/events.md.
 """
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class Event(msgspec.Struct, frozen=True, eq=False, tag_field="event", forbid_unknown_fields=True):
-    """Something that has happened to a policy; `version` is that of its fields."""
+    """An event of a policy; `version` is that of its fields."""
 
     version: Literal[1] = msgspec.field(default=1, name="version")
 
@@ -63,15 +63,15 @@ class Decided(Event, frozen=True, eq=False, kw_only=True, tag="decided"):
     features
         The features of the round, (q,) or (k, q); None if the policy takes none.
     available
-        Indices of the arms that could be played; None for all that are not retired.
+        Indices of the arms that could be played; None for all but retired ones.
     still
         Whether the round is in the same moment as the one before.
     request
         A digest of the call, if the caller gave the id: the same call is answered with the same decision.
     at
-        When it was, if the caller said so.
+        Its time, if given.
     subject
-        A keyed hash of whom it was for, if the caller said so.
+        A keyed hash of its subject, if given.
     """
 
     id: str
@@ -95,20 +95,20 @@ class Rewarded(Event, frozen=True, eq=False, kw_only=True, tag="rewarded"):
 
 
 class Defaulted(Event, frozen=True, eq=False, kw_only=True, tag="defaulted"):
-    """The reward of a decision did not come for `max_wait`, a time, and was taken to be the default."""
+    """The reward of a decision did not come for `max_wait`, a time, and the default replaced it."""
 
     id: str
 
 
 class Recalled(Event, frozen=True, eq=False, kw_only=True, tag="recalled"):
-    """A decision that a policy had dropped waits for its reward again.
+    """A decision that a policy had dropped is pending again.
 
     Attributes
     ----------
     id, round, arm
         The decision.
     memory
-        What learning its reward needs.
+        The numbers for learning its reward.
     learns
         Whether the reward is learned, or only accepted.
     """
@@ -135,19 +135,19 @@ class Skipped(Event, frozen=True, eq=False, kw_only=True, tag="skipped"):
 
 
 class ArmAdded(Event, frozen=True, eq=False, kw_only=True, tag="arm added"):
-    """An arm was added, or brought back."""
+    """An arm was added, or reactivated."""
 
     name: str
 
 
 class ArmRetired(Event, frozen=True, eq=False, kw_only=True, tag="arm retired"):
-    """An arm is played no more."""
+    """An arm was retired."""
 
     name: str
 
 
 class CostsSet(Event, frozen=True, eq=False, kw_only=True, tag="costs set"):
-    """Plays of these arms, by name, cost this much from now on."""
+    """The costs of playing these arms, by name, from now on."""
 
     costs: dict[str, float]
 
@@ -170,24 +170,24 @@ class Keyed(Event, frozen=True, eq=False, kw_only=True, tag="keyed"):
 
 
 class Installed(Event, frozen=True, eq=False, kw_only=True, tag="installed"):
-    """A fit that a thread made is there: the model catches up with the rounds since, and then takes effect.
+    """A background fit is ready: the model catches up with the rounds since, and then takes effect.
 
     Attributes
     ----------
     model
         Name of the model.
     requested, round
-        The round before whose decision the fit was requested, and the one before whose decision it was there.
+        The rounds before whose decisions the fit was requested, and was ready.
     failure
-        Why the fit failed; None if it did not.
+        The reason if the fit failed, else None.
     order, log_likelihood, tried, seconds
-        Size and likelihood of the model, how many were tried, and how long that took.
+        Size and likelihood of the model, the number of models tried, and the duration.
     block
         The numbers of the fitted model, little-endian float64.
     whole
-        Whether its belief is that of all rows that it was fitted to.
+        Whether its belief covers all rows of the fit.
     earlier_round, earlier_block
-        An earlier round, and the model as it was before it, for late rewards.
+        An earlier round, and the model's state before it, for late rewards.
     """
 
     model: str
@@ -205,13 +205,13 @@ class Installed(Event, frozen=True, eq=False, kw_only=True, tag="installed"):
 
 
 class WarmStarted(Event, frozen=True, eq=False, kw_only=True, tag="warm started"):
-    """A learner took in rounds of a table, as rows of its log."""
+    """A learner learned rounds of a table, as rows of its history."""
 
     rows: Numbers
 
 
 class Reseeded(Event, frozen=True, eq=False, kw_only=True, tag="reseeded"):
-    """A forked process began random numbers of its own."""
+    """A forked process began its own random numbers."""
 
     entropy: str
 
@@ -328,12 +328,12 @@ _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KINDS, dec_hook=_arr
 
 
 def encode(event: Event) -> bytes:
-    """Return an event as JSON; what is not a number is null."""
+    """Return an event as JSON; NaN is null."""
     return _ENCODER.encode(event)
 
 
 def decode(content: bytes | str) -> Event:
-    """Read what `encode` wrote.
+    """Parse the output of `encode`.
 
     Examples
     --------

@@ -42,8 +42,8 @@ __all__ = [
 
 _FORMAT = "undertow.policy"
 _VERSION = 10
-_BEFORE = (6, 7, 8)  # which are read, too, if they fit no models: their states are others now
-_NO_COSTS = 9  # the last version whose states knew of no costs, and of no arm that is pinned
+_BEFORE = (6, 7, 8)  # also readable for policies that fit no models: the states of models have changed
+_NO_COSTS = 9  # the last version whose states had no costs and no pinned arm
 _LONGEST_HEADER = 2**22  # bytes
 
 
@@ -69,14 +69,14 @@ def _registered(policy: LivePolicy) -> str:
 
 
 def write_policy(policy: LivePolicy, path: str | os.PathLike[str]) -> None:
-    """Write a policy to a file, whole or not at all."""
+    """Write a policy to a file, atomically."""
     write_archive(path, *snapshot(policy))
 
 
 def write_archive(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> None:
-    """Write a header and arrays to a file, whole or not at all."""
+    """Write a header and arrays to a file, atomically."""
     with replacing(path) as part, part.open("wb") as file:
         _write(file, header, arrays)
 
@@ -102,7 +102,7 @@ def _write(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, npt.
                 np.lib.format.write_array(member, values, allow_pickle=False)
         archive.close()
     finally:
-        archive.fp = None  # if interrupted, it would raise an error of its own in place of the interrupt
+        archive.fp = None  # if interrupted, it would raise another error in place of the interrupt
 
 
 def _as_json(header: Mapping[str, Any]) -> bytes:
@@ -119,7 +119,7 @@ def _as_json(header: Mapping[str, Any]) -> bytes:
 
 
 def load(path: str | os.PathLike[str]) -> LivePolicy:
-    """Read a policy that `save` wrote; it continues bit for bit, with new letters in the ids of its decisions.
+    """Read a policy from a file of `save`; it continues bit-identically, with a new prefix of decision ids.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def load(path: str | os.PathLike[str]) -> LivePolicy:
 
 
 def from_bytes(content: bytes) -> LivePolicy:
-    """Read a policy from what `to_bytes` returned, as `load` does from a file.
+    """Read a policy from the output of `to_bytes`, as `load` does from a file.
 
     Examples
     --------
@@ -148,17 +148,17 @@ def from_bytes(content: bytes) -> LivePolicy:
 
 
 def unarchived(content: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return header and arrays of what `archived` returned."""
+    """Return header and arrays from the output of `archived`."""
     if not isinstance(content, bytes | bytearray | memoryview):
         raise InvalidInputError(f"content: expected bytes from to_bytes(), got {content!r:.60}")
     return _read("content", io.BytesIO(content))
 
 
 def fold(checkpoint: bytes, events: Iterable[Event]) -> LivePolicy:
-    """Return the policy that `to_bytes` wrote, after the events that it went through since.
+    """Return the policy of `to_bytes` after its later events.
 
-    With the same fingerprint (`undertow.fingerprint`) it is the same policy, bit for bit, but for the prefix of its
-    ids. On another machine the same arms are played and the same rewards learned, and last digits differ.
+    With the same fingerprint (`undertow.fingerprint`) it is bit-identical, but for the prefix of its ids. On another
+    machine the same arms are played and the same rewards learned, and last digits differ.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def fold(checkpoint: bytes, events: Iterable[Event]) -> LivePolicy:
 
 
 def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> LivePolicy:
-    """Return the policy of a header and arrays; `name` is what errors call the file that held them."""
+    """Return the policy of a header and arrays; `name` is their file in error messages."""
     form, version = header.get("format"), header.get("version")
     parameters = header.get("parameters")
     before = version in _BEFORE and isinstance(parameters, dict) and "refit" not in parameters
@@ -208,7 +208,7 @@ def restored(name: Any, header: Mapping[str, Any], arrays: Mapping[str, npt.NDAr
 
 
 def read_archive(name: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return header and arrays of a file that `write_archive` wrote."""
+    """Return header and arrays of a file of `write_archive`."""
     require_file(name)
     with open(name, "rb") as file:
         return _read(name, file)
@@ -223,15 +223,15 @@ def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDA
         if not isinstance(header, dict):
             raise InvalidInputError("expected a JSON object as its header")
     except (*DAMAGE, OSError) as error:
-        fault = error if isinstance(error, OSError) else error.__context__  # which zipfile takes for damage
-        if isinstance(fault, OSError) and fault.errno != errno.EINVAL:  # that is a place before the file begins
+        fault = error if isinstance(error, OSError) else error.__context__  # which zipfile reports as damage
+        if isinstance(fault, OSError) and fault.errno != errno.EINVAL:  # an offset before the beginning of the file
             raise fault from None
         raise InvalidInputError(f"{name}: not a policy file, or damaged; expected one from save()") from error
     return header, arrays
 
 
 def _fresh(kind: str, header: Mapping[str, Any], state: npt.NDArray[Any]) -> LivePolicy:
-    """Return a policy with the parameters of a file, of which none may ask for more than the file's state holds."""
+    """Return a policy with the parameters of a file; its sizes must match the file's state."""
     parameters = dict(header["parameters"])
     sizes = registry()[kind].policy.loop.layout.claimed_sizes(state)
     for name, size in (("arms", "k"), ("context_dim", "m"), ("feature_dim", "q")):
@@ -252,10 +252,10 @@ def made(kind: str, parameters: Mapping[str, Any], random: Mapping[str, Any]) ->
 
 
 def _with_costs(name: str, states: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return states that knew of no costs with none, and with no arm that is pinned; other arrays as they are."""
+    """Convert states without costs and pins to the present layout; return other arrays unchanged."""
     if name not in ("state", "round_states") or not states.size:
         return states
-    k, begin = states.flat[0], 9  # behind the sizes, of which k is the first, and five numbers of the head
+    k, begin = states.flat[0], 9  # after the sizes, of which k is the first, and five numbers of the head
     if not 0 <= k <= states.shape[-1]:
         raise InvalidInputError(f"{name}: expected a number of arms, got {k}")
     added = np.concatenate([[-1.0, 0.0, 1.0], np.zeros(2 * int(k))])

@@ -1,4 +1,4 @@
-"""The events of a policy: who hears of them, and how another policy follows them."""
+"""The events of a policy: their listener, and how another policy follows them."""
 
 from collections.abc import Callable
 
@@ -33,13 +33,13 @@ _DIGITS = 40  # of 128 bits
 
 
 class Follows(Calls):
-    """A policy that tells of its events, and follows those of another one."""
+    """A policy that reports its events, and follows those of another one."""
 
     def events(self, listener: Callable[[Event], object] | None) -> None:
         """Call `listener` with every event from now on, in order, after it has happened. None removes it.
 
-        `undertow.fold` makes the same policy from what `to_bytes` returns now and these events. An exception of the
-        listener is logged. Copies and save files do not keep it.
+        `undertow.fold` makes the same policy from the present output of `to_bytes` and these events. An exception of
+        the listener is logged. Copies and save files do not keep it.
         """
         if listener is not None and not callable(listener):
             raise InvalidInputError(f"listener: expected a function, or None, got {listener!r:.60}")
@@ -48,9 +48,9 @@ class Follows(Calls):
             self._journal.hears, self._journal.told = listener, self._journal.count
 
     def follow(self, event: Event) -> None:
-        """Have an event of another policy, which was what this one is, happen to this one, too.
+        """Apply an event of another policy that had this one's state.
 
-        A decision plays the arm of the event, whatever this policy would have chosen itself.
+        A decision plays the arm of the event, whatever this policy would have chosen.
         """
         with self._lock:
             self._get_ready(decides=True)
@@ -65,9 +65,7 @@ class Follows(Calls):
                     self._check_reward(waiting, event.reward)
                 case Defaulted():
                     if self.default_reward is None or not self._pending.waits(event.id):
-                        raise InvalidInputError(
-                            f"event: expected a decision that waits for its default, got {event!r:.60}"
-                        )
+                        raise InvalidInputError(f"event: expected a decision due for its default, got {event!r:.60}")
                 case Recalled():
                     self._check_recalled(event)
                 case Observed():
@@ -87,7 +85,7 @@ class Follows(Calls):
                 case Pinned():
                     self._check_pinned("name", event.name)
                 case Unpinned() | Keyed():
-                    pass  # whether a key is one, it says itself
+                    pass  # it checks the key
                 case Installed() | WarmStarted():
                     self._settle()  # a learner that begins without kernels fits no models yet; it checks the rest
                 case Reseeded():
@@ -98,10 +96,10 @@ class Follows(Calls):
             self._happen(event, effects=False)
 
     def _check_recalled(self, event: Recalled) -> None:
-        """Refuse to have a decision wait again that waits, or that this policy cannot have made."""
+        """Refuse a decision that is already pending, or that this policy cannot have made."""
         player = self._player
         if self._pending.waits(event.id):
-            raise InvalidInputError(f"id: {event.id!r} waits for its reward already")
+            raise InvalidInputError(f"id: {event.id!r} is already pending")
         if not 0 <= event.round < player.rounds or not 0 <= event.arm < len(self.names):
             raise InvalidInputError(f"event: expected a decision of this policy, got {event!r:.80}")
         _checks.array("memory", event.memory, (len(player.common.memory),), missing=True)

@@ -1,4 +1,4 @@
-"""The health of a policy: what a person on call looks at first."""
+"""The health of a policy, as a status summary."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ from undertow.showing import html_table
 
 __all__ = ["ALARM", "FitRecord", "Health"]
 
-_REFUSED = 10  # of the last rewards that may be refused before that is a problem
+_REFUSED = 10  # of the last rewards that may be refused without a problem
 ALARM = 2.0  # mean squared innovation above which a model no longer holds
 
 
 class FitRecord(NamedTuple):
-    """The outcome of one fit: its model and round, what was found, or why it failed."""
+    """The outcome of one fit: its model and round, its result, or the reason of its failure."""
 
     model: str
     round: int
@@ -31,15 +31,15 @@ class Health(NamedTuple):
     Attributes
     ----------
     policy, round
-        The name of the policy, and how many rounds have begun.
+        The name of the policy, and the number of rounds that have begun.
     pending, waited
-        How many decisions wait for their reward, and for how many rounds the oldest of them has.
+        Number of pending decisions, and for how many rounds the oldest has been pending.
     refused
-        How many rewards this object has refused, by reason: "unknown" decision, "repeated", "defaulted" (it came after
-        the default reward), "forgotten" (more than `max_pending` wait), "late" (more than `max_delay` rounds),
-        "different" (not the decision's arm or round), "invalid" (not a number).
+        Number of refused rewards, by reason: "unknown" decision, "repeated", "defaulted" (it came after the default
+        reward), "forgotten" (more than `max_pending` are pending), "late" (more than `max_delay` rounds), "different"
+        (not the decision's arm or round), "invalid" (not a number).
     refused_lately
-        How many of the last 100 rewards were refused, those that came twice left out; more than 10 are a problem.
+        Number of refused rewards among the last 100, without repeated ones; more than 10 are a problem.
     innovations
         For each model, the standardised differences between the last rewards and its forecasts, oldest first: about
         N(0, 1) while the model holds.
@@ -47,9 +47,9 @@ class Health(NamedTuple):
         Running mean of the squared innovations, contexts included, of a shared system and of structural levels once
         they are fitted; an alarm is raised at 2.
     alarms
-        How often that happened.
+        Number of alarms.
     fits
-        The last fits of all models, with the reason where one failed.
+        The last fits of all models, with the reason if one failed.
     under_way
         The models that are being fitted in the background.
 
@@ -81,7 +81,7 @@ class Health(NamedTuple):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, in words: refused rewards, models that no longer hold, models whose last fit failed."""
+        """The problems, in words: refused rewards, models that no longer fit the data, models whose last fit failed."""
         last = {record.model: record for record in self.fits}
         failed = [record for record in last.values() if record.failure is not None]
         loose = [(name, level) for name, level in self.level.items() if not level <= ALARM]
@@ -117,7 +117,7 @@ class Health(NamedTuple):
         return html_table("Health", rows, head, str(self))
 
     def to_json(self) -> str:
-        """Return everything as a JSON object, with `ok` and `problems`; what is not a number is null."""
+        """Return everything as a JSON object, with `ok` and `problems`; NaN is null."""
         return wire.write(
             {
                 **{name: getattr(self, name) for name in ("policy", "ok", "problems", "round", "pending", "waited")},
@@ -137,7 +137,7 @@ class Health(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> "Health":
-        """Read what `to_json` wrote."""
+        """Parse the output of `to_json`."""
         try:
             entries = wire.read(text, ("ok", "problems", *cls._fields))
             health = cls(

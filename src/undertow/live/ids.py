@@ -1,4 +1,4 @@
-"""Ids of decisions: which texts can be one, and how a save file keeps them."""
+"""Ids of decisions: valid strings, and their format in save files."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,12 +14,12 @@ LONGEST = 64  # characters of an id
 
 
 def is_id(id: object) -> bool:
-    """Whether something can be the id of a decision."""
+    """Whether a value can be the id of a decision."""
     return isinstance(id, str) and 0 < len(id) <= LONGEST and id.isprintable()
 
 
 def written_ids(ids: Iterable[str]) -> npt.NDArray[np.uint8]:
-    """Return ids as bytes; what is printable has no line feeds."""
+    """Return ids as bytes; printable strings have no line feeds."""
     return np.frombuffer("\n".join(ids).encode(), dtype=np.uint8)
 
 

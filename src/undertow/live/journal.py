@@ -1,4 +1,4 @@
-"""What happened since the last checkpoint, and the checkpoint: what is torn is rebuilt from the two.
+"""The checkpoint and the events since: after an interrupt, the state is rebuilt from the two.
 
 A call checks its input, applies an event to the state in place, and commits the event. An exception can come between
 any two lines of that: Ctrl-C, a timer whose handler raises, memory that runs out. Nothing is undone. `torn` is set
@@ -18,25 +18,25 @@ _LOG = logging.getLogger("undertow.events")
 
 
 class Checkpoint(NamedTuple):
-    """A copy of everything needed to go on: which parts a policy has, and what each of them remembers."""
+    """A copy of everything needed to continue: the parts of a policy, and the checkpoint of each."""
 
     entries: dict[str, Any]
     parts: list[tuple[Any, Any]]
 
     @classmethod
     def of(cls, entries: dict[str, Any], parts: Iterable[Any]) -> "Checkpoint":
-        """Copy what the parts remember."""
+        """Copy the state of the parts."""
         return cls(entries, [(part, copy_part(part)) for part in parts])
 
     def restore(self) -> dict[str, Any]:
-        """Have the parts be as they were, and return which they are; may be done twice."""
+        """Restore the parts and return them; may be repeated."""
         for part, kept in self.parts:
             restore_part(part, kept)
         return self.entries
 
 
 class Past(NamedTuple):
-    """A checkpoint, how many events came before it, and the events since."""
+    """A checkpoint, the number of events before it, and the events since."""
 
     checkpoint: Checkpoint
     before: int
@@ -44,23 +44,23 @@ class Past(NamedTuple):
 
 
 class Journal:
-    """The past of one policy, and who listens to it."""
+    """The past of one policy, and its listener."""
 
     def __init__(self) -> None:
-        self.past: Past | None = None  # none at first, and while a checkpoint is taken: then the parts are whole
-        self.base = 0  # how many events there were when it was last taken
-        self.torn = True  # whether a call has begun that was not committed, or there is no checkpoint
+        self.past: Past | None = None  # none at first, and while a checkpoint is taken: then the parts are intact
+        self.base = 0  # number of events when it was last taken
+        self.torn = True  # whether a call has begun that is not committed, or there is no checkpoint
         self.hears: Callable[[Event], object] | None = None
-        self.told = 0  # how many events the listener has heard of
+        self.told = 0  # number of events reported to the listener
         self.times: dict[type[Event], float] = {}  # when this process saw the last event of each kind
 
     @property
     def count(self) -> int:
-        """How many events there were."""
+        """Number of events so far."""
         return self.base if self.past is None else self.past.before + len(self.past.events)
 
     def begin(self, entries: dict[str, Any], parts: Iterable[Any]) -> None:
-        """Take a checkpoint of parts that are whole; the log of events since begins anew."""
+        """Take a checkpoint of intact parts, and clear the log of events."""
         self.tell()
         self.base, self.torn = self.count, True
         self.past = None
@@ -68,13 +68,13 @@ class Journal:
         self.torn = False
 
     def tell(self) -> None:
-        """Tell the listener of the events that it has not heard of."""
+        """Report new events to the listener."""
         if self.past is None or self.hears is None:
             return
         _, before, events = self.past
         while self.told < before + len(events):
             event = events[self.told - before]
-            self.told += 1  # first: it is told once, whatever the listener does
+            self.told += 1  # first: an event is reported once, whatever the listener does
             try:
                 self.hears(event)
             except Exception:

@@ -1,7 +1,7 @@
 """The metrics of a policy, in the text format of Prometheus.
 
 Times are those of the events themselves, as Prometheus recommends: `time() - undertow_last_reward_timestamp_seconds` is
-the age of the last reward. Counters begin anew with the process where it says so.
+the age of the last reward. Counters of this process restart with it.
 """
 
 import math
@@ -16,8 +16,8 @@ __all__ = ["Measure", "exposition", "measures_of"]
 _FAMILIES = {
     "rounds_total": ("counter", "Rounds begun."),
     "events_total": ("counter", "Events in the store."),
-    "pending_decisions": ("gauge", "Decisions that wait for their reward."),
-    "oldest_pending_rounds": ("gauge", "Rounds since the oldest decision that waits."),
+    "pending_decisions": ("gauge", "Pending decisions."),
+    "oldest_pending_rounds": ("gauge", "Rounds since the oldest pending decision."),
     "refused_rewards_total": ("counter", "Rewards that this process refused, by reason."),
     "problems": ("gauge", "Problems named by health(); 0 if there are none."),
     "last_decision_timestamp_seconds": ("gauge", "Unix time of the last decision."),
@@ -64,7 +64,7 @@ def measures_of(health: Health, **labels: str) -> list[Measure]:
 
 
 def exposition(measures: Iterable[Measure]) -> str:
-    """Return measures, of one policy or of many, as text that Prometheus reads.
+    """Return measures, of one policy or of many, in the text format of Prometheus.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Inputs by name: what is declared of a row, and how a row becomes an array.
+"""Inputs by name: declarations, and the conversion of a row to an array.
 
-A number is one column. Levels have a column each, and one more for all that were not declared. Words with `hash:n` have
-n columns, of which one is 1: the first eight bytes of the BLAKE2b digest of the word in UTF-8, little-endian, modulo n.
-With `missing="mean"` every name has one more column, which is 1 where the name was missing; its other columns then hold
-their means so far.
+A number is one column. Levels have a column each, and one more for undeclared ones. Words with `hash:n` have n columns,
+of which one is 1: the first eight bytes of the BLAKE2b digest of the word in UTF-8, little-endian, modulo n. With
+`missing="mean"` every name has one more column, which is 1 if the name was missing; its other columns then have their
+means so far.
 """
 
 import functools
@@ -29,12 +29,12 @@ Rows = npt.ArrayLike | Sequence[Mapping[str, Any] | None]  # several of them; fr
 _MOST = 100_000  # columns
 _HASH = "hash:"
 _ARGUMENTS = {"feature": "features", "context": "context"}
-_REMEDY = '; with missing="mean" at construction, what is missing is filled in'
+_REMEDY = '; with missing="mean" at construction, missing ones are filled in'
 _NUMBER, _LEVELS, _WORDS = range(3)
 
 
 class _Part(NamedTuple):
-    """One name: its kind, its first column, how many it has, the places of its levels, and the indicator's column."""
+    """One name: its kind, its first column, their number, the places of its levels, and the indicator's column."""
 
     name: str
     kind: int
@@ -45,7 +45,7 @@ class _Part(NamedTuple):
 
 
 class Named:
-    """The rows of one argument: names, what they may hold, and which columns they become."""
+    """The rows of one argument: names, allowed values, and columns."""
 
     def __init__(self, kind: str, kinds: Mapping[str, Any], *, lenient: bool) -> None:
         self.kind, self.argument, self.lenient = kind, _ARGUMENTS[kind], lenient
@@ -73,7 +73,7 @@ class Named:
         elif isinstance(kind, Sequence) and not isinstance(kind, str | bytes) and all(map(_is_level, kind)) and kind:
             code, places = _LEVELS, {level: place for place, level in enumerate(kind)}
             if len(places) < len(kind):
-                raise InvalidInputError(f"{self.kind}_names: {name!r}: expected levels that differ, got {kind!r:.80}")
+                raise InvalidInputError(f"{self.kind}_names: {name!r}: expected different levels, got {kind!r:.80}")
             labels = [*(f"{name}={level}" for level in kind), f"{name} other"]
         else:
             raise InvalidInputError(
@@ -86,7 +86,7 @@ class Named:
             self.columns.append(f"{name} missing")
 
     def encode(self, row: Mapping[Any, Any], means: FloatArray | None = None) -> FloatArray:
-        """Return a row as an array, (width,); what is missing is the mean, or NaN without means."""
+        """Return a row as an array, (width,); missing entries are the mean, or NaN without means."""
         values = self._blank.copy()
         if len(row) != len(self.parts):
             self._check_names(row)
@@ -117,7 +117,7 @@ class Named:
             ) from error
 
     def _check_gap(self, name: str) -> None:
-        """Refuse a feature that is there, and empty."""
+        """Refuse a feature with an empty value."""
         if self.kind == "feature" and not self.lenient:
             raise InvalidInputError(f"features: {name!r}: expected a value, got none{_REMEDY}")
 
@@ -154,14 +154,14 @@ class Named:
 
 
 def declared(kind: str, names: Any, *, lenient: bool) -> tuple[Named, dict[str, Any]] | None:
-    """Return what `feature_names` or `context_names` declare, and how a save file keeps it; None if they are None."""
+    """Return the declaration in `feature_names` or `context_names`, and its form in save files; None for None."""
     if names is None:
         return None
     if isinstance(names, Sequence) and not isinstance(names, str | bytes) and len(set(map(str, names))) == len(names):
         names = dict.fromkeys(names, "number")
     if not isinstance(names, Mapping) or not names or not all(isinstance(n, str) and n.isprintable() for n in names):
         raise InvalidInputError(
-            f'{kind}_names: expected names that differ, or what each of them is, such as {{"weight": "number", '
+            f'{kind}_names: expected different names, or the kind of each, such as {{"weight": "number", '
             f'"country": ["DE", "FR"]}}, got {names!r:.80}'
         )
     kinds = {name: list(each) if isinstance(each, tuple) else each for name, each in names.items()}
@@ -199,7 +199,7 @@ def as_rows(given: Any) -> list[Any] | None:
 
 @contextmanager
 def in_row(place: int) -> Iterator[None]:
-    """Have errors say in which row of a table they are."""
+    """Add the row of the table to errors."""
     try:
         yield
     except InvalidInputError as error:

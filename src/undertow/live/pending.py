@@ -1,8 +1,8 @@
-"""The decisions that wait for their reward, and the ids that name them.
+"""Pending decisions and their ids.
 
-An id names one decision, for ever. Those that a policy makes begin with its *incarnation*, random letters that are
-drawn anew whenever a policy comes into being: when it is made, loaded, copied or forked. So a reward never reaches a
-decision that another policy, or an earlier life of this one, has made.
+Every decision has a unique id. A policy generates it from its *incarnation*, a random prefix that changes when the
+policy is made, loaded, copied or forked. So a reward never reaches a decision of another policy, or of an earlier copy
+of this one.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _LIVING: "weakref.WeakSet[Pending]" = weakref.WeakSet()
 
 
 class Answer(NamedTuple):
-    """What was answered to a call with an id of the caller's: which id it was, a digest of the call, the decision."""
+    """The answer to a call with a caller's id: the id, a digest of the call, the decision."""
 
     number: int
     request: str
@@ -45,14 +45,14 @@ class Answer(NamedTuple):
 
 
 class Pending(Waits):
-    """The decisions that wait for their reward, by id, in the order in which they were made.
+    """The pending decisions by id, in order.
 
-    Decisions are also counted. At most `most` of them wait, and the oldest are forgotten first; as many of the ids that
-    callers gave, and of the rewards that were learned, are `remembered` with their answers, or none of them if a store
-    does that. `wait` is after how many rounds a decision gets the default reward, None for never.
+    Decisions are also counted. At most `most` of them are pending, and the oldest are forgotten first. As many callers'
+    ids and learned rewards are `remembered` with their answers, or none if a store does that. `wait` is the number of
+    rounds until a decision gets the default reward, None for never.
 
-    Between two checkpoints the three dictionaries only grow: entries that are over stay until the next one, in `over`
-    or by their number. So a checkpoint is their lengths, and costs what has changed.
+    Between two checkpoints the three dictionaries only grow: finished entries stay until the next one, in `over` or by
+    their number. So a checkpoint has just their lengths, at the cost of the changes.
     """
 
     remembers: ClassVar[tuple[Field, ...]] = (
@@ -100,16 +100,16 @@ class Pending(Waits):
         self.subjects = Subjects(most)
         self.answers: OrderedDict[str, Answer] = OrderedDict()
         self.learned: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number and reward, NaN by default
-        self.answered = self.rewarded = 0  # how many ids were given, and rewards learned
+        self.answered = self.rewarded = 0  # numbers of callers' ids, and of learned rewards
         self.refused: Counter[str] = Counter()  # rewards, by reason; not saved, and in no checkpoint
         self.lately: deque[bool] = deque(maxlen=_LATELY)  # whether each of the last rewards was refused
         self.reincarnate()
 
     def reincarnate(self) -> None:
-        """Draw the letters with which new ids begin, for the process that runs."""
+        """Renew the prefix of ids, for the current process."""
         _LIVING.add(self)
         self.incarnation = secrets.token_hex(8)
-        self.forked = False  # whether this process was forked since; last: what was interrupted is done again
+        self.forked = False  # whether this process was forked since; last: an interrupted call is repeated
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
@@ -118,7 +118,7 @@ class Pending(Waits):
     # Checkpoints
 
     def mark(self) -> Any:
-        """Drop what is over, and return where the dictionaries end."""
+        """Drop finished entries, and return the lengths of the dictionaries."""
         for id in self.over:
             self.entries.pop(id, None)
         self.over, self.dropped = {}, {}
@@ -130,7 +130,7 @@ class Pending(Waits):
         ]
 
     def go_back(self, mark: Any) -> None:
-        """Be as when `mark` was called."""
+        """Restore the state of a `mark`."""
         (self.made, self.forgotten, self.count, self.answered, self.rewarded), grown = mark
         if grown[0][0] is self.entries:
             self._put_in_front()
@@ -144,12 +144,12 @@ class Pending(Waits):
 
     @property
     def given(self) -> dict[str, None]:
-        """The last ids that callers gave."""
+        """The last ids of callers."""
         first = self.answered - self.remembered
         return {id: None for id, answer in self.answers.items() if answer.number >= first}
 
     def answer(self, id: str, request: str) -> Decision | None:
-        """Return the decision that this very call was answered with; None if the id is new."""
+        """Return the decision of an identical earlier call; None if the id is new."""
         known = self.answers.get(id) if isinstance(id, str) else None
         if known is not None and known.number >= self.answered - self.remembered and known.request == request:
             return known.decision
@@ -159,7 +159,7 @@ class Pending(Waits):
         return None
 
     def require_new(self, id: Any) -> None:
-        """Refuse what is no id, or the id of another decision."""
+        """Refuse an invalid id, or the id of another decision."""
         if not is_id(id):
             raise InvalidInputError(f"id: expected a printable string of 1 to {LONGEST} characters, got {id!r:.80}")
         known = self.answers.get(id)
@@ -170,23 +170,23 @@ class Pending(Waits):
             )
 
     def is_stale(self, id: str) -> bool:
-        """Whether an id that is new is one of those that the next checkpoint drops."""
+        """Whether a new id is one that the next checkpoint drops."""
         return id in self.answers or id in self.entries or id in self.learned
 
     def keep_answer(self, id: str, request: str, decision: Decision) -> None:
-        """Remember what was answered to a call with an id of the caller's."""
+        """Remember the answer to a call with a caller's id."""
         self.answers[id] = Answer(self.answered, request, decision)
         self.answered += 1
 
     def find(self, decision: Decision | str, reward: float, names: Sequence[str]) -> tuple[str, Waiting | None]:
-        """Return the id of a decision, given as such or by its id, and what waits for its reward.
+        """Return the id of a decision, given as such or by its id, and its pending entry.
 
-        None stands for a decision of which this very reward was learned already.
+        None means that this very reward was learned already.
         """
         given = decision if isinstance(decision, Decision) else None
         id = decision if given is None else given.id
         if not isinstance(id, str):
-            raise InvalidInputError(f"decision: expected a decision or its id, which is a text, got {id!r:.60}")
+            raise InvalidInputError(f"decision: expected a decision or its id, a string, got {id!r:.60}")
         waiting = self.entries.get(id)
         if waiting is None or id in self.over:
             known = self.learned.get(id)
@@ -197,13 +197,13 @@ class Pending(Waits):
         if given is not None and (given.round != then or given.arm != arm or given.name != names[arm]):
             raise UnknownDecisionError(
                 f"decision: {id!r} of this policy was arm {arm} ({names[arm]}) in round {then}, not arm "
-                f"{given.arm} ({given.name}) in round {given.round}; give it as it was made",
+                f"{given.arm} ({given.name}) in round {given.round}; pass it unchanged",
                 "different",
             )
         return id, waiting
 
     def refuse(self, error: Exception) -> None:
-        """Count a reward that was refused; one that comes twice is no sign of trouble."""
+        """Count a refused reward; a repeated one is no problem."""
         reason = getattr(error, "reason", "invalid")
         self.refused[reason] += 1
         if reason != "repeated":
@@ -268,7 +268,7 @@ class Pending(Waits):
         number = int(text) if incarnation == self.incarnation and text.isdecimal() and len(text) < LONGEST else None
         waited = "" if self.wait is None else f"{self.wait} rounds"
         waited = waited if self.patience is None else spelled(self.patience)
-        by_default = f", or taken to be default_reward after max_wait = {waited}" if waited else ""
+        by_default = f", or replaced by default_reward after max_wait = {waited}" if waited else ""
         known = self.learned.get(id)
         if known is not None and not math.isnan(known[1]):
             return UnknownDecisionError(
@@ -281,13 +281,13 @@ class Pending(Waits):
             return UnknownDecisionError(f"decision: the reward of {id!r} has been learned already{by_default}", reason)
         if number is not None and number <= self.forgotten:
             return UnknownDecisionError(
-                f"decision: {id!r} is too old (or its reward was learned long ago{by_default}): only max_pending = "
-                f"{self.most} decisions wait for their reward",
+                f"decision: {id!r} is too old (or its reward was learned long ago{by_default}): only max_pending "
+                f"= {self.most} decisions are pending",
                 "forgotten",
             )
         return UnknownDecisionError(
-            f"decision: this policy knows no decision {id!r:.80}. Another policy made it, or this one did after it was "
-            f"saved, copied or forked; give it to the policy that made it, and learn nothing from it otherwise"
+            f"decision: unknown id {id!r:.80}. Another policy made it, or this one after "
+            f"it was saved, copied or forked. Send the reward there, or drop it"
         )
 
 

@@ -2,7 +2,7 @@
 
     decision = policy.decide()            # which arm, and why
     policy.learn(decision, reward)        # may come late, out of order, or never
-    policy.observe(context)               # one row of context; None where it is missing
+    policy.observe(context)               # one row of context; None if it is missing
 
 With contexts, `decide` and `observe` alternate: decide first is the paper's order and the default, observe first
 (`context_first=True`) the everyday one. Without contexts, every `decide` is a round.
@@ -47,39 +47,39 @@ _LIMITS = ("max_wait", "max_delay")  # each counts rounds, or is a time
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LivePolicy(Shows):
-    """Base of our policies: it has parts, and a policy gives it data and steps.
+    """Base of undertow's policies: it has the parts, and a policy provides data and steps.
 
     A policy adds its parameters as dataclass fields, declares its claims, describes its state and names its steps
-    (`loop`), says how large the state is (`_sizes`) and how it begins (`_begin`); see docs/own_policy.md.
+    (`loop`), returns the sizes of the state (`_sizes`) and writes its first values (`_begin`); see docs/own_policy.md.
 
     Parameters
     ----------
     arms
-        How many arms, or their names.
+        The number of arms, or their names.
     explore
-        ε in [0, 1]: with this probability the arm is drawn from all open arms instead.
+        ε in [0, 1]: with this probability the arm is chosen at random from all open arms.
     minimise
         Whether rewards are to be small, such as seconds: the policy prefers the smallest.
     cost
-        What a play of an arm is known to cost, in units of reward, by name: `{"large": 0.4}`; 0 for the others. It
-        counts in the choice and not in learning: see `set_costs`.
+        The known cost of playing an arm, in units of reward, by name: `{"large": 0.4}`; 0 for the others. It counts in
+        the choice and not in learning: see `set_costs`.
     feature_names, context_names
-        Names of the features and of the context entries, if they are given by name: a list where all are numbers, or
-        what each is, `{"weight": "number", "country": ["DE", "FR"], "tag": "hash:16"}`. See docs/inputs.md.
+        Names of the features and of the context entries, if they are given by name: a list if all are numbers, or the
+        kind of each, `{"weight": "number", "country": ["DE", "FR"], "tag": "hash:16"}`. See docs/inputs.md.
     missing
-        What happens if a name is missing: "refuse" it, or fill in its "mean" and mark that with one more column.
+        If a name is missing: "refuse" the row, or fill in the "mean" and mark it in one more column.
     max_pending
-        How many decisions may wait for their reward; the oldest are forgotten first.
+        Maximum number of pending decisions; the oldest are forgotten first.
     default_reward, max_wait
         A decision whose reward has not come after `max_wait` gets `default_reward`, and a reward that comes later is
-        refused. Off by default, since it biases what is learned: see docs/live.md. It counts rounds, or is a time, such
-        as "3 days", for decisions with `at`.
+        refused. Off by default, since it biases learning: see docs/live.md. The wait is a number of rounds, or a time,
+        such as "3 days", for decisions with `at`.
     tick
-        How long a time step is, such as "1 h", for decisions with `at`: how many have begun follows from their times.
+        The length of a time step, such as "1 h", for decisions with `at`, whose times determine the elapsed steps.
     rng
-        Seed or Generator for policies that randomise. Each run of `simulate` has its own stream, and run 0 that of
-        the live policy; none of them is a stream that `sample` uses, whatever the seed. Without a seed, a forked
-        process draws its own numbers.
+        Seed or Generator for policies that randomise. Each run of `simulate` has its own stream, and run 0 that of the
+        live policy; none of them is a stream that `sample` uses, whatever the seed. Without a seed, a forked process
+        uses new random numbers.
     """
 
     claims: ClassVar[Claims]
@@ -130,7 +130,7 @@ class LivePolicy(Shows):
         self._timeline = self._make_timeline()
 
     def _declare(self, kind: str) -> Named | None:
-        """Check the names of features or contexts, whose number follows from them."""
+        """Check the names of features or contexts, which determine their number."""
         lenient = _checks.choice("missing", self.missing, ("refuse", "mean")) == "mean"
         found = declared(kind, getattr(self, f"{kind}_names"), lenient=lenient)
         if found is None:
@@ -145,14 +145,14 @@ class LivePolicy(Shows):
         return named
 
     def _check_default(self) -> None:
-        """Check the default reward, and after how long it is given."""
+        """Check the default reward and its wait."""
         if self.default_reward is None and self.max_wait is None:
             return
         if self.default_reward is None or self.max_wait is None:
             given = "default_reward" if self.max_wait is None else "max_wait"
             raise InvalidInputError(
-                f"{given}: expected default_reward and max_wait together, got one of them: the reward of a decision "
-                f"whose own has not come, and after how many rounds it is given"
+                f"{given}: expected default_reward and max_wait together, got one of them: max_wait is the "
+                f"number of rounds after which default_reward replaces a missing reward"
             )
         self.default_reward = _checks.reward(self.default_reward)
         if is_duration(self.max_wait):
@@ -175,27 +175,27 @@ class LivePolicy(Shows):
         self._begin(own)
         return state
 
-    # What a policy says, and what it may say differently
+    # What a policy must define, and what it may override
 
     def _sizes(self) -> dict[str, int]:
         """Check the parameters and return the sizes of the state beyond the numbers of arms, contexts and features."""
         return {}
 
     def _begin(self, own: Any) -> None:
-        """Write what the state holds before the first round; everything but sizes and order is zero."""
+        """Write the state before the first round; everything but sizes and order is zero."""
 
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         """Return the random numbers that `decide` needs, one row per round."""
         return np.empty((rounds, 0))
 
     def _chance(self, own: Any, arm: int) -> float:
-        """Return the probability with which the policy itself proposed an arm; 1 or 0 where it does not randomise."""
+        """Return the policy's own probability of an arm; 1 or 0 if it is deterministic."""
         return float(arm == self._player.proposed)  # faster than through `own`, in every decision
 
     def _chances(self, own: Any, played: int) -> FloatArray:
-        """Return the probability with which the policy itself proposes each arm, where one of them was played."""
+        """Return the policy's own probability of each arm, in a round in which one of them was played."""
         chances = np.zeros(len(self.names))
-        if type(self)._chance is LivePolicy._chance:  # noqa: SLF001 (whether the policy says it arm by arm)
+        if type(self)._chance is LivePolicy._chance:  # noqa: SLF001 (whether the policy overrides it)
             chances[self._player.proposed] = 1.0
         else:
             opened = np.flatnonzero(own.common.closed == 0)
@@ -207,14 +207,14 @@ class LivePolicy(Shows):
         return self.claims
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
-        """Return where entries of a state with fewer arms go, for axes along which they do not just stay in front.
+        """Return the places of entries of a state with fewer arms, for axes along which they do not stay in front.
 
         None is for parts that are not carried over.
         """
         return {}
 
     def _welcome(self, own: Any) -> None:
-        """Set what one more arm changes, after everything known of the others was taken over."""
+        """Set the entries of a new arm, after the others were carried over."""
 
     def _run_parameters(self) -> dict[str, Any]:
         """Return the parameters that differ in a run of `simulate`."""
@@ -229,10 +229,10 @@ class LivePolicy(Shows):
         return Timeline(self._player)
 
     def _attend_to_kernels(self, *, decides: bool) -> None:
-        """See whether kernels are there; a decision may have to wait for them."""
+        """Check whether kernels are available; a decision may have to wait for them."""
 
     def _rescale(self) -> None:
-        """Change the units, for policies whose columns ask for it."""
+        """Change the units, for policies whose columns are standardised."""
         raise NotImplementedError
 
     def _start_warm(self, rows: FloatArray) -> None:
@@ -257,14 +257,14 @@ class LivePolicy(Shows):
         self._timeline.costly = True
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to continue bit for bit; `undertow.load` reads it. The format is open, not pickle."""
+        """Write everything needed to continue bit-identically, for `undertow.load`. The format is open, not pickle."""
         from undertow.live.files import write_policy
 
         with self._lock:
             write_policy(self, path)
 
     def to_bytes(self) -> bytes:
-        """Return what `save` would write, for a database or another process; `undertow.from_bytes` reads it."""
+        """Return the content of a save file, for a database or another process; `undertow.from_bytes` reads it."""
         from undertow.live.files import packed
 
         with self._lock:
@@ -312,7 +312,7 @@ class LivePolicy(Shows):
     def _for_run(self, number: int, *, context_first: bool | None = None, order: Sequence[int] | None = None) -> Any:
         """Return an unused copy with the stream of run `number`; that of run 0 is the policy's own.
 
-        `order` is that of start-up and of ties, by default the policy's own.
+        `order` is that of initial rounds and ties, by default the policy's own.
         """
         changes: dict[str, Any] = {"rng": self._streams.seeds} | self._run_parameters()
         if context_first is not None and hasattr(self, "context_first"):
@@ -358,7 +358,7 @@ class LivePolicy(Shows):
         self.loop.layout.carry(old.player.state, self._player.state, places)
         own.common.order[before:] = np.arange(before, self.arm_count)
         self._pending, self._columns, self._streams = old.pending, old.columns, old.streams
-        self._streams.note(self._pending.made)  # from here on, a decision draws more
+        self._streams.note(self._pending.made)  # from here on, a decision uses more random numbers
         self._turns.due, self._turns.clock = old.turns.due, old.turns.clock
         self._pending.widen_memories(len(own.common.memory), places.get("p"))
         self._welcome(own)

@@ -1,4 +1,4 @@
-"""The probability of each of several independent normal numbers that it is the largest."""
+"""The probability of each of several independent normal numbers to be the largest."""
 
 import math
 
@@ -9,23 +9,23 @@ from undertow._checks import FloatArray
 __all__ = ["chances_of_largest", "largest_of_laws"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
-_FARTHEST = 8.5  # standard deviations, beyond which nothing lies
+_FARTHEST = 8.5  # standard deviations, beyond which the density is negligible
 _BENDS = np.array([-8.5, -6.0, -4.0, -2.2, -0.8, 0.8, 2.2, 4.0, 6.0, 8.5])  # of a density and its distribution
 
 
 def chances_of_largest(means: FloatArray, deviations: FloatArray) -> FloatArray:
     """Return P(X_a ≥ X_b for all b) = ∫ φ_a(x) Π_b Φ((x − f_b) / w_b) dx for all a, X_b ~ N(f_b, w_b²), b ≠ a.
 
-    The integral is cut into panels where one of the factors bends, each with Gauss–Legendre quadrature of 10 nodes: a
-    Φ that is steep at the scale of another φ would slip through the nodes of a single rule. Arms that cannot be the
-    largest are left out.
+    The integral is cut into panels where one of the factors bends, each with Gauss–Legendre quadrature of 10 nodes: a Φ
+    that is steep at the scale of another φ would slip through the nodes of a single rule. Arms that cannot be the
+    largest are skipped.
 
     Examples
     --------
     >>> chances_of_largest(np.array([1.0, 0.0]), np.array([0.6, 0.8])).round(6)  # Φ(1), and the rest
     array([0.841345, 0.158655])
     """
-    from scipy.special import ndtr  # which only policies that draw their arms need
+    from scipy.special import ndtr  # needed only by policies with random arms
 
     scale = np.maximum(deviations, max(1e-9 * float(deviations.max()), np.finfo(float).tiny))
     able = means + _FARTHEST * scale >= (means - _FARTHEST * scale).max()

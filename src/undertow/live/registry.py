@@ -67,7 +67,7 @@ class Registry(dict[str, Entry]):
 
 
 def register(name: str, *, citation: str) -> Callable[[P], P]:
-    """Enter a policy class under a name, so that `make`, `load`, plans and reports know it."""
+    """Register a policy class under a name, for `make`, `load`, plans and reports."""
 
     def enter(policy: P) -> P:
         policy.__doc__ = _documented(policy)
@@ -166,12 +166,12 @@ def make(name: str, *args: Any, **parameters: Any) -> "LivePolicy":
 
 
 def explain(name: str) -> dict[str, str]:
-    """Return what each parameter of a policy means, in one paragraph.
+    """Return the description of each parameter of a policy, in one paragraph.
 
     Examples
     --------
     >>> explain("ucb")["explore"]
-    'ε in [0, 1]: with this probability the arm is drawn from all open arms instead.'
+    'ε in [0, 1]: with this probability the arm is chosen at random from all open arms.'
     """
     entry = _ENTRIES[name]
     described = {

@@ -1,4 +1,4 @@
-"""A rehearsal: a policy is led through everything that has a kernel of its own, so that nothing is compiled later."""
+"""A rehearsal: call every kernel of a policy, so that nothing is compiled later."""
 
 import contextlib
 
@@ -10,11 +10,11 @@ from undertow.live.policy import LivePolicy
 __all__ = ["rehearse"]
 
 _ROUNDS = 40  # units change after 16 and 32, fits come after 6, 9, 13 and so on
-_SHIFT = 30  # the round from which on rewards are others, which raises alarms
+_SHIFT = 30  # the round from which rewards change, which raises alarms
 
 
 def rehearse(policy: LivePolicy) -> None:
-    """Play some rounds on an unused policy: rewards at once, late and never, a round without a decision, a new arm."""
+    """Play some rounds on a new policy: immediate, late and missing rewards, a round without a decision, a new arm."""
     m, q, first = (getattr(policy, name, 0) for name in ("context_dim", "feature_dim", "context_first"))
     rng, waiting = np.random.default_rng(0), []
     for t in range(_ROUNDS):
@@ -35,6 +35,6 @@ def rehearse(policy: LivePolicy) -> None:
             waiting.clear()
     policy.skip()
     policy.forecast(rng.standard_normal(q) if q else None)
-    if hasattr(policy, "refit"):  # models make room by kernels of their own
+    if hasattr(policy, "refit"):  # models make room by their own kernels
         policy.add_arm("one more")
         policy.decide(rng.standard_normal(q) if q else None, context=None if m and first else ...)

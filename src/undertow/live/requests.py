@@ -1,4 +1,4 @@
-"""A digest of what was given to `decide`, by which a call that is made again is known."""
+"""A digest of the arguments of `decide`, to recognise a repeated call."""
 
 import hashlib
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["request_of"]
 
 
 def request_of(features: Any, context: Any, available: Any, elapsed: Any) -> str:
-    """Return a digest of what was given to `decide`."""
+    """Return a digest of the arguments of `decide`."""
     total = hashlib.blake2b(digest_size=8)
     for given in (features, context, available, elapsed):
         row = as_row(given)

@@ -1,7 +1,7 @@
-"""Late rewards of Kalman filters: applied at their own round, and what came since is filtered again.
+"""Late rewards of Kalman filters: applied at their own round, after which later rounds are filtered again.
 
-A late reward is noted when it comes. Before the next decision, or before somebody looks, the filter goes once through
-the rounds since the oldest of those that have come.
+A late reward is stored when it comes. Before the next decision or inspection, the filter goes once through the rounds
+since the oldest of the new rewards.
 """
 
 import math
@@ -24,8 +24,8 @@ __all__ = ["Rewinding", "too_late"]
 def too_late(age: int, most: float) -> UnknownDecisionError:
     """Return the error for a reward that comes too late."""
     return UnknownDecisionError(
-        f"decision: its reward comes {age} rounds late, and only max_delay = {most} are remembered; build the policy "
-        f"with max_delay={age} or more (it counts rounds: {most} are {most / 100:g} s at 100 decisions a second)",
+        f"decision: its reward comes {age} rounds late, and only max_delay = {most} are remembered; build "
+        f"the policy with max_delay={age} or more (in rounds: {most} are {most / 100:g} s at 100 decisions a second)",
         "late",
     )
 
@@ -34,7 +34,7 @@ _tuple = tuple.__new__  # makes a round in half the time of its class, whose own
 
 
 class _Round(NamedTuple):
-    """A round that may have to be filtered again: the state before it, and what was seen in it."""
+    """A round that may have to be filtered again: the state before it, and its observations."""
 
     before: FloatArray
     context: FloatArray | None = None
@@ -44,7 +44,7 @@ class _Round(NamedTuple):
 
 
 class Rewinding(Timeline):
-    """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if it does."""
+    """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if necessary."""
 
     plain: ClassVar[bool] = False
     remembers: ClassVar[tuple[Field, ...]] = (
@@ -70,12 +70,12 @@ class Rewinding(Timeline):
         self.turns, self.max_delay = turns, max_delay
         self.rounds: dict[int, _Round] = {}
         self.oldest = 0
-        self.coming: tuple[int, _Round | None] = (0, None)  # what `decided` will remember
-        self.limit = 0  # the oldest round of which a reward can come
-        self.late = math.inf  # the oldest round whose reward the state does not know
+        self.coming: tuple[int, _Round | None] = (0, None)  # stored by `decided`
+        self.limit = 0  # the oldest round whose reward can come
+        self.late = math.inf  # the oldest round whose reward is not applied yet
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
-        """Catch up before a choice; see where the round begins, unless it has begun with its context."""
+        """Catch up before a choice; store the state before the round, unless it has begun with its context."""
         if self.late < math.inf and (choice or self.late < self.player.rounds - self.max_delay):
             self.catch_up()  # without a choice, before it would be forgotten
         begins = still or not self.turns.context_first
@@ -94,13 +94,13 @@ class Rewinding(Timeline):
         self.rounds[t] = entry
 
     def _forget(self) -> None:
-        """Forget the rounds of which no reward can come, but for those that are yet to be filtered again."""
+        """Forget the rounds whose reward cannot come, except those to be filtered again."""
         rounds, first = self.rounds, min(self.limit, self.late)
         while rounds and (number := next(iter(rounds))) < first:
             del rounds[number]
 
     def observe(self) -> None:
-        """Take in a context, and remember it."""
+        """Observe a context, and remember it."""
         player, context = self.player, self.player.context.copy()
         if self.turns.context_first:
             before = player.state.copy()
@@ -113,14 +113,14 @@ class Rewinding(Timeline):
             self.rounds[last] = _tuple(_Round, (before, context, *more))
 
     def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
-        """Refuse a reward of a round that is not remembered."""
+        """Refuse a reward of a round that is no longer remembered."""
         if age > self.max_delay or waiting.round not in self.rounds:
             raise too_late(age, self.max_delay)
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
-        """Apply a reward of the last round, and note an older one.
+        """Apply a reward of the last round, and store an older one.
 
-        The filter catches up before the former: whether somebody has looked since must not matter to the last digit.
+        The filter catches up before the former, so that an inspection in between does not change the last digit.
         """
         then = waiting.round
         if then == next(reversed(self.rounds)):
@@ -134,18 +134,18 @@ class Rewinding(Timeline):
 
     @property
     def behind(self) -> bool:  # type: ignore[override]
-        """Whether the state does not know a reward that has come."""
+        """Whether a reward has come that is not applied yet."""
         return self.late < math.inf
 
     def catch_up(self) -> None:
-        """Go back to before the oldest late reward, and filter again what came since."""
+        """Restore the state before the oldest late reward, and filter the rounds since again."""
         if not self.behind:
             return
         then, self.late = int(self.late), math.inf
         player, begun = self.player, self.player.rounds
         today, context, no_memory = player.loop.layout.open(player.state.copy()), player.context.copy(), np.empty(0)
         player.state[:] = self.rounds[then].before
-        player.obey(today.common)  # what has been said since
+        player.obey(today.common)  # forecasts given since
         for number, seen in self.rounds.items():
             if number < then:
                 continue

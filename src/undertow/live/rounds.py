@@ -1,4 +1,4 @@
-"""What rounds are made of: which call is due, and how data reach the state."""
+"""The structure of rounds: the call that is due, and how data reach the state."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
@@ -18,7 +18,7 @@ __all__ = ["Pending", "Timeline", "Turns", "Waiting"]
 
 
 class Turns:
-    """Which call is due: with contexts, `decide` and `observe` alternate; without, every `decide` is a round."""
+    """The call that is due: with contexts, `decide` and `observe` alternate; without, every `decide` is a round."""
 
     remembers: ClassVar[tuple[Field, ...]] = (Entry("due", "due", lambda turns, value: turns.checked_due(value)),)
 
@@ -44,11 +44,11 @@ class Turns:
             raise self._out_of_turn(call)
 
     def require_context(self) -> None:
-        """Refuse a context that is given with the decision where that cannot be."""
+        """Refuse a context with the decision if that is impossible."""
         if not self.context_dim:
             raise InvalidInputError(
                 "context: this policy was built without contexts; give context_dim and context_first=True at "
-                "construction. What the hidden state does not move are features: feature_dim, and decide(features)"
+                "construction. Inputs independent of the hidden state are features: feature_dim, and decide(features)"
             )
         if not self.context_first:
             raise InvalidInputError(
@@ -59,7 +59,7 @@ class Turns:
             raise OutOfTurnError("decide: the context of this round was observed already; call decide() without it")
 
     def checked_elapsed(self, elapsed: Any, *, begun: bool, with_context: bool) -> int:
-        """Return how many moments pass before a decision; refuse what cannot be before the next one."""
+        """Return the number of moments before a decision; refuse impossible ones."""
         count = _checks.elapsed(elapsed)
         if count > 1:
             self._require_passing(count, with_context=with_context)
@@ -68,19 +68,19 @@ class Turns:
         return count
 
     def _require_passing(self, elapsed: int, *, with_context: bool) -> None:
-        """Refuse to let time pass before a decision whose moment has begun, or begins with a context."""
+        """Refuse elapsed time before a decision whose moment has begun, or begins with a context."""
         if self.context_first and not (with_context and self.due == "observe"):
             raise OutOfTurnError(
-                f"decide: with elapsed={elapsed} time passes before the context of this moment; give both, "
+                f"decide: with elapsed={elapsed} time passes before the context of this moment; pass both, "
                 f"decide(context=…, elapsed={elapsed}), or call skip({elapsed - 1}) before observe(context)"
             )
 
     def _require_still(self, *, begun: bool, with_context: bool) -> None:
-        """Refuse another decision in the same moment where there is none, or a context has begun or ended it."""
+        """Refuse another decision in the same moment if there is none, or if a context has begun or ended it."""
         if with_context:
             raise InvalidInputError(
-                "context: with elapsed=0 no moment begins, and a moment has one context; leave it out, or have elapsed "
-                "be 1 or more"
+                "context: elapsed=0 continues the current time step, which already had its context; omit it, or pass "
+                "elapsed of 1 or more"
             )
         over = self.context_dim and self.due == "decide"
         if over or not begun:
@@ -92,10 +92,10 @@ class Turns:
             )
 
     def by_clock(self, now: int) -> tuple[int, bool]:
-        """Return how many moments pass before a decision by the clock, and whether the last one had no context.
+        """Return the number of moments before a decision by the clock, and whether the last one had no context.
 
-        In a time step whose moment has its context before a decision is made, that decision is of the moment; where the
-        context comes after the decisions, it ends the moment.
+        If the context of a time step comes before a decision, that decision belongs to its moment; if it comes after
+        the decisions, it ends the moment.
         """
         passed = self.clock.passed(now)
         if self.due == "decide" and self.context_dim:
@@ -103,7 +103,7 @@ class Turns:
         return passed, passed > 0 and self.context_dim > 0 and not self.context_first
 
     def contexts_seen(self, rounds: int) -> int:
-        """Return how many rounds' contexts have been taken in, where so many rounds have begun."""
+        """Return the number of observed contexts, given the number of rounds that have begun."""
         if not self.context_dim:
             return 0
         return rounds + (self.due == "decide") if self.context_first else rounds - (self.due == "observe")
@@ -114,7 +114,7 @@ class Turns:
         if call == "decide":
             return OutOfTurnError(
                 "decide: the context of this round is due first; call observe(context), or observe(None) if there "
-                "was none" + (", or give it with the decision: decide(context=…)" if self.context_first else "")
+                "was none" + (", or pass it with the decision: decide(context=…)" if self.context_first else "")
             )
         return OutOfTurnError(
             "observe: the decision of this round is due first; call decide(), "
@@ -123,12 +123,12 @@ class Turns:
 
 
 class Timeline:
-    """How rewards and contexts reach a policy's state; here, at once."""
+    """How rewards and contexts reach a policy's state; here, immediately."""
 
-    plain: ClassVar[bool] = True  # whether a step of the player is all there is; asked before, since calls take time
-    has_effects: ClassVar[bool] = False  # whether it has fits made on threads, or something to report
-    holds: bool = False  # whether no checkpoint may be taken, as what happens has yet to reach the state
-    behind: bool = False  # whether the state does not know something that has come, and `catch_up` has work to do
+    plain: ClassVar[bool] = True  # whether a step of the player is enough; a flag, since calls take time
+    has_effects: ClassVar[bool] = False  # whether it has background fits, or something to report
+    holds: bool = False  # whether no checkpoint may be taken, as events have yet to reach the state
+    behind: bool = False  # whether observations are not applied yet, and `catch_up` has work to do
     costly: bool = False  # whether the last event took long to apply, so that a checkpoint pays
     remembers: ClassVar[tuple[Field, ...]] = ()
 
@@ -137,18 +137,18 @@ class Timeline:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What the timeline consists of beside itself; each part remembers something."""
+        """The timeline's other parts with a state."""
         return ()
 
     def arrived(self) -> Sequence[Installed]:
-        """Return the fits that a thread has made, and nobody knows of."""
+        """Return finished background fits that are not events yet."""
         return ()
 
     def share_fits(self, claim: Callable[[str, int, float], bool]) -> None:
-        """Ask `claim` before a thread makes a fit: of which model, requested in which round, of about how long."""
+        """Ask `claim` before a background fit, with its model, the round of its request, and its expected duration."""
 
     def install(self, event: Installed) -> None:
-        """Take up a fit that a thread has made."""
+        """Swap in a background fit."""
         raise InvalidInputError("event: this policy fits no models")
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
@@ -158,21 +158,21 @@ class Timeline:
         """
 
     def attend(self) -> None:
-        """Do what the policy asked for when it answered −1 instead of an arm, so that it can decide."""
+        """Do the work that the policy requested by −1 instead of an arm, so that it can decide."""
         raise NotImplementedError("a policy of this kind always decides")
 
     def decided(self, t: int, arm: int) -> Why | None:
-        """File the choice of round t, the last one, −1 if it passed without one; explain it if there is more to say."""
+        """Record the choice of round t, the last one, −1 if it was skipped; return its explanation, if any."""
         return None
 
     def catch_up(self) -> None:
-        """Have the state know all that has come."""
+        """Bring the state up to date."""
 
     def forget_notices(self) -> None:
-        """Report nothing of what was applied again: it was reported when it happened."""
+        """Drop reports on events that were applied again, since they were reported before."""
 
     def report(self) -> None:
-        """Do what follows from events that have happened: start fits, write to the log, warn."""
+        """Run the effects of committed events: start fits, log, warn."""
 
     def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
         """Refuse a reward that comes too late, `age` rounds after its decision, or cannot be learned."""
@@ -182,21 +182,21 @@ class Timeline:
         self.player.learn(waiting.memory, waiting.arm, reward, age)
 
     def observe(self) -> None:
-        """Take in the context that the player holds."""
+        """Observe the context in the player's row."""
         self.player.observe()
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
-        """File steps played in one go: context, rewards and features of each round, and the arms chosen."""
+        """Record steps played together: context, rewards and features of each round, and the arms chosen."""
 
     def scratch(self) -> FloatArray:
-        """Return a copy of the state for a forecast that is to change nothing."""
+        """Return a copy of the state for a forecast without side effects."""
         return self.player.state.copy()
 
     def take_over(self, old: Any) -> None:
-        """Continue the timeline of a policy with one arm less; the state has been carried over."""
+        """Continue the timeline of a policy with one arm less, whose state has been carried over."""
 
     def check(self, state: Any) -> None:
-        """Refuse what is no state of this policy, whose own is still fresh or has been checked."""
+        """Refuse an invalid state of this policy."""
         layout = self.player.loop.layout
         layout.check(state, layout.sizes_of(self.player.state), self.player.state)
         common = layout.open(state).common

@@ -1,4 +1,4 @@
-"""What the arrays of a save file may hold, and how they are read: nothing in a file is believed before it was compared.
+"""The allowed arrays of a save file, and how they are read: nothing in a file is trusted before it is checked.
 
 A file may come from anywhere. Sizes that it claims are compared with the bytes that are there before memory is taken
 for them, and every number that will be used as an index, a size or a round is compared with its bounds before it is.
@@ -22,11 +22,11 @@ from undertow.errors import InvalidInputError
 
 __all__ = ["COUNT", "DAMAGE", "FINITE", "LETTERS", "MEASURED", "Saved", "check_arrays", "read_arrays"]
 
-# What damage looks like; a timeout, memory that runs out or a disk that fails is none, and comes out as it is. The last
+# What damage looks like; a timeout, lack of memory or a failing disk is none, and is raised unchanged. The last
 # three are of numbers, versions and depths that nobody writes
 _OF_VALUES = (ValueError, TypeError, LookupError, AttributeError, EOFError)
 DAMAGE = (*_OF_VALUES, zipfile.BadZipFile, zlib.error, struct.error, OverflowError, NotImplementedError, RecursionError)
-COUNT = 2.0**53  # what is counted is smaller, in float64 as in the header
+COUNT = 2.0**53  # counts are smaller, in float64 as in the header
 MEASURED = (-LARGEST, LARGEST)
 FINITE = (-float(np.finfo(np.float64).max), float(np.finfo(np.float64).max))
 LETTERS = (0, 255)
@@ -79,7 +79,7 @@ class Saved(NamedTuple):
         return self._replace(shape=tuple(shape))
 
     def fits(self, shape: tuple[int, ...], lengths: dict[str, int]) -> bool:
-        """Whether an array has this shape; words that stand for nothing yet then stand for its lengths."""
+        """Whether an array has this shape; words without a length yet then get its lengths."""
         return len(shape) == len(self.shape) and all(
             got == (lengths.setdefault(want, got) if isinstance(want, str) else want)
             for got, want in zip(shape, self.shape, strict=True)
@@ -97,9 +97,9 @@ class Saved(NamedTuple):
 
 
 def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, Saved]) -> None:
-    """Refuse arrays that are not those expected."""
+    """Refuse unexpected arrays."""
     if unknown := sorted(arrays.keys() - expected.keys()):
-        raise InvalidInputError(f"{unknown[0]}: this policy keeps no such array")
+        raise InvalidInputError(f"{unknown[0]}: unknown array for this policy")
     lengths: dict[str, int] = {}
     for name, saved in expected.items():
         if name not in arrays:
@@ -108,7 +108,7 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, 
         if not saved.fits(values.shape, lengths):
             wanted = tuple(lengths.get(length, length) if isinstance(length, str) else length for length in saved.shape)
             raise InvalidInputError(f"{name}: expected shape {wanted}, got {values.shape}")
-        if not saved.whole and values.dtype != np.float64:  # kernels take the bytes for what they are declared to be
+        if not saved.whole and values.dtype != np.float64:  # kernels interpret the bytes as declared
             raise InvalidInputError(f"{name}: expected float64, got {values.dtype}")
         if not saved.holds(values):
             kind = "integers" if saved.whole else "numbers"
@@ -119,7 +119,7 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, 
 def read_arrays(file: IO[bytes]) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of an archive of NumPy arrays; none of them takes more memory than the file does.
 
-    Members are stored as they are: what is compressed, or lies in one another, can be larger than any file.
+    Members are stored uncompressed and apart: compressed or overlapping ones can be larger than any file.
     """
     room = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
@@ -131,7 +131,7 @@ def read_arrays(file: IO[bytes]) -> dict[str, npt.NDArray[Any]]:
         names = [member.filename for member in members]
         plain = plain and not any(member.flag_bits for member in members)  # encrypted, say
         if not plain or sum(member.file_size for member in members) > room or len(set(names)) < len(names):
-            raise InvalidInputError("expected arrays that are stored one by one, as they are")
+            raise InvalidInputError("expected arrays that are stored one by one, uncompressed")
         return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
 
 

@@ -20,7 +20,7 @@ def several(
     id: str | None = None,
     **how: Any,
 ) -> tuple[Decision, ...]:
-    """Return the first arms of a round, each a decision of its own; those after the first leave out the ones before."""
+    """Return the first arms of a round, each as a decision; later ones exclude the ones before."""
     wanted = _checks.integer("count", count, least=1)
     if {"subject", "sticky"} & how.keys():
         raise InvalidInputError("subject: expected none with several arms; a subject has one arm")

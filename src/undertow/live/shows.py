@@ -1,4 +1,4 @@
-"""What a policy shows of itself: nothing here changes it."""
+"""Inspection of a policy, without changes."""
 
 import copy
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ __all__ = ["Shows"]
 
 
 class Shows(Follows):
-    """A policy that can be looked at and asked."""
+    """A policy that can be inspected."""
 
     @property
     def arm_count(self) -> int:
@@ -35,7 +35,7 @@ class Shows(Follows):
 
     @property
     def pending(self) -> int:
-        """Number of decisions that wait for their reward."""
+        """Number of pending decisions."""
         return self._whole().pending.count
 
     def forecast(self, features: "Inputs | None" = None) -> Outlook:

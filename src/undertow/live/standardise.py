@@ -1,14 +1,13 @@
 """Standardised inputs for ridge policies: units that change at geometric times, and the factor rebuilt in them.
 
-At first a column is counted from its first value, so that large offsets cost no digits; that value also stands in for
-what is not there yet (a context before the first one). Later its mean and deviation so far are taken.
+At first a column is relative to its first value, so that large offsets cost no digits; that value also replaces missing
+history (a context before the first one). Later its mean and standard deviation so far are used.
 
-The inputs of a ridge policy are linear in the units: Θ' = TΘ, and the reward is x' = αx + β. What a regression knows of
-the past, M = V − λI = ΣΘΘ' and b = ΣxΘ, is therefore known in the new units, too: TMT' and T(αb + βMe₀), since the
-first input is the constant 1. Only the ridge λI is that of the new units.
+The inputs of a ridge policy are linear in the units: Θ' = TΘ, and the reward is x' = αx + β. The sums of a regression,
+M = V − λI = ΣΘΘ' and b = ΣxΘ, therefore convert to the new units, too: TMT' and T(αb + βMe₀), since the first input is
+the constant 1. Only the ridge λI is that of the new units.
 
-There is no BLAS in it, whose sums depend on the number of its threads: what changes a state is the same in every
-process.
+It uses no BLAS, whose sums depend on the number of its threads, so a state changes in the same way in every process.
 """
 
 import math
@@ -28,7 +27,7 @@ from undertow.live.units import Columns, Units
 __all__ = ["Change", "Moments", "StandardisedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
 
 _FIRST_SCALING = 16  # rounds before the first units are set; then at every doubling
-_CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
+_CONSTANT = 1e-13  # a column that varies less than this, relative to its size, counts as constant
 _FAINT = 1e-8  # an input that has added less than this to V, relative to λ, is lost in rounding
 
 
@@ -44,7 +43,7 @@ class Moments:
         return np.asarray(self.rows[0] == 0)
 
     def begin(self, first: int, values: FloatArray) -> None:
-        """Take the first values of columns that were not seen before as their origins."""
+        """Use the first values of new columns as their origins."""
         part = self.rows[:, first : first + values.shape[-1]]
         seen = ~np.isnan(values)
         if seen.any():
@@ -52,7 +51,7 @@ class Moments:
             part[1] = np.where((part[0] == 0) & seen.any(axis=0), first_seen, part[1])
 
     def add(self, first: int, values: FloatArray) -> None:
-        """Add rows of the columns from `first` on; NaN is left out."""
+        """Add rows of the columns from `first` on; NaN is skipped."""
         part = self.rows[:, first : first + values.shape[-1]]
         seen = ~np.isnan(values)
         if not seen.any():
@@ -63,7 +62,7 @@ class Moments:
         part[3] = np.cumsum(np.vstack([part[3], x * x]), axis=0)[-1]
 
     def units(self, *, minimise: bool) -> Units:
-        """Return the units in which every column has mean 0 and deviation 1; a constant one keeps its scale."""
+        """Return the units with mean 0 and standard deviation 1 of every column; a constant one keeps its scale."""
         count, origin, total, squares = self.rows
         mean = total / np.maximum(count, 1.0)
         deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0))
@@ -93,7 +92,7 @@ class Change(NamedTuple):
         columns = [*np.tile(np.arange(m), window), *range(m, m + q)]
         first = 1 + len(columns)
         factor[1:first], added[1:first] = slope[columns], shift[columns]
-        factor[first::2], added[first::2] = slope[-1], shift[-1]  # rewards, each with its indicator behind it
+        factor[first::2], added[first::2] = slope[-1], shift[-1]  # rewards, each followed by its indicator
         other[first::2] = np.arange(first + 1, p, 2)
         return cls(slope, shift, factor, added, other)
 
@@ -114,7 +113,7 @@ def _set_units(columns: "StandardisedColumns", units: FloatArray) -> None:
 
 
 class StandardisedColumns(Columns):
-    """Columns that are brought to mean 0 and deviation 1, by what was seen until then."""
+    """Columns scaled to mean 0 and standard deviation 1, by the data so far."""
 
     remembers: ClassVar[tuple[Field, ...]] = (
         *Columns.remembers,
@@ -133,16 +132,16 @@ class StandardisedColumns(Columns):
 
     @property
     def sums(self) -> FloatArray:
-        """What the moments are computed from."""
+        """The data of the moments."""
         return self.moments.rows
 
     @property
     def awaits_reward(self) -> bool:
-        """Whether no reward has come yet: they are counted from the first one."""
+        """Whether no reward has come yet: rewards are relative to the first one."""
         return bool(self.moments.unseen[-1])
 
     def begin(self, **columns: FloatArray | float) -> None:
-        """Have columns that were not seen before begin with these values."""
+        """Begin new columns with these values."""
         if self.moments.unseen.any():
             for name, values in columns.items():
                 self.moments.begin(self.first[name], np.atleast_2d(values))
@@ -150,13 +149,13 @@ class StandardisedColumns(Columns):
             self.units = self.units._replace(centre=centre)
 
     def note(self, **columns: FloatArray | float) -> None:
-        """Take note of values in their own units."""
+        """Record values in their own units."""
         self.begin(**columns)
         for name, values in columns.items():
             self.moments.add(self.first[name], np.atleast_2d(values))
 
     def change(self, rounds: int, *, window: int, arms: int, lags: int) -> Change:
-        """Change the units, and return how to get there from the old ones."""
+        """Change the units, and return the conversion from the old ones."""
         old, self.units, self.pause = self.units, self.moments.units(minimise=self.minimise), 2 * rounds
         m, q = self.context_dim, self.feature_dim
         return Change.between(old, self.units, m=m, q=q, window=window, arms=arms, lags=lags)
@@ -165,7 +164,7 @@ class StandardisedColumns(Columns):
 def change_regression(W: FloatArray, u: FloatArray, ridge: float, change: Change) -> None:
     """Rebuild the factor of one regression, W = L⁻¹ and u = Wb, in the new units.
 
-    Where a gross error, such as 1e36 for an empty cell, has left nothing but rounding in it, it starts from scratch.
+    If a gross error, such as 1e36 for an empty cell, has left only rounding in it, it starts from scratch.
     """
     M, b = np.empty_like(W), np.empty_like(u)
     new, v = np.zeros_like(W), np.empty_like(u)
@@ -234,7 +233,7 @@ def _fold(M: FloatArray, b: FloatArray, ridge: float, W: FloatArray, u: FloatArr
 
 
 def change_inputs(inputs: Inputs, change: Change) -> None:
-    """Bring what the inputs remember into the new units; a missing entry is forecast in deviations, which stay."""
+    """Convert the history of the inputs to the new units; forecasts of missing entries do not depend on them."""
     m = len(inputs.means)
     slope, shift = change.slope[:m], change.shift[:m]
     inputs.means[:] = slope * inputs.means + shift

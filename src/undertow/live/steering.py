@@ -1,4 +1,4 @@
-"""What people say about the arms: which there are, what they cost, which one is played until further notice."""
+"""Control of the arms: which exist, their costs, and which one is pinned."""
 
 from collections.abc import Mapping
 
@@ -12,22 +12,22 @@ __all__ = ["Steering"]
 
 
 class Steering(Applies):
-    """The calls that steer a policy, and what they have said so far."""
+    """The calls that control the arms of a policy, and their present settings."""
 
     @property
     def retired(self) -> tuple[str, ...]:
-        """Names of the arms that are not played any more."""
+        """Names of the retired arms."""
         closed = self._whole().player.common.closed
         return tuple(name for name, shut in zip(self.names, closed, strict=True) if shut)
 
     @property
     def costs(self) -> dict[str, float]:
-        """What a play of each arm is known to cost, by name."""
+        """The known cost of playing each arm, by name."""
         return dict(zip(self.names, self._whole().player.common.cost.tolist(), strict=True))
 
     @property
     def pinned(self) -> str | None:
-        """Name of the arm that every decision is until `unpin`; None if there is none."""
+        """Name of the arm that is played until `unpin`; None if none."""
         pinned = int(self._whole().player.pinned())
         return None if pinned < 0 else self.names[pinned]
 
@@ -39,7 +39,7 @@ class Steering(Applies):
             self._happen(ArmRetired(name=self.names[arm]))
 
     def add_arm(self, name: str) -> None:
-        """Add an arm, or bring back one that was retired, with what was learned of it."""
+        """Add an arm, or reactivate a retired one with all it has learned."""
         with self._lock:
             self._get_ready()
             if self._check_new_arm(name):
@@ -47,11 +47,11 @@ class Steering(Applies):
             self._happen(ArmAdded(name=name))
 
     def set_costs(self, costs: Mapping[str, float]) -> None:
-        """Say what a play of some arms costs from now on, in units of reward; the other arms stay as they are.
+        """Set the cost of playing some arms from now on, in units of reward; other arms keep theirs.
 
-        Known costs are taken off when an arm is chosen: the largest forecast + width − cost is played (with `minimise`,
-        the smallest forecast − width + cost). Rewards are learned as they come, so do not take costs off them. A new
-        cost counts at once, and forecasts stay the same.
+        Known costs are subtracted when an arm is chosen: the largest forecast + width − cost is played (with
+        `minimise`, the smallest forecast − width + cost). Rewards are learned as they are, so do not subtract costs
+        from them. A new cost counts immediately, and forecasts stay the same.
         """
         with self._lock:
             self._get_ready()
@@ -61,7 +61,7 @@ class Steering(Applies):
                 self._happen(CostsSet(costs=known))
 
     def pin(self, arm: str | int, *, learn: bool = True) -> None:
-        """Have every decision be this arm, with propensity 1, until `unpin`.
+        """Play this arm in every decision, with propensity 1, until `unpin`.
 
         A decision in which the arm is not available is the policy's own. With `learn=False` the rewards of pinned
         decisions are accepted and not learned, whenever they come.
@@ -81,15 +81,15 @@ class Steering(Applies):
                 self._happen(Unpinned())
 
     def _check_pinned(self, argument: str, arm: str | int) -> int:
-        """Refuse to pin an arm that is not played any more; return its index."""
+        """Refuse to pin a retired arm; return its index."""
         index = arm_index(argument, arm, self.names)
         if self._player.common.closed[index]:
             name = self.names[index]
-            raise InvalidInputError(f"{argument}: {name!r} was retired; add_arm({name!r}) brings it back")
+            raise InvalidInputError(f"{argument}: {name!r} was retired; add_arm({name!r}) reactivates it")
         return index
 
     def _check_open_arm(self, name: str) -> int:
-        """Refuse to retire an arm that is none, is pinned, or is the last one; return its index."""
+        """Refuse to retire an arm that does not exist, is pinned, or is the last one; return its index."""
         arm, closed = arm_index("name", name, self.names), self._player.common.closed
         if arm == self._player.pinned():
             raise InvalidInputError(f"name: {name!r} is pinned; call unpin() before it is retired")
@@ -100,9 +100,9 @@ class Steering(Applies):
         return arm
 
     def _check_new_arm(self, name: str) -> bool:
-        """Refuse to add an arm that can be played; return whether it is new, and not only retired."""
+        """Refuse to add an open arm; return whether it is new, not retired."""
         if isinstance(name, str) and name in self.names and self._player.common.closed[self.names.index(name)]:
             return False
         if not isinstance(name, str) or name in self.names:
-            raise InvalidInputError(f"name: expected a name that no arm has yet, got {name!r:.60}")
+            raise InvalidInputError(f"name: expected a new name, got {name!r:.60}")
         return True

@@ -1,4 +1,4 @@
-"""The random numbers of a policy: one stream for its own draws, and a separate one for exploring."""
+"""The random numbers of a policy: one stream for its own choices, and a separate one for exploring."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -14,11 +14,11 @@ __all__ = ["Seed", "Streams"]
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 _LONGEST = 1024  # numbers of a seed that is read from a file
-_ROWS, _NUMBERS = 64, 4096  # at most that many decisions are drawn for ahead, and that many numbers for several
+_ROWS, _NUMBERS = 64, 4096  # maximum number of decisions sampled ahead, and of numbers if these are several
 
 
 class _Ahead(NamedTuple):
-    """Draws of the decisions from `first` on, one row each, and where the streams stood before and after them."""
+    """Random numbers of the decisions from `first` on, one row each, and the streams' positions before and after."""
 
     first: int
     rows: list[FloatArray]
@@ -29,8 +29,8 @@ class _Ahead(NamedTuple):
 class Streams:
     """Two streams of one seed; each run has its own pair, and run 0 is that of the live policy.
 
-    The draws of a decision go by its number: one that is interrupted, and made again, has the same. They are drawn for
-    many decisions at once, which is several times as fast, and gives the same numbers as one by one.
+    A decision's random numbers depend on its number: one that is interrupted and repeated has the same. They are
+    sampled for many decisions together, which is several times as fast, and gives the same numbers as one by one.
     """
 
     remembers: ClassVar[tuple[Field, ...]] = tuple(map(Field, ("seeds", "own", "explore", "_ahead")))
@@ -45,23 +45,23 @@ class Streams:
         self.note(0)
 
     def note(self, decisions: int) -> None:
-        """Note that so many decisions have been drawn for, and none ahead."""
+        """Record that numbers for `count` decisions are used, and none sampled ahead."""
         now = self._places()
         self._ahead = _Ahead(decisions, [], now, now)
 
     def row(self, decision: int, draw: Callable[[int], FloatArray], width: int) -> FloatArray:
-        """Return the draws of a decision, `width` numbers; `draw` draws for a number of decisions."""
+        """Return the random numbers of a decision, `width` of them; `draw` samples for several decisions."""
         first, rows, _, after = self._ahead
         if decision - first >= len(rows):
-            self._go_to(after)  # in case that the last time was interrupted
+            self._go_to(after)  # in case the last call was interrupted
             rows, first = list(draw(max(min(_ROWS, _NUMBERS // width), 1))), decision
             self._ahead = _Ahead(first, rows, after, self._places())
         return rows[decision - first]
 
     def stand(self, decisions: int, draw: Callable[[int], FloatArray]) -> None:
-        """Stand where so many decisions have been drawn for, and none ahead."""
+        """Rewind to the position after some decisions, with none sampled ahead."""
         first, rows, before, _ = self._ahead
-        self._go_to(before)  # also where nothing is drawn ahead: to draw may have been interrupted
+        self._go_to(before)  # also with none sampled ahead: sampling may have been interrupted
         if len(rows):
             draw(decisions - first)
         self.note(decisions)
@@ -73,17 +73,17 @@ class Streams:
         self.own.bit_generator.state, self.explore.bit_generator.state = places
 
     def reseed(self, entropy: int, decisions: int) -> None:
-        """Begin other streams, in a process that was forked from another one, after so many decisions."""
+        """Begin new streams in a forked process, after some decisions."""
         self.seeds = np.random.SeedSequence(entropy)
         self.begin(0)
         self.note(decisions)
 
     def aside(self) -> np.random.Generator:
-        """Return one more stream, always the same, for what comes before the first draw."""
+        """Return one more stream, always the same, for use before the first decision."""
         return _checks.child(self.seeds, _checks.POLICY_BRANCH, 0, 1)
 
     def header(self) -> dict[str, Any]:
-        """Return what a save file keeps."""
+        """Return the header for a save file."""
         entropy, key = self.seeds.entropy, self.seeds.spawn_key
         return {
             "entropy": [int(part) for part in entropy] if isinstance(entropy, list | tuple | np.ndarray) else entropy,
@@ -96,7 +96,7 @@ class Streams:
 
     @classmethod
     def seed_of(cls, header: dict[str, Any]) -> np.random.SeedSequence:
-        """Return the seed of which `header` was written."""
+        """Return the seed of a `header`."""
         for name in ("entropy", "spawn_key"):
             parts = header[name] if isinstance(header[name], list) else [header[name]]
             if len(parts) > _LONGEST:

@@ -1,6 +1,6 @@
-"""Who was given which arm: the last decision of every subject, under a keyed hash of its name.
+"""The last decision of every subject, under a keyed hash of its name.
 
-The key is drawn when the first subject is named, and is an event, so that every process of a store has the same one.
+The key is generated for the first subject, and is an event, so that every process of a store has the same one.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _LONGEST = 1000  # characters of a subject
 
 
 class _Given(NamedTuple):
-    """The last decision of a subject, when it was made, if that is known, and its number."""
+    """The last decision of a subject, its time, if known, and its number."""
 
     decision: Decision
     at: int | None
@@ -34,10 +34,10 @@ class _Given(NamedTuple):
 
 
 class Subjects:
-    """The last decision of each of the subjects that were named in the last `most` decisions that had one.
+    """The last decision of each subject among the last `most` decisions with a subject.
 
-    Those before are forgotten by their number, and dropped with the next checkpoint. Between two checkpoints what is
-    replaced is remembered.
+    Earlier ones are forgotten by their number, and dropped with the next checkpoint. Between two checkpoints, replaced
+    entries are remembered.
     """
 
     remembers: ClassVar[tuple[Field, ...]] = (
@@ -55,14 +55,14 @@ class Subjects:
         self.replaced: list[tuple[str, _Given]] = []
 
     def mark(self) -> Any:
-        """Drop what is forgotten, and return the key and how many decisions there were."""
+        """Drop forgotten entries, and return the key and the number of decisions."""
         while self.entries and next(iter(self.entries.values())).number < self.count - self.most:
             self.entries.popitem(last=False)
         self.replaced = []
         return self.key, self.count
 
     def go_back(self, mark: Any) -> None:
-        """Be as when `mark` was called."""
+        """Restore the state of a `mark`."""
         self.key, self.count = mark
         while self.entries and next(reversed(self.entries.values())).number >= self.count:
             self.entries.popitem()
@@ -79,7 +79,7 @@ class Subjects:
         return secrets.token_hex(_BYTES)
 
     def take_key(self, key: str) -> None:
-        """Have a key, once."""
+        """Set the key, once."""
         if self.key or len(key) != 2 * _BYTES or not set(key) <= set("0123456789abcdef"):
             raise InvalidInputError(f"key: expected {2 * _BYTES} hexadecimal digits, once, got {key!r:.40}")
         self.key = key
@@ -87,7 +87,7 @@ class Subjects:
     def code_of(self, subject: Any, key: str) -> str:
         """Return the keyed hash of a subject."""
         if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST:
-            raise InvalidInputError(f"subject: expected a text of 1 to {_LONGEST} characters, got {subject!r:.60}")
+            raise InvalidInputError(f"subject: expected a string of 1 to {_LONGEST} characters, got {subject!r:.60}")
         return hashlib.blake2b(subject.encode(), key=bytes.fromhex(key), digest_size=_BYTES).hexdigest()
 
     def keep(self, code: str, decision: Decision, at: int | None) -> None:
@@ -125,13 +125,13 @@ class Subjects:
 
 
 def given_again(given: _Given | None, sticky: Any, *, now: int | None, rounds: int) -> Decision | None:
-    """Return a subject's decision as long as it is to be given again: for a time, so many rounds, or always."""
+    """Return a subject's decision while it is sticky: for a time, some rounds, or always."""
     if sticky is None:
         lasts = True
     elif is_duration(sticky):
         length = duration("sticky", sticky)
         if now is None:
-            raise InvalidInputError(f"sticky: {sticky!r} is a time, so decisions need one; give at=…")
+            raise InvalidInputError(f"sticky: {sticky!r} is a time, so decisions need one; pass at=…")
         lasts = given is not None and given.at is not None and now < given.at + length
     else:
         lasts = given is not None and rounds - given.decision.round <= _checks.integer("sticky", sticky, least=1)

@@ -1,6 +1,6 @@
 """The units in which a policy computes: costs as negative rewards, columns standardised.
 
-All data pass through the units on their way in, and forecasts on their way out; kernels know nothing of them.
+All data pass through the units on their way in, and forecasts on their way out; kernels do not depend on them.
 """
 
 import copy
@@ -23,13 +23,13 @@ from undertow.live.saved import FINITE, Saved
 __all__ = ["Columns", "Units"]
 
 
-_PLAIN = (float, int, str, bool)  # what a row of features holds mostly
+_PLAIN = (float, int, str, bool)  # the usual values of a row of features
 
 
 class Units(NamedTuple):
     """Centre c and scale s of every column, in the order contexts, features, reward: x becomes (x − c) / s.
 
-    Where rewards are costs, their scale is negative: the least cost has the largest reward.
+    If rewards are costs, their scale is negative: the least cost has the largest reward.
     """
 
     centre: FloatArray  # (m + q + 1,)
@@ -37,7 +37,7 @@ class Units(NamedTuple):
 
     @classmethod
     def as_given(cls, context_dim: int, feature_dim: int, *, minimise: bool) -> "Units":
-        """Return units that change nothing but, where costs are to be minimised, the sign of the rewards."""
+        """Return units that change nothing but, if costs are minimised, the sign of the rewards."""
         scale = np.ones(context_dim + feature_dim + 1)
         if minimise:
             scale[-1] = -1.0
@@ -53,11 +53,11 @@ class Units(NamedTuple):
         return float((value - self.centre[-1]) / self.scale[-1])
 
     def rewards(self, values: FloatArray) -> FloatArray:
-        """Return rewards, of whatever shape, in these units."""
+        """Return rewards, of any shape, in these units."""
         return np.asarray((values - self.centre[-1]) / self.scale[-1])
 
     def rewards_outward(self, values: FloatArray) -> FloatArray:
-        """Return rewards that are in these units in those that they were given in."""
+        """Convert rewards from these units to the user's."""
         return np.asarray(values * self.scale[-1] + self.centre[-1])
 
     def outward(self, forecast: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -66,18 +66,18 @@ class Units(NamedTuple):
 
 
 class Columns:
-    """The columns that reach a policy, checked and brought into units that never change."""
+    """The columns of a policy, checked and in units that never change."""
 
     remembers: ClassVar[tuple[Field, ...]] = (Written("seen", "features_seen", Saved((2, "q"), *FINITE), when="fills"),)
     follows = False  # whether the units follow what is seen
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
         self.context_dim, self.feature_dim, self.minimise = context_dim, feature_dim, minimise
-        self.units = Units.as_given(context_dim, feature_dim, minimise=True) if minimise else None  # None: as given
+        self.units = Units.as_given(context_dim, feature_dim, minimise=True) if minimise else None  # None: unchanged
         self.pause = math.inf  # the round before whose decision the units change
-        self.features: Named | None = None  # names of the features, if they have some
+        self.features: Named | None = None  # names of the features, if any
         self.contexts: Named | None = None
-        self.seen = np.zeros((2, 0))  # how many values of each column of the features were given, and their sum
+        self.seen = np.zeros((2, 0))  # number of values in each column of the features, and their sum
 
     @property
     def awaits_reward(self) -> bool:
@@ -85,7 +85,7 @@ class Columns:
         return False
 
     def declare(self, features: Named | None, contexts: Named | None) -> None:
-        """Have names for the columns of features and contexts."""
+        """Set names for the columns of features and contexts."""
         self.features, self.contexts = features, contexts
         if features is not None and features.filled and self.feature_dim:
             self.seen = np.zeros((2, features.width))
@@ -96,7 +96,7 @@ class Columns:
         return self.seen.size > 0
 
     def note_row(self, features: FloatArray) -> None:
-        """Take note of the features that were given, in one row or in a row for each arm."""
+        """Record the features, in one row or in a row for each arm."""
         assert self.features is not None
         for row in np.atleast_2d(features):
             given = self.features.measured & (row[self.features.gap_of] == 0.0)
@@ -104,13 +104,13 @@ class Columns:
             self.seen[1] += np.where(given, row, 0.0)
 
     def named_features(self, row: Mapping[Any, Any], arms: Sequence[str], closed: FloatArray) -> FloatArray | None:
-        """Return features that were given by name, (q,), or (k, q) where each arm has a row under its own name."""
+        """Return features given by name, (q,), or (k, q) if each arm has a row under its own name."""
         names = self.features
         if names is None:
             if not self.feature_dim:
-                return None  # of a policy that takes no features; another one would have names for them
+                return None  # ignored by policies without features; others would have names for them
             raise InvalidInputError(
-                f"features: expected shape ({self.feature_dim},), got names; give feature_names at construction"
+                f"features: expected shape ({self.feature_dim},), got names; pass feature_names at construction"
             )
         if not row or type(next(iter(row.values()))) in _PLAIN or not all(isinstance(o, Mapping) for o in row.values()):
             return self._encoded(names, row)
@@ -129,19 +129,19 @@ class Columns:
         return _checks.row("features", names.encode(row, means), (names.width,))
 
     def named_context(self, row: Mapping[Any, Any]) -> FloatArray:
-        """Return a context that was given by name, (m,); NaN for what is missing."""
+        """Return a context given by name, (m,); NaN if missing."""
         if self.contexts is None:
             raise InvalidInputError(
-                f"context: expected shape ({self.context_dim},), got names; give context_names at construction"
+                f"context: expected shape ({self.context_dim},), got names; pass context_names at construction"
             )
         return _checks.row("context", self.contexts.encode(row), (self.context_dim,), missing=True)
 
     def past_features(
         self, given: Rows | None, arms: Sequence[str], closed: FloatArray, played: npt.NDArray[np.int64]
     ) -> npt.ArrayLike | None:
-        """Return features of past rounds, (n, q), where they have names; others as they are, None where none are taken.
+        """Return features of past rounds, (n, q), if they have names; others unchanged; None if the policy takes none.
 
-        What is missing is the mean over the rounds before.
+        Missing ones are the mean over the rounds before.
         """
         if (rows := _rows("features", given, self.features, len(played))) is None:
             return cast("npt.ArrayLike | None", given)
@@ -159,7 +159,7 @@ class Columns:
         return found if self.feature_dim else None
 
     def past_contexts(self, given: Rows | None, rounds: int) -> npt.ArrayLike | None:
-        """Return contexts of past rounds, as `past_features` does; what is missing is NaN."""
+        """Return contexts of past rounds, as `past_features` does; missing ones are NaN."""
         if (rows := _rows("contexts", given, self.contexts, rounds)) is None:
             return cast("npt.ArrayLike | None", given)
         found = np.full((rounds, self.context_dim), math.nan)
@@ -172,11 +172,11 @@ class Columns:
         return found if self.context_dim else None
 
     def checked_features(self, features: npt.ArrayLike | None, arms: int, claims: Claims) -> FloatArray | None:
-        """Return the round's features, checked: (q,) for all arms, or a row for each where the policy takes it."""
+        """Return the round's features, checked: (q,) for all arms, or a row for each if the policy takes these."""
         q = self.feature_dim
         if features is None:
             if q:
-                raise InvalidInputError(f"features: expected shape ({q},), got None; give features=…")
+                raise InvalidInputError(f"features: expected shape ({q},), got None; pass features=…")
             return None
         if not q:
             remedy = "give feature_dim at construction" if claims.takes_features else "this policy takes no features"
@@ -189,7 +189,7 @@ class Columns:
         return _checks.row("features", given, shape)
 
     def put_features(self, given: FloatArray | None, player: Player) -> None:
-        """Give checked features to the player, in the policy's units."""
+        """Write checked features for the player, in the policy's units."""
         if given is not None:
             player.give(given if self.units is None else self.units.inward(given, self.context_dim))
 
@@ -204,19 +204,19 @@ class Columns:
             row[:] = self.units.inward(row, 0)
 
     def reward(self, value: float) -> float:
-        """Take note of a reward and return it in the policy's units."""
+        """Record a reward and return it in the policy's units."""
         self.note(reward=value)
         return value if self.units is None else self.units.reward(value)
 
     def begin(self, **columns: FloatArray | float) -> None:
-        """Have columns that were not seen before begin with these values: context, features or reward."""
+        """Begin new columns with these values: context, features or reward."""
 
     def note(self, **columns: FloatArray | float) -> None:
-        """Take note of values in their own units: context, features or reward, one row each."""
+        """Record values in their own units: context, features or reward, one row each."""
 
 
 def _rows(argument: str, given: Rows | None, names: Named | None, rounds: int) -> list[Any] | None:
-    """Return rows that were given by name; without declared names, a frame is an array."""
+    """Return rows given by name; without declared names, a frame is an array."""
     rows = as_rows(given) if names is not None or isinstance(given, list | tuple) else None
     if rows is not None and len(rows) != rounds:
         raise InvalidInputError(f"{argument}: expected {rounds} rows, one for each round, got {len(rows)}")
@@ -224,7 +224,7 @@ def _rows(argument: str, given: Rows | None, names: Named | None, rounds: int) -
 
 
 def _expected(shape: tuple[int, ...], arms: int, q: int, claims: Claims) -> str:
-    """Say which shapes features may have, and what to do about another one."""
+    """Describe the allowed shapes of features, and the remedy for others."""
     if claims.takes_arm_features:
         hint = "; a number for each arm is a column, [[…], […]]" if shape == (arms,) and q == 1 else ""
         return f"expected shape ({q},), the same for all arms, or ({arms}, {q}), a row for each arm, got {shape}{hint}"

@@ -1,4 +1,4 @@
-"""The decisions that wait for their reward: in which order, for how long, and until when."""
+"""Pending decisions: their order, and their time limits."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -14,14 +14,14 @@ from undertow.live.clock import spelled
 
 __all__ = ["Waiting", "Waits"]
 
-_tuple = tuple.__new__  # makes one that waits in half the time of its class, whose own __new__ is Python's
+_tuple = tuple.__new__  # makes an entry in half the time of its class, whose __new__ is Python's
 
 
 class Waiting(NamedTuple):
-    """A decision that waits for its reward.
+    """A pending decision.
 
-    Round, arm, what learning the reward will need, its number, whether the reward is learned or only accepted, and when
-    the decision was made, if that is known.
+    Round, arm, numbers for learning the reward, its number, whether the reward is learned or only accepted, and the
+    time of the decision, if known.
     """
 
     round: int
@@ -33,34 +33,34 @@ class Waiting(NamedTuple):
 
 
 class Waits:
-    """The decisions that wait, by id, in the order in which they were made.
+    """Pending decisions by id, in order.
 
-    At most `most` of them wait, and the oldest are forgotten first. `wait` is after how many rounds a decision gets the
-    default reward, `patience` after how long, and `delay` how late a reward may be, in microseconds; None is for never.
+    At most `most` of them, and the oldest are forgotten first. A decision gets the default reward after `wait` rounds,
+    or after `patience`; a reward may be late by `delay`. Both are in microseconds; None means never.
     """
 
     def __init__(self, most: int, wait: int | None, *, patience: int | None, delay: int | None) -> None:
         self.most, self.wait, self.patience, self.delay = most, wait, patience, delay
-        self.timeless = patience is None and delay is None  # whether it does not matter when a reward comes
+        self.timeless = patience is None and delay is None  # whether rewards may come at any time
         self.made = 0
         self.forgotten = -1  # number of the youngest decision that was dropped
         self.entries: OrderedDict[str, Waiting] = OrderedDict()  # a dict looks for its first entry among deleted ones
-        self.over: dict[str, None] = {}  # entries that wait no more
-        self.dropped: dict[str, Waiting] = {}  # those of them that came first, and were taken out since
-        self.count = 0  # how many wait
+        self.over: dict[str, None] = {}  # finished entries
+        self.dropped: dict[str, Waiting] = {}  # those of them that came first, and were removed since
+        self.count = 0  # number of pending ones
 
     @property
     def waiting(self) -> dict[str, Waiting]:
-        """The decisions that wait, by id."""
+        """The pending decisions by id."""
         over = self.over
         return {id: entry for id, entry in self.entries.items() if id not in over} if over else self.entries
 
     def waits(self, id: str) -> bool:
-        """Whether a decision waits for its reward."""
+        """Whether a decision is pending."""
         return id in self.entries and id not in self.over
 
     def add(self, id: str, t: int, arm: int, memory: FloatArray, *, learns: bool = True, at: int | None = None) -> None:
-        """Have a decision wait."""
+        """Add a decision."""
         number, entries = self.made, self.entries
         self.made = number + 1
         entries[id] = _tuple(Waiting, (t, arm, memory, number, learns, at))
@@ -69,7 +69,7 @@ class Waits:
             self._forget(next(self._live()))
 
     def recall(self, id: str, t: int, arm: int, memory: FloatArray, *, learns: bool = True) -> None:
-        """Have a decision wait again that was dropped, until the next checkpoint at the most."""
+        """Add a dropped decision again, until the next checkpoint at most."""
         self.over.pop(id, None)
         self.entries[id] = Waiting(t, arm, memory, self.made - 1, learns)
         self.count += 1
@@ -84,7 +84,7 @@ class Waits:
         return (id for id in self.entries if id not in self.over)
 
     def oldest(self, otherwise: int) -> int:
-        """Return the round of the oldest decision that waits."""
+        """Return the round of the oldest pending decision."""
         entries, over = self.entries, self.over
         while entries:
             id = next(iter(entries))
@@ -102,7 +102,7 @@ class Waits:
         return list(takewhile(lambda id: self.entries[id].round <= last, self._live()))
 
     def fallen_due(self, now: int | None) -> list[str]:
-        """Return the decisions that have waited for a time, and get the default reward."""
+        """Return the decisions that are due for the default reward by the time."""
         return [] if self.patience is None else self._older(now, self.patience)
 
     def expire(self, now: int) -> None:
@@ -112,7 +112,7 @@ class Waits:
                 self._forget(id)
 
     def _older(self, now: int | None, age: int) -> list[str]:
-        """Return the decisions that were made so long before, or longer; those of unknown times are none."""
+        """Return the decisions of at least this age; those of unknown times are none."""
         found: list[str] = []
         for id in self._live() if now is not None else ():
             at = self.entries[id].at
@@ -122,12 +122,12 @@ class Waits:
         return found
 
     def check_time(self, id: str, waiting: Waiting, now: int | None) -> None:
-        """Refuse a reward that comes after the default was taken, or after the longest delay."""
+        """Refuse a reward that comes after its default, or after the longest delay."""
         if now is None or waiting.at is None:
             return
         if self.patience is not None and waiting.at + self.patience <= now:
             raise UnknownDecisionError(
-                f"decision: the reward of {id!r} was taken to be default_reward, since it did not come within "
+                f"decision: default_reward has replaced the reward of {id!r}, which did not come within "
                 f"max_wait = {spelled(self.patience)}",
                 "defaulted",
             )
@@ -139,10 +139,10 @@ class Waits:
             )
 
     def change_memories(self, change: Callable[[FloatArray], FloatArray]) -> None:
-        """Replace what learning will need, where units or inputs have changed."""
+        """Replace the numbers for learning after a change of units or inputs."""
         changed = ((id, entry._replace(memory=change(entry.memory))) for id, entry in self.waiting.items())
         changed_entries = OrderedDict(changed)
-        self._put_in_front()  # of what a checkpoint may go back to
+        self._put_in_front()  # of entries that a checkpoint may restore
         self.entries, self.over, self.dropped = changed_entries, {}, {}
 
     def widen_memories(self, size: int, places: npt.NDArray[np.int64] | None) -> None:
@@ -156,7 +156,7 @@ class Waits:
         self.change_memories(widened)
 
     def _put_in_front(self) -> None:
-        """Have entries again that were taken out since the last checkpoint; they came first, in this order."""
+        """Restore entries that were removed since the last checkpoint; they came first, in this order."""
         for id, entry in reversed(self.dropped.items()):
             self.entries[id] = entry
             self.entries.move_to_end(id, last=False)

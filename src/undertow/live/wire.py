@@ -1,6 +1,6 @@
-"""JSON as it is written and read here: strictly, so that what comes back is what was written, or is refused.
+"""Strict JSON: reading returns exactly what was written, or refuses it.
 
-There is no NaN and no infinity in JSON, which is null here; objects have exactly the keys that were written.
+NaN and infinity are null, since JSON has neither; objects have exactly the written keys.
 """
 
 import json
@@ -41,19 +41,19 @@ def write(entries: Mapping[str, Any]) -> str:
 
 
 def write_number(value: float, null: float) -> float | None:
-    """Return a number for JSON, None for the one that `null` stands for."""
+    """Return a number for JSON, None for the value of `null`."""
     return None if value == null or (math.isnan(value) and math.isnan(null)) else value
 
 
 def write_numbers(values: FloatArray, null: float) -> list[float | None]:
-    """Return numbers for JSON, None for those that `null` stands for."""
+    """Return numbers for JSON, None for the value of `null`."""
     return [write_number(value, null) for value in values.tolist()]
 
 
 def read(text: str, keys: Collection[str], since: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a JSON object that has these keys and no others, none twice; `since` are those that old ones lack."""
+    """Return a JSON object that has these keys and no others, none twice; `since` are keys that old ones lack."""
     if not isinstance(text, str):
-        raise TypeError(f"expected text, got {type(text).__name__}")
+        raise TypeError(f"expected a string, got {type(text).__name__}")
     entries = _checks.strict_json(text)
     return read_object({**(since or {}), **entries} if isinstance(entries, dict) else entries, keys)
 
@@ -73,12 +73,12 @@ def read_list(value: Any, length: int | None = None) -> list[Any]:
 
 
 def read_numbers(values: Any, null: float, length: int | None = None) -> FloatArray:
-    """Return a list of numbers, where `null` stands for None."""
+    """Return a list of numbers; `null` means `none`."""
     return np.array([read_number(value, null) for value in read_list(values, length)], dtype=np.float64)
 
 
 def read_number(value: Any, null: float | None = None) -> float:
-    """Return a finite number, or `null` for None."""
+    """Return a finite number, or the value of `null` for None."""
     if value is None and null is not None:
         return null
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -101,7 +101,7 @@ def read_flag(value: Any) -> bool:
 
 
 def read_text(value: Any) -> str:
-    """Return a text."""
+    """Return a string."""
     if not isinstance(value, str):
-        raise ValueError(f"expected a text, got {value!r:.60}")
+        raise ValueError(f"expected a string, got {value!r:.60}")
     return value
