@@ -1090,7 +1090,7 @@ def test_a_log_knows_which_rounds_share_a_moment() -> None:
     log.share(4)
     log.go_back(before)
     assert (log.end, log.rows(0, 4)[:, log.shared].tolist()) == (4, [0, 0, 0, 0])
-    with pytest.raises(InvalidInputError, match="log: expected 0 to 3 where rounds share a moment"):
+    with pytest.raises(InvalidInputError, match="log: expected 0 to 3 as the flags of shared moments"):
         log.check(np.array([[0.0, 4.0, 0.0, 0.0]]), 1)
 
 

@@ -1,1 +1,1 @@
-"""Models that are learned round by round, and how a learner decides by them."""
+"""Models that learn round by round, and policies that decide by them."""

@@ -1,7 +1,7 @@
-"""A candidate, a model of your own in Autopilot: what it has to do, and how it takes part.
+"""Candidates: your own models in Autopilot, their interface and their part in decisions.
 
-Autopilot asks every candidate for forecasts, scores them by the reward of the arm that was played, and lets the leader
-decide. Nothing of a candidate is compiled, so `simulate` plays an Autopilot with candidates through its methods.
+Autopilot asks every candidate for forecasts, scores them by the reward of the played arm, and lets the leader decide.
+Nothing of a candidate is compiled, so `simulate` plays an Autopilot with candidates through its methods.
 """
 
 import copy
@@ -36,7 +36,7 @@ _note_error = plain(note_error)
 
 
 class CandidateForecast(NamedTuple):
-    """A candidate's forecast of the present round, each (k,): reward, exploration bonus, deviation of the reward."""
+    """A candidate's forecast of the present round, each (k,): reward, bonus, the reward's standard deviation."""
 
     mean: npt.ArrayLike
     width: npt.ArrayLike
@@ -44,7 +44,7 @@ class CandidateForecast(NamedTuple):
 
 
 class Candidate(Protocol):
-    """What Autopilot expects of a model of yours.
+    """The interface of a candidate.
 
     Its `forecast` is called before every decision, and whenever the policy's own `forecast` is; it gets every reward,
     with its round and arm, and every context as it comes (NaN where an entry is missing). It is not told of moments: in
@@ -57,21 +57,21 @@ class Candidate(Protocol):
     name: str
 
     def forecast(self, features: FloatArray) -> CandidateForecast:
-        """Return what is expected of every arm in the present round.
+        """Return the forecast of every arm in the present round.
 
-        `features` are (q,) for all arms, or (k, q), a row for each. Of past rounds that a warm start leads it through,
-        they are those of the arm that was played, (q,).
+        `features` are (q,) for all arms, or (k, q), a row for each. In a warm start, they are those of the played arm,
+        (q,).
         """
 
     def learn(self, round: int, arm: int, reward: float) -> None:
-        """Take in the reward of an arm that was played in a round, the present one or an earlier one."""
+        """Learn the reward of the arm played in a round, the present one or an earlier one."""
 
     def observe(self, context: FloatArray) -> None:
-        """Take in a context, (m,)."""
+        """Observe a context, (m,)."""
 
 
 class CandidateState(NamedTuple):
-    """The block: forecasts and score as every model has them, and the deviations that were claimed."""
+    """The block: forecasts and score as in every model, and the forecast standard deviations."""
 
     model: Block
     deviation: Annotated[FloatArray, "k"]
@@ -89,11 +89,11 @@ class CandidateModel(Model):
 
     @property
     def name(self) -> str:
-        """What the candidate calls itself."""
+        """The candidate's name."""
         return self.label
 
     def fill(self, own: CandidateState) -> None:
-        """Ask for no fits."""
+        """Request no fits."""
         own.model.running.next_fit = math.inf
 
     def ask(self, candidate: Candidate, features: FloatArray, own: CandidateState) -> None:
@@ -109,40 +109,40 @@ class CandidateModel(Model):
         own.model.head.order = 1.0
 
     def fit(self, task: Task) -> Fit:
-        """Return the block as it is: a candidate fits itself when it learns."""
+        """Return the block unchanged: a candidate learns in its own `learn`."""
         return Fit(task.block.copy(), (), 1, math.nan)
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
-        """Leave the candidate alone: it got the late reward itself."""
+        """Do nothing: the candidate got the late reward directly."""
 
     def rewound(self, block: FloatArray) -> FloatArray:
-        """Leave the candidate alone."""
+        """Do nothing."""
         return block.copy()
 
     def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
-        """Leave the candidate alone."""
+        """Do nothing."""
         return block.copy()
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
-        """Refuse: a candidate has no way to hear of a new arm."""
-        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot add an arm")
+        """Refuse: a candidate cannot add an arm."""
+        raise InvalidInputError("candidates: an Autopilot with candidates cannot add an arm")
 
     def catch_up(self, blocks: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
-        """Leave the candidate alone: it has seen these rounds."""
+        """Do nothing: the candidate has seen these rounds."""
 
 
 def _held(candidate: Candidate) -> dict[str, Any] | None:
-    """Return a copy of a candidate's attributes; None if they cannot be copied, and so not put back."""
+    """Return a copy of a candidate's attributes; None if they cannot be copied or restored."""
     try:
         return copy.deepcopy(vars(candidate))
-    except Exception:  # whatever they raise who were not made to be copied
+    except Exception:  # any error of attributes that cannot be copied
         return None
 
 
 class WithCandidates(Timeline):
     """The timeline of a learner with candidates: they forecast, learn and are scored in Python around its steps.
 
-    `expected` remembers, for decisions whose reward may still come, mean and deviation that each of them expected.
+    `expected` has, for pending decisions, each candidate's forecast mean and standard deviation.
     """
 
     plain: ClassVar[bool] = False
@@ -180,11 +180,11 @@ class WithCandidates(Timeline):
         return self.learner, *self.learner.parts
 
     def mark(self) -> Any:
-        """Return copies of what the candidates hold, and what was expected of them."""
+        """Return copies of the candidates' attributes, and their forecasts."""
         return [_held(candidate) for candidate in self.candidates], self.expected.copy()
 
     def go_back(self, mark: Any) -> None:
-        """Have the candidates hold what they held; may be done twice."""
+        """Restore the candidates' attributes; may be repeated."""
         held, expected = mark
         for candidate, attributes in zip(self.candidates, held, strict=True):
             if attributes is not None:
@@ -193,15 +193,15 @@ class WithCandidates(Timeline):
         self.expected = expected.copy()
 
     def arrived(self) -> Sequence[Installed]:
-        """Return the fits that a thread has made, and nobody knows of."""
+        """Return finished background fits that are not events yet."""
         return self.learner.arrived()
 
     def install(self, event: Installed) -> None:
-        """Take up a fit that a thread has made."""
+        """Swap in a background fit."""
         self.learner.install(event)
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
-        """Prepare a round and, before a choice, have every candidate forecast."""
+        """Prepare a round and, before a choice, call every candidate's forecast."""
         self.learner.prepare(oldest, choice=choice, still=still)
         if choice:
             self._ask(self.learner.blocks)
@@ -218,7 +218,7 @@ class WithCandidates(Timeline):
         self.learner.attend()
 
     def decided(self, t: int, arm: int) -> Why | None:
-        """Remember what was expected of the arm that is played."""
+        """Remember the forecasts of the played arm."""
         why = self.learner.decided(t, arm)
         if arm < 0:
             return why
@@ -233,11 +233,11 @@ class WithCandidates(Timeline):
         self.learner.report()
 
     def share_fits(self, claim: Claim) -> None:
-        """Ask `claim` before a thread makes a fit."""
+        """Ask `claim` before a background fit."""
         self.learner.share_fits(claim)
 
     def forget_notices(self) -> None:
-        """Report nothing of what was applied again."""
+        """Drop reports on events that were applied again."""
         self.learner.forget_notices()
 
     def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
@@ -254,7 +254,7 @@ class WithCandidates(Timeline):
         for place, kept, (mean, deviation), own in zip(
             places, before, self.expected.pop(waiting.round), self.learner.blocks[self.first :], strict=True
         ):
-            place[:] = kept  # the state may have gone back in time; a candidate does not
+            place[:] = kept  # the state may have been rolled back; a candidate is not
             _note_error(own.model, waiting.arm, reward - mean, deviation)
 
     def observe(self) -> None:
@@ -264,7 +264,7 @@ class WithCandidates(Timeline):
         self.learner.observe()
 
     def lead_through_log(self) -> None:
-        """Lead the candidates through the rounds of the log, as if they had been there."""
+        """Replay the rounds of the log for the candidates."""
         log, turns = self.learner.log, self.learner.turns
         m = log.context_dim
         for t, candidate in itertools.product(range(log.begin, log.end), self.candidates):
@@ -278,7 +278,7 @@ class WithCandidates(Timeline):
                     candidate.observe(row[:m].copy())
 
     def scratch(self) -> FloatArray:
-        """Return a copy of the state in which the candidates have forecast, too."""
+        """Return a copy of the state with the candidates' forecasts."""
         state = self.learner.scratch()
         self._ask(self.learner.open_blocks(state))
         return state
@@ -296,5 +296,5 @@ class WithCandidates(Timeline):
             self.expected[int(number)] = [(mean, deviation) for mean, deviation in row]
 
     def take_over(self, old: Any) -> None:
-        """Refuse, as a candidate does."""
-        raise InvalidInputError("candidates: an Autopilot with candidates of your own cannot add an arm")
+        """Refuse, as candidates cannot add an arm."""
+        raise InvalidInputError("candidates: an Autopilot with candidates cannot add an arm")

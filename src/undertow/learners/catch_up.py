@@ -1,4 +1,4 @@
-"""How a model goes through rows of a learner's log: the rounds since a fit, or those since a reward that came late."""
+"""Replay of a learner's history by a model: the rounds since a fit, or since a late reward."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -26,10 +26,9 @@ if TYPE_CHECKING:  # the names that every copy of the template below binds to a 
 def _catch_up(
     blocks: FloatArray, at: int, rows: FloatArray, begin: int, decided: int, fresh: int, seen: int, first: bool
 ) -> None:
-    """Go through rows of a log, as in `Span`.
+    """Replay rows of a log, as in `Span`.
 
-    A moment that several rows share has one context, in the first or in the last of them, and the belief steps to it
-    once.
+    A moment shared by several rows has one context, in the first or the last of them, and the belief advances once.
     """
     block = open_block(blocks, at)
     m, width = int(block.sizes.m), rows.shape[1]
@@ -59,6 +58,6 @@ def _catch_up(
 
 
 def compile_catch_up(module: str, steps: Steps) -> Callable[..., None]:
-    """Return the kernel that leads a model of the given steps through rows of a log."""
+    """Return the kernel that replays rows of a log for a model with the given steps."""
     names = {f"{name}_step": step for name, step in steps._asdict().items()}
     return kernel(bound(_catch_up, names, "catch_up", module))

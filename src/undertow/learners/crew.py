@@ -1,4 +1,4 @@
-"""The threads that make fits: a few for the whole process, which end with the last policy that needs them."""
+"""The fit threads: a few per process, which end with the last policy that needs them."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from typing import Any
 
 __all__ = ["Crew", "join_crew"]
 
-_MOST = 4  # threads; one core is left to decisions
+_MOST = 4  # threads; one core is free for decisions
 
 
 class Crew:
-    """Threads that do one task after another; the n-th policy that asks for them brings the n-th thread, up to a few.
+    """Threads that do one task after another; the n-th registered policy adds the n-th thread, up to a few.
 
-    Threads wait for more to do, because starting one for each task would hold up the decision that asks for it.
+    Threads wait for further tasks, since starting one per task would delay the decision that requests it.
     """
 
     def __init__(self) -> None:
@@ -28,17 +28,17 @@ class Crew:
 
     @property
     def here(self) -> bool:
-        """Whether the threads live, and in this process, not in one that this one was forked from."""
+        """Whether the threads are alive, and belong to this process, not to its parent."""
         return self._process == os.getpid() and all(thread.is_alive() for thread in self._threads)
 
     def enlist(self, owner: Any) -> None:
-        """Work for an owner until it is gone."""
+        """Register an owner, until it is collected."""
         self._members += 1
         weakref.finalize(owner, self._leave)
 
     def _leave(self) -> None:
-        """End with the last owner; called by whichever thread collects garbage, in the middle of anything."""
-        if not _lock.acquire(blocking=False):  # whoever holds it may be waiting for this very thread to start
+        """End with the last owner; called by the garbage collector, in any thread at any time."""
+        if not _lock.acquire(blocking=False):  # its holder may be waiting for this very thread to start
             self._tasks.put(self._leave)
             return
         try:
@@ -50,18 +50,18 @@ class Crew:
             _lock.release()
 
     def do(self, task: Callable[[], None]) -> None:
-        """Have a thread do a task; where no thread can be had, do it here."""
+        """Run a task on a thread, or here if no thread can be started."""
         if self._has_thread():
             self._tasks.put(task)
         else:
             task()
 
     def _has_thread(self) -> bool:
-        """Return whether there is a thread, after one more was started if there may be more."""
+        """Return whether there is a thread, after starting one more if allowed."""
         with _lock:
             if len(self._threads) < min(self._members, _MOST, max((os.cpu_count() or 1) - 1, 1)):
                 thread = threading.Thread(target=_work, args=(self._tasks,), name="undertow-fits", daemon=True)
-                with contextlib.suppress(RuntimeError):  # no thread to be had
+                with contextlib.suppress(RuntimeError):  # no thread can be started
                     thread.start()
                     self._threads.append(thread)
             return bool(self._threads)
@@ -74,12 +74,12 @@ def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
     tasks.put(None)  # for the others
 
 
-_lock = threading.RLock()  # a garbage collection within may come back to it
+_lock = threading.RLock()  # a garbage collection within may reenter it
 _crew = Crew()
 
 
 def join_crew(owner: Any) -> Crew:
-    """Return the crew of this process, which works for an owner until it is gone."""
+    """Return the threads of this process, and register an owner."""
     global _crew
     with _lock:
         if _crew.disbanded or not _crew.here:
@@ -89,7 +89,7 @@ def join_crew(owner: Any) -> Crew:
 
 
 def _forget_lock() -> None:
-    """Begin a forked process without a lock that another thread held."""
+    """Reset the lock in a forked process, since another thread may have held it."""
     global _lock
     _lock = threading.RLock()
 

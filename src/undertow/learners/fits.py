@@ -1,6 +1,6 @@
-"""Fits in the background: made on threads, from copies, and swapped in once they have caught up.
+"""Background fits: made on threads, from copies, and swapped in once they have caught up.
 
-When a fit is there depends on the clock, so that is an event of its own, `Installed`, which brings the fitted block.
+The time at which a fit is ready depends on the clock, so it is a separate event, `Installed`, with the fitted block.
 """
 
 import logging
@@ -31,24 +31,28 @@ __all__ = ["BackgroundFits", "Claim", "Refit", "attempt", "begun", "fit_with_pas
 Refit = Literal["auto", "inline", "background"]
 
 _SLICE = 32  # rounds that a fitted model catches up with before a decision
-_OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that are too many, and of how many fits they are counted
-_LAST = 64  # rows by which a fit is told from another one
+_OFTEN, _REMEMBERED = 3, 1000  # starts of one fit that give a warning, and number of fits that are counted
+_LAST = 64  # rows that identify a fit
 
-Claim = Callable[[str, int, float], bool]  # of a model's name, the round of a request, and about how many seconds
+Claim = Callable[[str, int, float], bool]  # of a model's name, the round of a request, and the expected seconds
 
 _LOG = logging.getLogger("undertow.fits")
-_restarts: Counter[int] = Counter()  # how often this process began a fit again
+_restarts: Counter[int] = Counter()  # how often this process started each fit
 
-FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; anything else may be a signal's, and ends the call
+FAILURES = (
+    ArithmeticError,
+    ValueError,
+    MemoryError,
+)  # errors of a fit; others may come from a signal
 
 
 def _granted(model: str, requested: int, seconds: float) -> bool:
-    """Grant the claim of a fit: nobody else has this policy."""
+    """Grant the claim of a fit: no other process has this policy."""
     return True
 
 
 def attempt(make: Callable[[], Fit], failures: tuple[type[BaseException], ...] = FAILURES) -> Fit | BaseException:
-    """Make a fit, or return why it failed: the policy then continues with the model it has."""
+    """Make a fit, or return the reason of its failure: the policy then continues with its present model."""
     try:
         ahead.finish()
         return make()
@@ -57,7 +61,7 @@ def attempt(make: Callable[[], Fit], failures: tuple[type[BaseException], ...] =
 
 
 def fit_with_past(model: Model, task: Task) -> Fit:
-    """Fit a model and, where rewards come late, rewind it to where those of the next rounds will go back to."""
+    """Fit a model and, if rewards come late, rewind it to the rounds whose rewards are still expected."""
     start = time.perf_counter()
     fit = model.fit(task)
     fit = fit._replace(seconds=time.perf_counter() - start)
@@ -73,20 +77,20 @@ def fit_with_past(model: Model, task: Task) -> Fit:
 
 
 class _Taken(NamedTuple):
-    """A fit that was taken up, and its block on its way to the present."""
+    """A finished fit, and its block, which catches up with the present."""
 
     event: Installed
-    answer: Fit | str  # or why it failed
-    end: int  # the round that it has come to
+    answer: Fit | str  # or the reason of its failure
+    end: int  # the round that it has reached
     block: FloatArray
-    missed: float = math.inf  # the oldest round that it went through without a reward that has come since
+    missed: float = math.inf  # the oldest replayed round whose reward has come since
 
 
 class BackgroundFits:
-    """The fits of one learner that are made on threads, by the number of their model.
+    """The background fits of one learner, by the number of their model.
 
-    `under_way` says which fits were requested, and `taken` which of them are there and catch up with the rounds since.
-    Threads and their answers are no part of that: an answer counts once it has come as an event.
+    `under_way` has the requested fits, and `taken` the finished ones that catch up with the rounds since. Threads and
+    their results are not included: a result counts once it is an event.
     """
 
     remembers: ClassVar[tuple[Field, ...]] = (
@@ -117,24 +121,24 @@ class BackgroundFits:
         self.models, self.log = models, log
         self.numbers = {model.name: number for number, model in enumerate(models)}
         self.under_way: dict[int, Task] = {}
-        self.missed: dict[int, float] = {}  # the oldest round of which they do not know a reward that has come since
+        self.missed: dict[int, float] = {}  # the oldest round whose reward has come since, and is not applied in them
         self.taken: dict[int, _Taken] = {}
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
-        self._own: dict[int, int] = {}  # the rounds of tasks that were requested here, and not in a copy or a file
+        self._own: dict[int, int] = {}  # the rounds of tasks requested here, not in a copy or a file
         self.claim: Claim = _granted
         self._crew: Crew | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         nothing: dict[str, Any] = {"_crew": None, "_answers": {}, "_own": {}, "claim": _granted}
-        return self.__dict__ | nothing  # a copy makes its fits itself
+        return self.__dict__ | nothing  # a copy makes its own fits
 
     def request(self, number: int, task: Task) -> None:
-        """Have a fit made on a thread, once the event has happened that asked for it."""
+        """Request a background fit, to start after the event that requested it."""
         self.under_way[number], self.missed[number] = task, math.inf
         self._own[number] = task.round
 
     def start_missing(self) -> None:
-        """Start the fits that were requested, that no thread of this process works on, and that nobody has claimed."""
+        """Start the requested fits that no thread of this process works on and no other process has claimed."""
         if self._crew is None or not self._crew.here:
             self._crew, self._answers = join_crew(self), {}
         for number, task in self.under_way.items():
@@ -149,13 +153,13 @@ class BackgroundFits:
         model, wanted = self.models[number], weakref.ref(self)
 
         def fitted() -> Fit:
-            begin = task.round  # going through no rounds loads the kernel here, and not in a decision
+            begin = task.round  # replaying no rounds loads the kernel here, not in a decision
             model.catch_up(task.block.copy(), 0, task.rows[:0], Span(begin, begin, begin, begin))
             return fit_with_past(model, task)
 
         def work() -> None:
             if wanted() is not None:
-                here = threading.current_thread() is threading.main_thread()  # where signals raise what is not ours
+                here = threading.current_thread() is threading.main_thread()  # signals may raise other errors
                 answer.append(attempt(fitted, (Exception if here else BaseException,)))
 
         if self._own.get(number) != task.round:
@@ -164,7 +168,7 @@ class BackgroundFits:
         self._answers[number] = task.round, answer
 
     def arrived(self, now: int) -> list[Installed]:
-        """Return the fits that threads have made since, before round `now` is decided."""
+        """Return the fits that threads have finished, before round `now` is decided."""
         self.start_missing()
         found = []
         for number, task in self.under_way.items():
@@ -174,7 +178,7 @@ class BackgroundFits:
         return found
 
     def made(self, now: int) -> list[Installed]:
-        """Make the fits that were requested here, before round `now` is decided, unless others may claim them."""
+        """Make the fits requested here, before round `now` is decided, unless others may claim them."""
         if self.claim is not _granted:
             return []
         tasks = [(self.models[number], task) for number, task in self.under_way.items()]
@@ -183,19 +187,19 @@ class BackgroundFits:
         ]
 
     def take(self, event: Installed) -> None:
-        """Take up a fit, by the facts of an event."""
+        """Accept a finished fit from an event."""
         number = self.numbers.get(event.model, -1)
         task = self.under_way.get(number)
         if task is None or number in self.taken or task.round != event.requested:
             raise InvalidInputError(
-                f"event: no fit of the {event.model!r:.60} that was requested in round {event.requested!r} is under way"
+                f"event: no fit of the {event.model!r:.60} requested in round {event.requested!r} is under way"
             )
         answer = _fit_of(self.models[number], event)
         block = np.empty(0) if isinstance(answer, str) else begun(answer.block, task.round)
         self.taken[number] = _Taken(event, answer, task.round, block)
 
     def note_reward(self, then: int) -> None:
-        """Take note of a reward of an earlier round, of which fits under way do not know."""
+        """Record a reward of an earlier round that fits under way lack."""
         for number, task in self.under_way.items():
             taken = self.taken.get(number)
             if then < task.round:
@@ -204,11 +208,11 @@ class BackgroundFits:
                 self.taken[number] = taken._replace(missed=min(taken.missed, then))
 
     def advance(self, now: int) -> list[int]:
-        """Go on with the fits that were taken up; return those that can be swapped in before round `now` is decided."""
+        """Continue with finished fits; return those that can be swapped in before round `now` is decided."""
         return [number for number in self.taken if self._has_caught_up(number, now)]
 
     def _has_caught_up(self, number: int, last: int) -> bool:
-        """Lead a fitted model through some of the rounds since, so that no decision has to wait for all of them."""
+        """Replay some of the rounds since for a fitted model, so that no decision waits for all of them."""
         taken, task = self.taken[number], self.under_way[number]
         if isinstance(taken.answer, str):
             return True
@@ -223,7 +227,7 @@ class BackgroundFits:
         return end >= last
 
     def finish(self, number: int, task: Task, fit: Fit | str) -> tuple[int, FloatArray, float]:
-        """Return the block of a fit, the round that it has come to, and the oldest of which it lacks a reward.
+        """Return the block of a fit, the round that it has reached, and the oldest whose reward it lacks.
 
         It is no longer under way.
         """
@@ -280,7 +284,7 @@ class BackgroundFits:
 
 
 def _note_restart(name: str, task: Task) -> None:
-    """Count how often this process starts a fit again: a policy that is loaded for every call never sees its end."""
+    """Count how often this process restarts a fit: a policy that is loaded for every call never finishes one."""
     key = hash((name, task.round, task.rows[-_LAST:].tobytes(), task.block.tobytes()))
     _restarts[key] += 1
     if _restarts[key] == _OFTEN - 1:
@@ -295,7 +299,7 @@ def _note_restart(name: str, task: Task) -> None:
 
 
 def _told(model: str, requested: int, now: int, answer: Fit | BaseException) -> Installed:
-    """Return the facts of a fit that was made."""
+    """Return the event of a finished fit."""
     if isinstance(answer, BaseException):
         return Installed(model=model, requested=requested, round=now, failure=repr(answer))
     earlier_round, earlier = (None, None) if answer.earlier is None else answer.earlier
@@ -315,7 +319,7 @@ def _told(model: str, requested: int, now: int, answer: Fit | BaseException) -> 
 
 
 def _fit_of(model: Model, event: Installed) -> Fit | str:
-    """Return the fit that an event is about, checked, or why it failed."""
+    """Return the checked fit of an event, or the reason of its failure."""
     if event.failure is not None:
         return event.failure
     blocks = []
@@ -330,7 +334,7 @@ def _fit_of(model: Model, event: Installed) -> Fit | str:
 
 
 def _or_none(then: float) -> float:
-    """Return a round as a save file keeps it, −1 where there is none."""
+    """Return a round in the format of save files, −1 if none."""
     return -1 if math.isinf(then) else then
 
 
@@ -339,7 +343,7 @@ def _or_infinite(then: int) -> float:
 
 
 def begun(block: FloatArray, fitted: int) -> FloatArray:
-    """Return a copy of a fitted block that says when that was."""
+    """Return a copy of a fitted block with the round of the fit."""
     copy = block.copy()
     own = BLOCK.open(copy)
     own.head.fitted = own.alarm.tried = fitted

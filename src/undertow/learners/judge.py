@@ -1,4 +1,4 @@
-"""How a learner decides: its state, start-up, which of its models leads, and the loop bound to a list of models.
+"""How a learner decides: its state, initial rounds, leading model, and the loop bound to a list of models.
 
 Every model predicts the reward of the played arm, no matter which model chose it; the one with the largest score, less
 its handicap, decides.
@@ -29,8 +29,8 @@ __all__ = [
     "unfitted",
 ]
 
-_START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many where there are many
-_EARLY = 100.0  # rounds that say little about whether anything moves
+_START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many for many arms
+_EARLY = 100.0  # rounds that show little about whether arms are stationary
 
 
 class LearnerSizes(Record):
@@ -40,19 +40,19 @@ class LearnerSizes(Record):
 
 
 class LearnerHead(Record):
-    """What a learner keeps in addition to its models."""
+    """The state of a learner beyond its models."""
 
-    start: float  # rounds of start-up
+    start: float  # initial rounds
     context_first: float
     seed: Annotated[float, Index("2**53")]  # of the fits
-    leader: float  # where the block of the model that made the last decision begins; −1 in start-up
-    lead: float  # by how many nats it led
-    looks: Annotated[float, Index("2")]  # whether it looks again at arms that it left
+    leader: float  # beginning of the block of the model that made the last decision; −1 in initial rounds
+    lead: float  # its lead in nats
+    looks: Annotated[float, Index("2")]  # whether it looks at abandoned arms again
     look: Annotated[float, Within(0.0, math.inf)]  # if the decision is a look, the odds of a change; 0 if not
 
 
 class LearnerState(NamedTuple):
-    """Start-up, and the blocks of the models, one behind the other."""
+    """Initial rounds, and the blocks of the models in order."""
 
     common: Common
     sizes: LearnerSizes
@@ -66,13 +66,13 @@ LEARNER = Layout(LearnerState)
 
 
 def start_up_rounds(k: int) -> int:
-    """Return how many rounds of start-up k arms need."""
+    """Return the number of initial rounds for k arms."""
     return max(_START, min(k, 2 * _START))
 
 
 @spliced
 def start_up(own: LearnerState, draws: FloatArray) -> int:
-    """Return an open arm among those played least, drawn at random; the first draw of all also seeds the fits."""
+    """Return a random open arm among those played least; the first random number also seeds the fits."""
     plays, closed = own.plays, own.common.closed
     if own.learner.seed == 0.0:
         own.learner.seed = math.floor(draws[0] * 2.0**53)
@@ -85,7 +85,7 @@ def start_up(own: LearnerState, draws: FloatArray) -> int:
 
 
 def start_up_chances(own: LearnerState, played: int) -> FloatArray:
-    """Return the chances with which start-up drew an arm, of those played least before one was played."""
+    """Return the arms' probabilities in an initial round, given the counts before."""
     plays, closed = own.plays.copy(), own.common.closed
     plays[played] -= 1.0
     least = (closed == 0) & (plays == plays[closed == 0].min())
@@ -100,22 +100,22 @@ def fit_is_due(block: Block, t: int) -> bool:
 
 @inlined
 def handicap(head: ModelHead, scored: float) -> float:
-    """Return by how many nats a model has to lead to decide, after so many predictions were scored.
+    """Return the lead in nats that a model needs to decide, after some number of scored predictions.
 
-    Where there are contexts, the others have to lead the shared system by 8: they know an arm from its own plays alone,
-    and follow the played arm as closely as a shared system, which also knows the others by the contexts; the score is
-    that of the played arm and does not show the difference. Constant arms need the whole of it in the first hundred
-    rounds, which say little about whether anything moves, and a share of 100/t after t. Without contexts, levels and
-    constant arms start level, the shared system has to lead them by 4, and the ridge by 8.
+    With contexts, the others need a lead of 8 over the shared system. They learn an arm from its own plays alone, and
+    predict the played arm as well as a shared system, which also predicts the other arms from the contexts; the score
+    of the played arm does not show the difference. Constant arms need all of it in the first hundred rounds, which show
+    little about whether arms are stationary, and a share of 100/t after t. Without contexts, levels and constant arms
+    have no handicap, the shared system needs a lead of 4, and the ridge of 8.
 
-    Where there are features, the shared system needs 8 as well, for it sees none: while it plays arms that seldom pay,
-    it predicts that as well as models which know when they do.
+    With features, the shared system needs 8 as well, since it ignores them: while it plays poor arms, it predicts them
+    as well as models which use features.
     """
     return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
 
 
 def unfitted(block: Block) -> tuple[FloatArray, ...]:
-    """Return what a fit leaves to the model that runs: first when fits are due, then by what it is compared."""
+    """Return the ranges of a block that a fit keeps: the schedule of fits, then the score."""
     return block.running.numbers, block.innovations, *_scores(block)
 
 
@@ -124,7 +124,7 @@ def _scores(block: Block) -> tuple[FloatArray, ...]:
 
 
 def level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
-    """Give a newcomer the score of the last of the other models that are fitted, if there is one."""
+    """Give a new model the lowest score of the other fitted models, if any."""
     others = [block for block in blocks if block is not newcomer and block.head.order > 0.0]
     if others:
         last = min(others, key=lambda block: block.score.total)
@@ -134,9 +134,9 @@ def level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
 
 @spliced
 def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> int:
-    """Return the open arm with the largest forecast + width − cost by the leading model, and note which one that was.
+    """Return the open arm with the largest forecast + width − cost by the leading model, and record that model.
 
-    In the rounds of start-up, and while no model is ready (`leader` is −1), the arms take turns instead.
+    In the initial rounds, and while no model is ready (`leader` is −1), the arms take turns instead.
     """
     common, t = own.common, int(own.common.head.rounds)
     arm = start_up(own, draws)
@@ -155,7 +155,7 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
         for a in range(len(common.order)):
             common.forecast[a] = 0.0
             common.width[a] = np.inf
-        best_arm(common)  # notes their values
+        best_arm(common)  # records their values
     return arm
 
 
@@ -172,10 +172,7 @@ if TYPE_CHECKING:  # the names that every copy of a template below binds to a le
 
 
 def _forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, plays: FloatArray) -> None:
-    """Bring one model into the present round and have it forecast: all arms together, or each with its own features.
-
-    Then the others.
-    """
+    """Advance and let one model forecast, all arms together or each with its own features; then the others."""
     block = open_block(blocks, at)
     begin_step(blocks, at)
     k, q = len(block.forecast), int(block.sizes.q)
@@ -188,13 +185,13 @@ def _forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, pla
 
 
 def _see_all(blocks: FloatArray, at: int, t: int, features: FloatArray, more: int) -> None:
-    """Show one model the features of the arm that is played in round t; then the others."""
+    """Pass the features of the played arm of round t to one model, then to the others."""
     see_step(blocks, at, t, features)
     rest(blocks, at + int(open_block(blocks, at).head.length), t, features, more)
 
 
 def _played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> None:
-    """Tell one model which arm was played, −1 for none, and whether the round is over; then the others."""
+    """Pass the played arm, −1 for none, and whether the round is over to one model, then to the others."""
     block = open_block(blocks, at)
     begin_step(blocks, at)
     played_step(blocks, at, t, arm)
@@ -204,26 +201,26 @@ def _played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> No
 
 
 def _learn_all(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
-    """Let one model predict the reward of round t, be scored, and learn it; then the others."""
+    """Let one model predict the reward of round t, score it, and let it learn; then the others."""
     learn_step(blocks, at, t, arm, reward)
     rest(blocks, at + int(open_block(blocks, at).head.length), t, arm, reward)
 
 
 def _observe_all(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
-    """Show a context to one model, after t rounds have begun; then to the others."""
+    """Pass a context to one model, after t rounds have begun; then to the others."""
     observe_step(blocks, at, t, context, first)
     rest(blocks, at + int(open_block(blocks, at).head.length), t, context, first)
 
 
 @inlined
 def _nothing_more(blocks: FloatArray, at: int, t: int, given: Any, more: Any) -> None:
-    """End the list of models; candidates, which come behind them, take their steps in Python."""
+    """End the list of models; candidates, which come after them, take their steps in Python."""
 
 
 def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
-    """Have every model forecast, and play the largest forecast + width of the leader; ask for fits that are due.
+    """Let every model forecast, and play the largest forecast + width of the leader; request fits that are due.
 
-    In another round of the same moment, no belief steps on.
+    In another round of the same moment, no belief advances.
     """
     blocks, t, still = own.blocks, int(own.common.head.rounds), own.common.head.still > 0.0
     at = 0
@@ -251,12 +248,12 @@ def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
 
 
 def _see(own: LearnerState, features: FloatArray) -> None:
-    """Show every model the features of the arm that is played: what it learns is of that arm."""
+    """Pass the features of the played arm, whose reward is learned, to every model."""
     see_all(own.blocks, 0, int(own.common.head.rounds), features, 0)
 
 
 def _played(own: LearnerState, arm: int) -> None:
-    """Tell every model which arm was played; the round is over unless its context is still to come."""
+    """Pass the played arm to every model; the round is over unless its context is still to come."""
     over = own.learner.context_first > 0.0 or own.common.sizes.m == 0.0
     if arm >= 0:
         own.plays[arm] += 1.0
@@ -265,13 +262,13 @@ def _played(own: LearnerState, arm: int) -> None:
 
 
 def _learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Let every model predict a reward of the present round, be scored, and learn it."""
+    """Let every model predict a reward of the present round, score it, and let it learn."""
     learn_all(own.blocks, 0, int(own.common.head.rounds) - 1, arm, rewards[arm])
     note_reward(own.looks, int(own.common.head.rounds) - 1, arm, rewards[arm])
 
 
 def _observe(own: LearnerState, context: FloatArray) -> None:
-    """Show a context to every model."""
+    """Pass a context to every model."""
     observe_all(own.blocks, 0, int(own.common.head.rounds), context, own.learner.context_first > 0.0)
 
 

@@ -1,6 +1,6 @@
-"""What happens around a learner's compiled steps: a log, models that are fitted to it now and then, late rewards.
+"""The code around a learner's compiled steps: its history, models fitted to it, late rewards.
 
-When a fit is due, the kernel that was asked to decide says so. Inline, the fit is made at once; in the background, a
+If a fit is due, the decision's kernel requests it. Inline, the fit is made immediately; in the background, a
 thread makes it from a copy, and the model is swapped in before a later decision, after it has caught up with the rounds
 in between. A late reward is filed, and taken in at its own round before one of the next decisions (`learners.late`).
 """
@@ -37,7 +37,7 @@ from undertow.live.saved import LETTERS, Saved
 __all__ = ["Learner"]
 
 LONGEST = 20_000  # rounds that a fit looks at
-_SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the formulas of the models
+_SHORT = 20_000.0  # microseconds that a decision may wait for fits, by the models' formulas
 
 
 class Learner(Timeline):
@@ -74,7 +74,7 @@ class Learner(Timeline):
         self.records: deque[FitRecord] = deque(maxlen=50)
         self.notices = Notices()
         self.fits = BackgroundFits(self.models, self.log)
-        self.latest = 0  # how many rounds late rewards have been lately
+        self.latest = 0  # recent delays of rewards, in rounds
         self._bind()
 
     def _bind(self) -> None:
@@ -94,7 +94,7 @@ class Learner(Timeline):
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What a learner consists of beside itself."""
+        """The learner's other parts."""
         return self.log, self.late, self.fits, self.notices
 
     # The blocks of the models
@@ -113,11 +113,11 @@ class Learner(Timeline):
     # Fits
 
     def arrived(self) -> Sequence[Installed]:
-        """Return the fits that a thread has made, and nobody knows of."""
+        """Return finished background fits that are not events yet."""
         return self.fits.arrived(self.player.rounds) if self.fits.under_way else ()
 
     def install(self, event: Installed) -> None:
-        """Take up a fit that a thread has made."""
+        """Accept a background fit."""
         self.fits.take(event)
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
@@ -138,7 +138,7 @@ class Learner(Timeline):
         late.remember(self.views, self.latest)
 
     def attend(self, *, inline: bool = True) -> None:
-        """Make the fits that are due, or request them; all of them are requested if none may be made inline."""
+        """Make or request the fits that are due; request all if none may be inline."""
         t, spent = self.player.rounds, 0.0
         for number, model in enumerate(self.models):
             block = self.blocks[number].model
@@ -176,7 +176,7 @@ class Learner(Timeline):
         self.costly = True
         begin, led, missed = self.fits.finish(number, task, answer)
         if isinstance(answer, str):
-            block.alarm.level = 1.0  # to raise the alarm at once would bring the same fit again
+            block.alarm.level = 1.0  # an immediate alarm would request the same fit again
             self.records.append(FitRecord(model.name, task.round, int(block.head.order), math.nan, 0, answer))
             self.notices.failed(model.name, task, answer)
             return
@@ -191,7 +191,7 @@ class Learner(Timeline):
         fresh = answer.unseen(task, first=first)
         self._catch_up(number, begin, max(begin, fresh), self.player.rounds + first)
         for part, numbers in zip(unfitted(block) if known else (block.running.numbers,), kept, strict=False):
-            part[:] = numbers  # the rounds since were scored when they were played, if the model was there
+            part[:] = numbers  # the rounds since were scored when played, if the model was fitted
         if not known:
             level_with_last(block, [own.model for own in self.blocks])
         base, before = begun(answer.block, t), unfitted(BLOCK.open(task.block) if known else block)
@@ -208,18 +208,18 @@ class Learner(Timeline):
             self.notices.report()
 
     def share_fits(self, claim: Claim) -> None:
-        """Ask `claim` before a thread makes a fit, as others may make it."""
+        """Ask `claim` before a background fit, as other processes may make it."""
         self.fits.claim = claim
 
     def forget_notices(self) -> None:
-        """Report nothing of what was applied again."""
+        """Drop reports on events that were applied again."""
         self.notices.forget()
 
     def _catch_up(self, number: int, begin: int, fresh: int, seen: int) -> None:
         now = self.player.rounds
         self.log.open(max(now, seen) - 1)
         rows, span = self.log.rows(begin, max(now, seen)), Span(begin, now, fresh, seen)
-        if len(rows):  # none after a fit inline, so that its kernel need not be compiled
+        if len(rows):  # none after an inline fit, so its kernel is not compiled
             self.models[number].catch_up(self.player.own.blocks, self.places[number], rows, span)
 
     def take_in(self, arrived: Mapping[int, FloatArray]) -> None:
@@ -234,7 +234,7 @@ class Learner(Timeline):
                 score_again(self.blocks[number].model)
 
     def scratch(self) -> FloatArray:
-        """Return a copy of the state as a decision would find it, which asks for no fits."""
+        """Return a copy of the state for a decision without fits."""
         state = self.player.state.copy()
         for number, block in self.late.attend(keep=False).items():
             self.block(number, state)[:] = block
@@ -245,7 +245,7 @@ class Learner(Timeline):
     # The log, and rewards that come late
 
     def decided(self, t: int, arm: int) -> Why | None:
-        """File the choice of the last round, and explain it."""
+        """Record the choice of the last round, and return its explanation."""
         if arm < 0:
             return None
         log = self.log
@@ -255,7 +255,7 @@ class Learner(Timeline):
         return self.reasons.why(t, self.notices)
 
     def observe(self) -> None:
-        """Take in a context, and file it."""
+        """Observe a context, and record it."""
         self.player.observe()
         number = int(self.player.begun()) - (not self.turns.context_first)
         self.log.put(number, self.log.context, self.player.context)
@@ -268,7 +268,7 @@ class Learner(Timeline):
             raise too_late(age, self.late.max_delay)
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
-        """File a reward and learn it: at once if it is of the last round, otherwise at its own round."""
+        """Record a reward and learn it: immediately if it is of the last round, otherwise at its own round."""
         then, latest = waiting.round, max(self.latest - 1, age)
         at_once = age == 0 and not (self.turns.context_first and self.turns.due == "decide")
         if at_once:
@@ -282,11 +282,11 @@ class Learner(Timeline):
             self.late.note(then)
 
     def recorded(self, data: FloatArray, arms: FloatArray, begun: int, step: int) -> None:
-        """File steps that were played in one go."""
+        """Record steps that were played together."""
         self.notices.write()
         log, player, first, last = self.log, self.player, begun // 3, step // 3
         m, k, base = log.context_dim, len(player.rewards), player.rounds - last
-        if step % 3:  # the context of the next round has been seen
+        if step % 3:  # the context of the next round has come
             log.row(base + last)[:m] = data[last, :m]
         if last > first:
             log.open(base + last - 1)
@@ -300,11 +300,11 @@ class Learner(Timeline):
             rows[:, log.reward] = data[first + numbers, m + played]
 
     def warm_start(self, rows: FloatArray, rounds: int, seed: int) -> None:
-        """Begin after `rounds` rounds, whose rows are given."""
+        """Begin after `rounds` rounds with these rows."""
         own, log = self.player.own, self.log
         ahead.begin(self.models[0].fitted_by)
         log.open(rounds - 1)
-        log.rows(log.begin, rounds)[:] = rows[log.begin :]  # what is older than the log's memory is gone
+        log.rows(log.begin, rounds)[:] = rows[log.begin :]  # rows older than the log's memory are dropped
         own.common.head.rounds, own.learner.seed = rounds, seed
         own.common.head.moments = rounds - int(same_moment(rows).sum())
         arms = rows[:, log.arm].astype(np.int64)
@@ -312,16 +312,16 @@ class Learner(Timeline):
         np.maximum.at(own.looks.last, arms[arms >= 0], np.flatnonzero(arms >= 0) + 1.0)
         for number in range(len(self.models)):
             running = self.blocks[number].model.running
-            if running.next_fit < math.inf:  # a candidate fits itself
+            if running.next_fit < math.inf:  # a candidate has no fits
                 running.next_fit = min(running.next_fit, max(rounds, own.learner.start))
             self.late.begin(number, (rounds, self.block(number).copy()))
 
-    # What it reports
+    # Reports
 
     # One more arm, and save files
 
     def take_over(self, old: "Learner") -> None:
-        """Bring the models to where those of a learner with one arm less stand."""
+        """Carry over the models of a learner with one arm less."""
         own, player, first = self.player.own, self.player, self.turns.context_first
         self.log, self.records, self.latest = old.log, old.records, old.latest
         self.fits = BackgroundFits(self.models, self.log)
@@ -339,7 +339,7 @@ class Learner(Timeline):
             before = old.models[number]
             rows = self.log.rows(max(int(before.layout.open(was).model.head.begin), self.log.begin), begin)
             self.block(number)[:] = model.adopt(before, was, rows, begin)
-            if number in old.fits.under_way:  # a fit that is being made lacks the new arm
+            if number in old.fits.under_way:  # a fit under way lacks the new arm
                 block.running.busy, block.running.next_fit = 0.0, now
             if first:
                 again = self.log.rows(begin, begin + 1)
@@ -348,12 +348,12 @@ class Learner(Timeline):
         for number in range(len(self.models)):
             self._catch_up(number, begin, begin + first, seen)
             block, was_block = self.blocks[number].model, old.blocks[number].model
-            block.score.numbers[:] = was_block.score.numbers  # these rounds were scored when they were played
+            block.score.numbers[:] = was_block.score.numbers  # these rounds were scored when played
             block.innovations[:] = was_block.innovations
             block.squares[:-1], block.scored[:-1] = was_block.squares, was_block.scored
 
     def check(self, state: Any) -> None:
-        """Refuse what is no state of this learner, or in which a model's block is not one."""
+        """Refuse an invalid state of this learner, or invalid blocks in it."""
         super().check(state)
         for number, model in enumerate(self.models):
             model.layout.check(self.block(number, state), model.sizes(), self.block(number))

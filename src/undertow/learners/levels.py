@@ -1,7 +1,7 @@
-"""The structural model, learned: levels of the arms, a level that all share, weights on features, by one Kalman filter.
+"""The structural model: levels of the arms, a shared level, weights on features, by one Kalman filter.
 
-The features of a round are those given to `decide`, then the last contexts, newest first; a context entry that is
-missing counts as average.
+The features of a round are those of `decide`, then the last contexts, newest first; a missing context entry counts as
+average.
 """
 
 import math
@@ -50,13 +50,13 @@ from undertow.learners.worth import lifetime, worth
 __all__ = ["Levels"]
 
 _LONGEST_LAG = 10
-_WEIGHTS = 36  # how many weights the lagged contexts may bring, over all arms
-_WINDOW = 1500  # rounds that the hyper-parameters are fitted to
+_WEIGHTS = 36  # maximum number of weights on lagged contexts, over all arms
+_WINDOW = 1500  # rounds for fitting the hyper-parameters
 _EVALUATIONS = 20  # of the likelihood in one fit
-_ALL, _SOME = 8, 3  # so many arms are looked at together, and of more at least some
+_ALL, _SOME = 8, 3  # maximum number of arms fitted together, and minimum if there are more
 _MOST_WORK = 45_000.0  # microseconds that the hyper-parameters of more arms may take
-_DULL, _DULL_PLAYS = 0.05, 5  # of the spread, and how often an arm was played
-_TURNS = (50, 500)  # rounds after which a fast level of the other sign is tried as well
+_DULL, _DULL_PLAYS = 0.05, 5  # of the spread, and number of plays of an arm
+_TURNS = (50, 500)  # rounds from which a fast level of the other sign is tried as well
 
 
 class LevelsSizes(Record):
@@ -77,7 +77,7 @@ class LevelsState(NamedTuple):
     hyper: Annotated[FloatArray, "13"]
     u: Annotated[FloatArray, "Q"]  # features of the present round
     past: Annotated[FloatArray, "lags m"]  # contexts, newest first
-    forecast: Annotated[FloatArray, "6 k"]  # what `forecast_arms` writes
+    forecast: Annotated[FloatArray, "6 k"]  # output of `forecast_arms`
     belief: Belief
 
 
@@ -87,7 +87,7 @@ open_levels = _LAYOUT.open_in_kernels
 
 @kernel
 def begin(blocks: FloatArray, at: int) -> None:
-    """Step to the present round, if the belief is still in the last one."""
+    """Advance to the present round, if the belief is still in the last one."""
     own = open_levels(blocks, at)
     head = own.model.head
     if head.over > 0.0:
@@ -112,7 +112,7 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
 
 @inlined
 def helps(own: LevelsState, a: int, t: int) -> float:
-    """Return for how many rounds it helps to know an arm: its slow level, constant and weights, each by its share."""
+    """Return the rounds for which knowledge of an arm helps: slow level, constant and weights, by their shares."""
     hyper, P = Hyper(own.hyper, 0), own.belief.P_own[a]
     weights = 0.0
     for i in range(len(own.u)):
@@ -139,7 +139,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
 
 @inlined
 def limit(block: Block) -> float:
-    """Return from how many standard deviations on a reward is taken for a gross error."""
+    """Return the number of standard deviations from which a reward is a gross error."""
     return LIMIT if block.score.rare == 0.0 else math.inf
 
 
@@ -158,7 +158,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
 
 @kernel
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
-    """File a context, which begins the round or ends it."""
+    """Store a context, which begins the round or ends it."""
     if first:
         begin(blocks, at)
     own = open_levels(blocks, at)
@@ -174,10 +174,10 @@ def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: boo
 
 
 def without_dull(table: FloatArray, k: int) -> FloatArray:
-    """Return the table without the rewards of dull arms, which say nothing about how the others move.
+    """Return the table without the rewards of dull arms, which are uninformative about changes of the others.
 
-    A dull arm has always paid the same, up to a twentieth of the rewards' spread, in at least five plays. Where all
-    arms are dull, or none, the table stays as it is.
+    A dull arm always had the same reward, up to a twentieth of the rewards' spread, in at least five plays. If all arms
+    are dull, or none, the table is unchanged.
     """
     arms, x = table[:, 0], table[:, 1]
     spread = centre_and_scale(x, arms)[1]
@@ -192,15 +192,15 @@ def without_dull(table: FloatArray, k: int) -> FloatArray:
 
 
 def evaluation_work(rows: int, k: int, Q: int) -> float:
-    """Return about how many microseconds the likelihood of so many rows and arms takes, all evaluations of a fit."""
+    """Return the expected microseconds of the likelihood for some rows and arms, for all evaluations of a fit."""
     D: int = plain(levels_size)(k, Q)
     return _EVALUATIONS * rows * (0.2 + 0.0009 * D**2)
 
 
 def arms_and_rows(n: int, k: int, Q: int) -> tuple[int, int]:
-    """Return how many arms are looked at together, and how many of n rows, when the hyper-parameters are fitted.
+    """Return the number of arms fitted together, and of rows among n, when the hyper-parameters are fitted.
 
-    What a row costs grows with the square of the arms looked at together.
+    The cost of a row grows with the square of the number of arms fitted together.
     """
     rows = min(n, _WINDOW)
     if k <= _ALL:
@@ -210,18 +210,18 @@ def arms_and_rows(n: int, k: int, Q: int) -> tuple[int, int]:
 
 
 def in_groups(table: FloatArray, size: int, k: int) -> tuple[FloatArray, list[int]]:
-    """Return the table as one of groups of at most so many arms, one behind another, and where each begins.
+    """Return the table in groups of limited numbers of arms, one after another, and the first row of each.
 
-    All arms have the same hyper-parameters, so their likelihood may be put together from groups that know nothing of
-    one another, and every row counts in one group only. Rows that tell nothing are left out; a last column says how
-    many moments after the row before each is. Groups get arms that were played often and seldom in equal parts.
+    All arms have the same hyper-parameters, so their likelihood may be composed of independent groups, and every row
+    counts in one group only. Uninformative rows are dropped; a last column has the moments since the row before. Groups
+    have equal parts of often and rarely played arms.
     """
     times = np.cumsum(table[:, -1])
     told = np.flatnonzero((table[:, 0] >= 0.0) & ~np.isnan(table[:, 1]))
     arms = table[told, 0].astype(np.int64)
     plays = np.bincount(arms, minlength=k)
     groups = max(1, -(-int(np.count_nonzero(plays)) // size)) if k > size else 1
-    place = np.empty(k, dtype=np.int64)  # by plays where not all arms fit into one group, even if those played do
+    place = np.empty(k, dtype=np.int64)  # by plays if not all arms fit into one group, even if the played ones do
     place[np.argsort(-plays, kind="stable") if k > size else np.arange(k)] = np.arange(k)
     order = told[np.argsort(place[arms] % groups, kind="stable")]
     result, of = table[order], place[table[order, 0].astype(np.int64)]
@@ -247,12 +247,12 @@ class Levels(Model):
 
     @property
     def handicap(self) -> float:
-        """By how many nats the model has to lead: with contexts, a shared system also knows arms not played."""
+        """The lead in nats that the model needs: with contexts, a shared system also learns about arms not played."""
         return HANDICAP if self.context_dim else 0.0
 
     @property
     def lags(self) -> int:
-        """How many past contexts serve as features."""
+        """Number of past contexts that serve as features."""
         m, k = self.context_dim, self.arms
         return min(_LONGEST_LAG, _WEIGHTS // (m * (k + 1))) if m else 0
 
@@ -263,12 +263,12 @@ class Levels(Model):
         return {"k": k, "m": m, "q": q, "lags": lags, "Q": Q}
 
     def fill(self, own: LevelsState) -> None:
-        """Write typical levels, and a past of which nothing is known."""
+        """Write typical levels, and an empty past."""
         own.reward.scale = 1.0
         own.scale[:], own.past[:], own.hyper[:] = 1.0, math.nan, typical_levels()
 
     def inputs(self, rows: FloatArray) -> FloatArray:
-        """Return the features of every row of a log: those given, then lagged contexts, NaN where missing."""
+        """Return the features of every row of a log: those given, then lagged contexts, NaN if missing."""
         m, q = self.context_dim, self.feature_dim
         result = np.full((len(rows), q + self.lags * m), math.nan)
         result[:, :q] = rows[:, m : m + q]
@@ -280,7 +280,7 @@ class Levels(Model):
         return result
 
     def work(self, task: Task) -> float:
-        """Return about how many microseconds a fit will take."""
+        """Return the expected microseconds of a fit."""
         n, Q, turn = len(task.rows), self.sizes()["Q"], int(self.open(task.block).model.head.turn)
         arms, rows = arms_and_rows(n, self.arms, Q)
         times = 2 if turn < len(_TURNS) and n >= _TURNS[turn] else 1
@@ -326,20 +326,20 @@ class Levels(Model):
         return levels_model(own.hyper, own.reward.scale) if own.model.head.order else None
 
     def _remember(self, own: LevelsState, rows: FloatArray) -> None:
-        """File the contexts of the last rows."""
+        """Store the contexts of the last rows."""
         contexts, _, over = by_moment(rows, self.context_dim, context_first=self.context_first)
         past = contexts[::-1][0 if over else 1 :][: self.lags]
         own.past[:] = math.nan
         own.past[: len(past)] = past
 
     def table(self, own: LevelsState, rows: FloatArray) -> FloatArray:
-        """Return arm, reward and features of the rows of a log, standardised, and how many moments after another."""
+        """Return arm, reward and features of the rows of a log, standardised, and the moments between rows."""
         inputs = (self.inputs(rows) - own.centre) / own.scale
         rewards = (rows[:, -1] - own.reward.mean) / own.reward.scale
         return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0), ~same_moment(rows)])
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
-        """Filter through the rows of a log with the model as it is."""
+        """Filter the rows of a log with the present model."""
         own: LevelsState = self.open(block)
         self._remember(own, rows)
         if own.model.head.order and len(rows):
@@ -367,12 +367,12 @@ class Levels(Model):
 
     @property
     def step_work(self) -> float:
-        """About how many microseconds the model takes to go through one round."""
+        """The expected microseconds of replaying one round."""
         Q = self.sizes()["Q"]
         return 0.4 + 0.001 * self.arms * (3 + Q) * (4 + 2 * Q)
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
-        """Return the block with one more arm, whose levels and weights are as unknown as the others' were."""
+        """Return the block with one more arm, whose levels and weights have the prior."""
         fresh = self.block()
         own, was = self.open(fresh), old.open(block)
         self.inherit(fresh, block)
@@ -386,5 +386,5 @@ class Levels(Model):
         m, q = self.context_dim, self.feature_dim
         for j in range(m):  # the same for all lags of a context entry
             centre, scale = centre_and_scale(rows[:, j])
-            unseen = np.isnan(rows[:, j]).all()  # its units are unknown, so its values say nothing until a fit
+            unseen = np.isnan(rows[:, j]).all()  # its units are unknown, so its values are meaningless until a fit
             own.centre[q + j :: m], own.scale[q + j :: m] = centre, math.inf if unseen else scale

@@ -1,4 +1,4 @@
-"""What a learner remembers of the rounds behind it, in bounded memory."""
+"""The history of a learner, in bounded memory."""
 
 import math
 from typing import Any, ClassVar
@@ -25,20 +25,19 @@ __all__ = [
     "same_moment",
 ]
 
-BEFORE, AFTER = 1, 2  # a round shares its moment with the one before, with the one after; added up for both
+BEFORE, AFTER = 1, 2  # flags: a round shares its moment with the one before, with the one after
 
-LARGEST = 1e100  # of the rewards: the cube of one is a number, since a loading times a state is learned from
+LARGEST = 1e100  # of the rewards: the cube of one is finite, since a loading times a state is learned from it
 _ROOM = 64  # rows, at least
 ROWS = Saved(("log", "m+q+3"), *MEASURED, missing=True)  # their arms have bounds of their own, see `check`
 
 
 class RoundLog:
-    """One row per round: m contexts, q features, with which rounds it shares its moment, the arm, its reward.
+    """One row per round: m contexts, q features, flags of shared moments, the arm, its reward.
 
-    The arm is −1 where none was played, the reward NaN until it comes. Where arms have features of their own, they are
-    those of the arm that was played: fits need no others. Of rounds that share a moment, the first one has its context,
-    or where contexts come after decisions the last one. At least the last `keep` rounds are remembered, at most twice
-    as many.
+    The arm is −1 if none was played, the reward NaN until it comes. If arms have their own features, those of the
+    played arm are stored: fits need no others. Of rounds that share a moment, the first one has its context, or the
+    last one if contexts come after decisions. At least the last `keep` rounds are remembered, at most twice as many.
     """
 
     remembers: ClassVar[tuple[Field, ...]] = (
@@ -63,7 +62,7 @@ class RoundLog:
         self._rows = self.blank(_ROOM)
 
     def open(self, last: int) -> None:
-        """Have a row for every round up to `last`, empty where nothing is known yet."""
+        """Add rows for every round up to `last`, empty ones for unknown data."""
         if last < self.end:
             return
         if last - self.begin >= len(self._rows):
@@ -75,18 +74,18 @@ class RoundLog:
         self.end = last + 1  # rows beyond the end have been blank from the start
 
     def share(self, number: int) -> None:
-        """Note that a round is of the same moment as the one before; a second time, it changes nothing."""
+        """Record that a round is in the same moment as the one before; may be repeated."""
         self.row(number)[self.shared] = BEFORE
         last = self.row(number - 1)
         last[self.shared] = last[self.shared] % AFTER + AFTER
 
     def mark(self) -> Any:
-        """Return what `go_back` needs: of the rows so far, only the last one and rewards may change."""
+        """Return the data for `go_back`: of the rows so far, only the last one and rewards may change."""
         self._paid = []
         return self._rows, self.begin, self.end, self.keep, self.rows(self.end - 1, self.end).copy()
 
     def go_back(self, mark: Any) -> None:
-        """Be as when `mark` was called."""
+        """Restore the state of a `mark`."""
         self._rows, self.begin, self.end, self.keep, last = mark
         end = self.end - self.begin
         self._rows[end:] = self.blank(len(self._rows) - end)
@@ -96,12 +95,12 @@ class RoundLog:
         self.rows(self.end - 1, self.end)[:] = last
 
     def pay(self, number: int, reward: float) -> None:
-        """File the reward of a round, which had none."""
+        """Store the reward of a round that had none."""
         self._paid.append(number)
         self.put(number, self.reward, reward)
 
     def blank(self, count: int) -> FloatArray:
-        """Return rows of rounds of which nothing is known; to blank each when it is opened would slow every round."""
+        """Return empty rows in a batch; clearing each on its own would slow every round."""
         rows = np.full((count, self.reward + 1), math.nan)
         rows[:, self.shared], rows[:, self.arm] = 0.0, -1.0
         return rows
@@ -113,7 +112,7 @@ class RoundLog:
         return row
 
     def put(self, number: int, column: int | slice, value: float | FloatArray) -> None:
-        """Write into a round's row, which is faster than through `row`."""
+        """Write into a round's row, faster than through `row`."""
         if number >= self.end:
             self.open(number)
         self._rows[number - self.begin, column] = value
@@ -123,19 +122,19 @@ class RoundLog:
         return self._rows[max(first - self.begin, 0) : max(last - self.begin, 0)]
 
     def room_for(self, rows: int) -> int:
-        """Return for how many rows room is made where so many are needed."""
+        """Return the number of rows to allocate."""
         return min(_ROOM + 5 * rows // 4, 2 * max(self.keep, rows))
 
     @property
     def room(self) -> int:
-        """How many rows there is room for; when they are full, the oldest are dropped."""
+        """Number of allocated rows; when they are full, the oldest are dropped."""
         return len(self._rows)
 
     def check(self, rows: FloatArray, arms: int) -> None:
-        """Refuse rows in which a played arm is none of so many, a feature is missing, or moments are shared oddly."""
+        """Refuse rows with an unknown arm, a missing feature, or inconsistent flags of moments."""
         played, features = rows[:, self.arm], rows[:, self.context_dim : self.shared]
         if not Saved(("n",), 0, BEFORE + AFTER, whole=True).holds(rows[:, self.shared]):
-            raise InvalidInputError(f"log: expected 0 to {BEFORE + AFTER} where rounds share a moment")
+            raise InvalidInputError(f"log: expected 0 to {BEFORE + AFTER} as the flags of shared moments")
         if not Saved(("n",), -1, arms - 1, whole=True).holds(played) or np.isnan(features[played >= 0]).any():
             raise InvalidInputError(f"log: expected arms from -1 to {arms - 1}, and their features")
 
@@ -152,13 +151,13 @@ def require_small(reward: float) -> None:
     """Refuse a reward with which models would overflow."""
     if not -LARGEST <= reward <= LARGEST:
         raise InvalidInputError(
-            f"reward: expected at most {LARGEST:g} in size, got {reward:g}; check how it was measured, or pass all "
+            f"reward: expected at most {LARGEST:g} in size, got {reward:g}; check the measurement, or pass all "
             "rewards in a larger unit"
         )
 
 
 def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
-    """Return checked indices of k arms, −1 where none was played."""
+    """Return checked indices of k arms, −1 if none was played."""
     played, _ = played_arms(arms)
     if len(played) and played.max() >= k:
         raise InvalidInputError(f"arms: expected numbers from -1 to {k - 1}, got {played.max()}")
@@ -166,7 +165,7 @@ def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
 
 
 def same_moment(rows: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return for every row of a log whether it is of the same moment as the one before."""
+    """Return for every row of a log whether it is in the same moment as the one before."""
     return np.asarray(rows[:, -3] % AFTER == BEFORE)
 
 
@@ -181,7 +180,7 @@ def has_context(shared: Any, *, context_first: bool) -> Any:
 def by_moment(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatArray, npt.NDArray[np.int64], bool]:
     """Return the m contexts of every moment in rows of a log, the moment of every row, and whether the last is over.
 
-    It is not where the context comes after the decisions, and another decision came first.
+    It is not if the context comes after the decisions, and another decision came first.
     """
     shared = rows[:, -3]
     if not shared.any():

@@ -1,20 +1,19 @@
-"""Looks: when a learner plays an arm again that it left, and for how long.
+"""Looks: when a learner plays an abandoned arm again, and for how long.
 
-What nobody plays is seen by no fit and no score, and a model in which arms stand still never expects one of them to
-change. Suppose that an arm whose forecast, less its cost, lies Δ below the best jumps at rate h, by s T, T a Student t
-with two degrees of freedom, so that no jump is out of the question. On average, the arm is then better than the best by
+Fits and scores use played arms only, and a model with stationary arms never expects one of them to change. Suppose that
+an arm whose forecast, less its cost, lies Δ below the best jumps at rate h, by s T, T a Student t with two degrees of
+freedom, so that no jump is out of the question. On average, the arm is then better than the best by
 
     G(Δ) = E(s T − Δ)⁺ = (√(Δ² + 2 s²) − Δ) / 2
 
 per round. A look at it takes n = 1 + 2 log 4 σ²/(Δ + s)² plays, σ² being the noise: that many bring the expected odds
-that it has jumped to four to one. Looks that are L rounds apart cost n Δ / L per round, and the jumps that they miss
-h G L / 2. The sum is least at L = √(2 n Δ / (h G)). In the k t arm-rounds so far no jump was seen, from which Jeffreys'
+that it has jumped to four to one. Looks that are L rounds apart cost n Δ / L per round, and the jumps that they miss h
+G L / 2. The sum is least at L = √(2 n Δ / (h G)). In the k t arm-rounds so far no jump was seen, from which Jeffreys'
 prior estimates h = 1 / (2 k t). The size of a jump is that of the differences between arms, as far as the model does
 not see them move: s² = ρ (σ² + b²), b the median over arms of how far behind they were when they were left. ρ compares
 squared errors at plays of arms that had been left: those of the forecasts then, and those of the forecasts when they
-were left. Where contexts or features tell what the other arms do, ρ is small, and looks are rare; where they say
-nothing, it is 1. Where arms part because a state runs away, nobody has seen that they could jump as far, and looks are
-rare, too.
+were left. If contexts or features inform about the other arms, ρ is small, and looks are rare; if not, it is 1. If arms
+diverge because a state does, no jump of that size was observed, and looks are rare, too.
 
 A look goes on while its rewards are likelier for an arm that is better than the best by a margin than for one that is
 as it was forecast: while the odds of a jump are better than those at which the look began.
@@ -37,19 +36,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Looks", "look_again", "note_late_reward", "note_play", "note_reward"]
 
-_BEFORE = 300.0  # rounds without a jump that count as seen before the first
+_BEFORE = 300.0  # prior rounds without a jump
 _TELL = 2.0 * math.log(4.0)
 _CLOSEST = 0.1  # of s: no arm is taken to be closer to the best
 _LEAST, _LARGEST = 0.5, 2.0  # margin, in units of s
 _SHRINK = 4.0  # errors of an arm that the mean over all arms counts as
 _FEW, _MANY = 3, 40  # plays after which a look ends if its arm is the best, and in any case
-_RETURNS, _FADE = 10.0, 0.99  # plays of arms that were left that count as seen before the first; their fading
+_RETURNS, _FADE = 10.0, 0.99  # prior plays of abandoned arms; their fading
 _FINEST = 1e-12  # of s²: no noise is smaller
-_NATS = 50.0  # the largest evidence that odds are computed from
+_NATS = 50.0  # the largest evidence in the odds
 
 
 class Returns(Record):
-    """About the last play; faded sums, over plays of arms that had been left, of how wrong two forecasts were."""
+    """The last play; faded sums of squared errors of two forecasts, over plays of abandoned arms."""
 
     arm: Annotated[float, Index("k")]  # of the last play
     begun: Annotated[float, Index("2")]  # whether a model has decided
@@ -58,11 +57,11 @@ class Returns(Record):
 
 
 class Looks(NamedTuple):
-    """When each arm was played last, and what its look has brought, if one goes on."""
+    """The last play of each arm, and the evidence of its look, if one is in progress."""
 
     returns: Returns
     last: Annotated[FloatArray, "k", Index("2**53")]  # rounds begun with the last play; 0 before the first
-    plays: Annotated[FloatArray, "k", Index("2**53")]  # of the look; 0 if none goes on
+    plays: Annotated[FloatArray, "k", Index("2**53")]  # of the look; 0 if none is in progress
     awaited: Annotated[FloatArray, "k", Index("2**53")]  # `last` of the play whose reward has to come; 0 if none has
     odds: Annotated[FloatArray, "k"]  # of a jump when the look began
     forecast: Annotated[FloatArray, "k"]  # of the last play
@@ -114,7 +113,7 @@ def mean_error(block: Block) -> float:
 
 @inlined
 def unseen(looks: Looks, error: float) -> float:
-    """Return the share of what arms do while they are left that the forecasts miss; 1 before any arm was left."""
+    """Return the share of abandoned arms' changes that the forecasts miss; 1 before any arm was abandoned."""
     returns, some = looks.returns, _RETURNS * error
     return min((some + returns.errors) / (some + returns.moves), 1.0)
 
@@ -130,7 +129,7 @@ def evidence_of(looks: Looks, a: int, s: float, noise: float) -> float:
 
 @inlined
 def odds_of(own: "LearnerState", block: Block, a: int, best: int, top: float, error: float, s: float) -> float:
-    """Return the odds of a jump of an arm that it is time to look at, 0 if it is not."""
+    """Return the odds of a jump of an arm that is due for a look, else 0."""
     looks, t, k, odds = own.looks, own.common.head.rounds, len(own.plays), 0.0
     n = block.scored[a]
     noise = max((n * block.squares[a] + _SHRINK * error) / (n + _SHRINK), _FINEST * s * s)
@@ -151,7 +150,7 @@ def odds_of(own: "LearnerState", block: Block, a: int, best: int, top: float, er
 
 @inlined
 def look_again(own: "LearnerState", block: Block, best: int) -> int:
-    """Return the best arm, or another that it is time to look at: of several, that with the largest odds of a jump.
+    """Return the best arm, or one that is due for a look: of several, that with the largest odds of a jump.
 
     A look waits for the reward of its last play, but no longer than until the next one would begin.
     """
@@ -170,7 +169,7 @@ def look_again(own: "LearnerState", block: Block, best: int) -> int:
 
 @inlined
 def note_play(own: "LearnerState", arm: int) -> None:
-    """Note which arm is played, and whether its reward is one of a look: the arm to explore may be another one."""
+    """Record the played arm, and whether its reward belongs to a look: a random arm may be played instead."""
     common, looks, returns, before = own.common, own.looks, own.looks.returns, int(own.looks.returns.arm)
     if arm != int(common.head.proposed):
         own.learner.look = 0.0
@@ -196,7 +195,7 @@ def note_play(own: "LearnerState", arm: int) -> None:
 
 @inlined
 def note_reward(looks: Looks, round: int, arm: int, reward: float) -> None:
-    """Take in the reward of an arm's last play, of which a look may be waiting for."""
+    """Learn the reward of an arm's last play, which a look may need."""
     if looks.last[arm] != round + 1.0:
         return
     error, gap, returns = reward - looks.forecast[arm], looks.gap[arm], looks.returns

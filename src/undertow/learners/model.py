@@ -1,17 +1,17 @@
-"""What every model inside a learner has in common: the beginning of its block, its steps, its fits, and its score.
+"""Common to all models of a learner: the beginning of the block, the steps, the fits, and the score.
 
-A model keeps all that changes in a block of the learner's packed state. Round by round it goes through compiled steps
-with the same names in every family:
+A model's mutable state is a block of the learner's packed state. Every round it runs compiled steps, with the same
+names in every family:
 
-    begin       step to the present round
-    see         take in the round's features, of all arms or of one of them
+    begin       advance to the present round
+    see         store the round's features, of all arms or of one of them
     forecast    write forecast, width and standard errors of the arms that have these features
-    played      take note of the arm that was played, −1 for none
-    learn       predict the reward of the played arm, be scored, and take it in
-    observe     take in the round's context
+    played      count the played arm, −1 for none
+    learn       predict the reward of the played arm, score the forecast, and learn
+    observe     learn the round's context
 
-Outside kernels it is fitted to a log (`fit`), led through rounds that it has missed (`catch_up`), and shown to users
-(`describe`). A family is one file that holds its block, its steps and a subclass of `Model`.
+Outside kernels it is fitted to a log (`fit`), replays missed rounds (`catch_up`), and is described to users
+(`describe`). A family is one file with its block, its steps and a subclass of `Model`.
 """
 
 import abc
@@ -49,15 +49,15 @@ __all__ = [
     "watch",
 ]
 
-HANDICAP = 8.0  # nats by which a model has to lead the one that is trusted first
+HANDICAP = 8.0  # lead in nats that a model needs over the preferred one
 _FOLLOW, _FIRST, _PRIOR = 0.003, 2.0, 4.0  # an arm's mean squared error follows by 2/(n + 4), at least by 0.003
-_GROSS = 9.0  # times the mean: an error beyond it counts as this
+_GROSS = 9.0  # times the mean: a larger error counts as this
 _ENOUGH = 50.0  # an arm's errors count as n · 50/(n + 50) of them
-_STAY = 0.1  # prediction that one counts as with contexts, if the same arm was played before
-_FINE = 0.1  # of the rewards' spread: to predict closer than this is not worth more
+_STAY = 0.1  # weight of a prediction with contexts, if the same arm was played before
+_FINE = 0.1  # of the rewards' spread: smaller errors count as equal
 _NOTHING = 1e-300
-_RATE = 0.03  # at which the mean squared innovation follows
-_LARGEST = 9.0  # squared innovation: a single gross error is no alarm
+_RATE = 0.03  # rate of the mean squared innovation
+_LARGEST = 9.0  # squared innovation: a single gross error gives no alarm
 _QUIET, _PATIENCE = 32, 0.05  # rounds after a fit without an alarm, and at least this share of all rounds
 
 
@@ -70,31 +70,31 @@ class BlockSizes(Record):
 
 
 class ModelHead(Record):
-    """The model as it was fitted last."""
+    """The last fit of the model."""
 
     length: Annotated[float, Fixed()]  # of its block
     order: Annotated[float, Index("9")]  # 0 before the first fit
     fitted: Annotated[float, Index("2**53")]  # the round of the last fit
     begin: Annotated[float, Index("2**53")]  # the first round that fits look at
-    over: float  # whether the belief is still in a round that is over
+    over: float  # whether the belief is still in the last round
     bonus: float  # factor of the width
-    handicap: float  # nats by which the model has to lead the others to decide
-    early: float  # whether the handicap falls off with the rounds
+    handicap: float  # lead in nats that the model needs to decide
+    early: float  # whether the handicap decays with the rounds
     spent: Annotated[float, Within(0.0, 2.0**53)]  # of the compute budget
-    turn: Annotated[float, Index("2**53")]  # in the cycle of models that fits try against the one in use
+    turn: Annotated[float, Index("2**53")]  # in the cycle of models that fits compare with the one in use
 
 
 class Running(Record):
-    """What a fit does not change: when the next one is due, how many there were, whether one is under way."""
+    """Unchanged by a fit: the round of the next one, their number, whether one is under way."""
 
     next_fit: float
     fits: Annotated[float, Index("2**53")]
     busy: Annotated[float, Index("2")]  # whether a fit is under way elsewhere
-    alarms: Annotated[float, Index("2**53")]  # how often the innovations were too large
+    alarms: Annotated[float, Index("2**53")]  # number of alarms
 
 
 class Alarm(Record):
-    """Mean squared innovation, whether it is too large, and the round of the last fit, also of one that failed."""
+    """Mean squared innovation, whether it is too large, and the round of the last fit, failed ones included."""
 
     level: float
     raised: Annotated[float, Index("2")]
@@ -102,17 +102,17 @@ class Alarm(Record):
 
 
 class Score(Record):
-    """By what models are compared, see `note_error`, and how many rewards were predicted."""
+    """The score of a model, see `note_error`, and the number of predicted rewards."""
 
     total: float
-    fineness: Annotated[float, Within(0.0, math.inf)]  # a deviation below which predictions count as equally good
+    fineness: Annotated[float, Within(0.0, math.inf)]  # a deviation below which predictions count as equal
     count: Annotated[float, Index("2**53")]
     arm: Annotated[float, Index("k+1")]  # of the last prediction, counted from 1 on; 0 before the first
-    rare: Annotated[float, Index("2")]  # whether most rewards are the same, and those far away no gross errors
+    rare: Annotated[float, Index("2")]  # whether most rewards are equal, and distant ones are no gross errors
 
 
 class Block(NamedTuple):
-    """What the block of every model begins with."""
+    """The beginning of every model's block."""
 
     sizes: BlockSizes
     head: ModelHead
@@ -122,7 +122,7 @@ class Block(NamedTuple):
     innovations: Annotated[FloatArray, "128"]  # the last ones, standardised, in a ring
     forecast: Annotated[FloatArray, "k"]
     width: Annotated[FloatArray, "k"]
-    state_error: Annotated[FloatArray, "k"]  # standard error of the forecast: what is unknown of the state
+    state_error: Annotated[FloatArray, "k"]  # standard error of the forecast: uncertainty about the state
     arm_error: Annotated[FloatArray, "k"]  # ... and of the arm itself
     squares: Annotated[FloatArray, "k"]  # mean squared error of the predictions of an arm's rewards
     scored: Annotated[FloatArray, "k"]  # how many there were
@@ -141,7 +141,7 @@ open_block = BLOCK.open_in_kernels
 
 @inlined
 def watch(alarm: Alarm, squared: float, t: int) -> None:
-    """Follow the squared standardised innovations, whose mean is 1 while the model holds, and raise the alarm."""
+    """Update the mean squared innovation, which is 1 if the model fits the data, and raise the alarm."""
     alarm.level += _RATE * (min(squared, _LARGEST) - alarm.level)
     if alarm.level > ALARM and t - alarm.tried >= max(_QUIET, _PATIENCE * t):
         alarm.raised = 1.0
@@ -166,20 +166,20 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     The score of a model is −½ Σ_a w(n_a) log((s_a² + f²)/s²): s_a² is its own mean squared error on arm a, n_a the
     number of predictions, w(n) = 50 n/(n + 50), s the spread of the rewards, and f a tenth of it. It is the log
     likelihood of Gaussian errors with a variance for each arm, changed in two ways: no arm counts much more than the
-    others, however often it is played, and a prediction that is fine enough is not beaten by a finer one. In units of
-    the spread, a model that has heard of more late rewards than another gains nothing by their number.
+    others, however often it is played, and errors below a limit count as equal. In units of
+    the spread, a model that has learned more late rewards than another gains nothing by their number.
 
-    With contexts, what matters is whether a model knows what the other arms do, and a prediction of the arm that was
-    just played says little about that. It counts as a tenth of one.
+    With contexts, knowledge of the other arms matters, and a prediction of the arm that was just played says little
+    about it. It counts as a tenth of one.
     """
     score, fine = block.score, block.score.fineness**2
     n = block.scored[arm]
     share = _STAY if block.sizes.m > 0.0 and arm + 1.0 == score.arm else 1.0
     score.arm = arm + 1.0
-    unseen = fine / _FINE**2 if fine > 0.0 else error * error  # the spread is known from the first fit on
+    unseen = fine / _FINE**2 if fine > 0.0 else error * error  # the spread is known after the first fit
     mean = block.squares[arm] if n > 0.0 else unseen
     most = _GROSS * (mean + fine) if score.rare == 0.0 else math.inf
-    squared = error * error if error * error < most else most  # also where the forecast is no number
+    squared = error * error if error * error < most else most  # also if the forecast is NaN
     block.squares[arm] = mean + share * max(_FOLLOW, _FIRST / (n + _PRIOR)) * (squared - mean)
     block.scored[arm] = n + share
     add_up(block)
@@ -191,7 +191,7 @@ score_again = plain(add_up)
 
 
 def set_units(blocks: Sequence[Block], rows: FloatArray) -> None:
-    """Tell models which errors count as equally good for rewards as in the rows of a log, and whether any are gross."""
+    """Set in models which errors count as equal, for rewards as in the rows of a log, and whether any are gross."""
     rewards, arms = rows[:, -1], rows[:, -2]
     fine, rare = _FINE * centre_and_scale(rewards, arms)[1], mostly_one_value(rewards, arms)
     for block in blocks:
@@ -207,7 +207,7 @@ def last_innovations(block: Block) -> FloatArray:
 
 
 class Steps(NamedTuple):
-    """The compiled steps of a model; each takes the buffer of all blocks and where the model's own begins."""
+    """The compiled steps of a model; each takes the buffer of all blocks and the beginning of the model's own."""
 
     begin: Callable[[FloatArray, int], None]
     see: Callable[[FloatArray, int, int, FloatArray], None]
@@ -219,28 +219,28 @@ class Steps(NamedTuple):
 
 @inlined
 def no_see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
-    """Look at no features."""
+    """Ignore the features."""
 
 
 @inlined
 def no_played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
-    """Take no note of the arm that was played."""
+    """Ignore the played arm."""
 
 
 class Task(NamedTuple):
-    """A fit to be made: copies of what it needs."""
+    """A requested fit: copies of its inputs."""
 
     round: int
     begin: int  # the round of the first row
     rows: FloatArray
     block: FloatArray
     seed: tuple[int, ...]
-    late: int = 0  # how many rounds late rewards have been lately
-    missing: float = math.inf  # the oldest round whose reward the block does not know
+    late: int = 0  # recent delays of rewards, in rounds
+    missing: float = math.inf  # the oldest round whose reward the block lacks
 
 
 class Span(NamedTuple):
-    """Which rounds to go through again, from `begin` on.
+    """The rounds to replay, from `begin` on.
 
     The choices of those before `decided`, and the contexts of those from `fresh` to before `seen`.
     """
@@ -252,40 +252,40 @@ class Span(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A fit that was made: the block it leads to, what was tried, and the size and likelihood of the model chosen."""
+    """A finished fit: its block, the models tried, and the size and likelihood of the chosen one."""
 
     block: FloatArray
     tried: tuple[Any, ...]
     order: int
     log_likelihood: float
-    whole: bool = True  # whether the belief is that of all rows, and not the one that the task came with
+    whole: bool = True  # whether the belief covers all rows, instead of being that of the task
     seconds: float = 0.0  # that it took
     earlier: tuple[int, FloatArray] | None = None  # an earlier round, and the block rewound to it, for late rewards
 
     def unseen(self, task: Task, *, first: bool) -> int:
-        """Return the first round whose context the block has not seen; a round may begin with its context."""
+        """Return the first round whose context the block lacks; a round may begin with its context."""
         return task.round + (first and not self.whole)
 
 
 @dataclass(frozen=True)
 class Model(abc.ABC):
-    """One model inside a learner, for given sizes; all that changes is in its block."""
+    """One model of a learner, for given sizes; its mutable state is in its block."""
 
     layout: ClassVar[Layout[Any]]
     steps: ClassVar[Steps]
     catch_up_kernel: ClassVar[Callable[..., None]]
-    fitted_by: ClassVar[str] = ""  # the function of `identify` that needs the same kernels as a fit, where there is one
+    fitted_by: ClassVar[str] = ""  # the function of `identify` that needs the same kernels as a fit, if any
     watched: ClassVar[bool] = True  # whether its innovations raise alarms
     filtered: ClassVar[bool] = True  # whether its belief follows from the log
 
     @property
     def handicap(self) -> float:
-        """By how many nats the model has to lead the others to decide."""
+        """The lead in nats that the model needs to decide."""
         return 0.0
 
     @property
     def early(self) -> bool:
-        """Whether the handicap falls off with the rounds."""
+        """Whether the handicap decays with the rounds."""
         return False
 
     arms: int
@@ -305,41 +305,41 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
-        """Set the belief to that after the rows of a log, which end before round `end`, with the model as it is."""
+        """Set the belief to that after the rows of a log, which end before round `end`, with the present model."""
 
     @abc.abstractmethod
     def rewound(self, block: FloatArray) -> FloatArray:
         """Return a copy of a block with the belief before its first round.
 
-        Led through the log, it comes to the belief of the block; the model stays as it is on the way.
+        Replaying the log gives the belief of the block; the model does not change.
         """
 
     @abc.abstractmethod
     def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
-        """Return a copy of a block with the belief of another one, which was rewound and led through the log."""
+        """Return a copy of a block with the belief of another one, which was rewound and has replayed the log."""
 
     @property
     def step_work(self) -> float:
-        """About how many microseconds the model takes to go through one round of the log, by a formula."""
+        """The expected microseconds of replaying one round of the log, by a formula."""
         return 1.0
 
     @abc.abstractmethod
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
-        """Return the block of this model where `old`, which has one arm less, has `block`.
+        """Return the block of this model for the `block` of `old`, which has one arm less.
 
         The belief is that after the rows of a log, which end before round `end`.
         """
 
     def describe(self, block: FloatArray) -> Any:
-        """Return the model in use in readable form; None where there is nothing to show."""
+        """Return the model in use in readable form; None if there is nothing to show."""
         return None
 
     def work(self, task: Task) -> float:
-        """Return about how many microseconds a fit will take: by a formula, so that a seed fixes what is done where."""
+        """Return the expected microseconds of a fit, by a formula, so that a seed fixes which fits are inline."""
         return 0.0
 
     def growth(self, rounds: int) -> float:
-        """Return by which factor the data grow between a fit after `rounds` rounds and the next."""
+        """Return the factor by which the data grow between a fit after `rounds` rounds and the next."""
         return 1.4
 
     def sizes(self) -> dict[str, int]:
@@ -361,14 +361,14 @@ class Model(abc.ABC):
         return block
 
     def fill(self, own: Any) -> None:  # noqa: B027
-        """Write what the block holds before the first round, beyond what all models share; everything else is 0."""
+        """Write the initial block beyond its common beginning; everything else is 0."""
 
     def open(self, block: FloatArray) -> Any:
         """Return named views of a block."""
         return self.layout.open(block)
 
     def inherit(self, block: FloatArray, old: FloatArray) -> None:
-        """Take over what all models keep from a model with as many arms, or one less."""
+        """Carry over the common state from a model with as many arms, or one less."""
         own, was = BLOCK.open(block), BLOCK.open(old)
         for name in ("head", "running", "alarm", "score"):
             getattr(own, name).numbers[:] = getattr(was, name).numbers
@@ -378,12 +378,12 @@ class Model(abc.ABC):
         own.head.length, own.head.bonus = len(block), self.bonus
 
     def catch_up(self, blocks: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
-        """Go through rows of a log with the block in place."""
+        """Replay rows of a log with the block in place."""
         type(self).catch_up_kernel(blocks, at, rows, *span, self.context_first)
 
     def led(self, block: FloatArray, rows: FloatArray, span: Span) -> FloatArray:
-        """Return a copy of a block that has gone through rows of a log."""
+        """Return a copy of a block after replaying rows of a log."""
         copy = block.copy()
-        if len(rows):  # so that the kernel is compiled when it is needed
+        if len(rows):  # so that the kernel is compiled on demand
             type(self).catch_up_kernel(copy, 0, rows, *span, self.context_first)
         return copy

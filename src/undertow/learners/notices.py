@@ -1,4 +1,4 @@
-"""What a learner reports to the program that it runs in: lines in its log, and a warning if a fit failed.
+"""A learner's reports to its program: log lines, and a warning if a fit failed.
 
     logging.getLogger("undertow.fits")      fits with their time (INFO), and those that failed (WARNING)
     logging.getLogger("undertow.alarms")    alarms, and another model that decides (INFO)
@@ -21,7 +21,7 @@ for _log in (_FITS, _ALARMS):
 
 
 class Notices:
-    """Lines and warnings, held back until the call has succeeded that they are about."""
+    """Log lines and warnings, held back until their call has succeeded."""
 
     remembers: ClassVar[tuple[Field, ...]] = (Field("leader"),)
 
@@ -36,23 +36,23 @@ class Notices:
             self.lines = (*self.lines, (log, level, text))
 
     def failed(self, name: str, task: Task, error: str) -> None:
-        """Take note of a fit that failed."""
+        """Record a failed fit."""
         text = f"the fit of the {name} at round {task.round} failed ({error}); the old model continues"
         self.warnings = () if self.quiet else (*self.warnings, text)
         self._note(_FITS, logging.WARNING, text)
 
     def fitted(self, name: str, task: Task, fit: Fit) -> None:
-        """Take note of a fit."""
+        """Record a fit."""
         took = f"{1000 * fit.seconds:.1f} ms for {len(task.rows)} rounds"
         self._note(_FITS, logging.INFO, f"fitted the {name} at round {task.round}: order {fit.order}, {took}")
 
     def alarm(self, name: str, level: float, t: int) -> None:
-        """Take note of an alarm, upon which a fit comes."""
+        """Record an alarm, which is followed by a fit."""
         text = f"alarm at round {t}: the {name} predicts badly, its mean squared innovation is {level:.2f}"
         self._note(_ALARMS, logging.INFO, text)
 
     def leads(self, name: str, lead: float, t: int) -> None:
-        """Take note of the model that decided, which is another than before."""
+        """Record a change of the deciding model."""
         instead = f" in place of {self.leader}" if self.leader else ""
         self._note(_ALARMS, logging.INFO, f"from round {t} on, decisions by {name}{instead} (lead {lead:.1f} nats)")
         self.leader = name

@@ -1,4 +1,4 @@
-"""Base of the policies that learn a model of the system as they go."""
+"""Base of the policies that learn a model of the system."""
 
 import abc
 import logging
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LearningPolicy"]
 
-_PLOTTED = 300  # rounds whose rewards are drawn
+_PLOTTED = 300  # rounds with rewards in a figure
 _MOST_KEPT = 10_000  # rounds that may pass without kernels
 _LOG = logging.getLogger("undertow.kernels")
 
@@ -64,8 +64,8 @@ class LearningPolicy(ContextPolicy):
         How late a reward may be: a number of rounds (10,000 are 100 s at 100 decisions a second), or a time, such as
         "3 days", for decisions with `at`. The log keeps that many rounds more, at 8 bytes a number (`parts.nbytes`).
     looks
-        Whether arms that were left are played again at times (`learners.looks`), because they may have changed unseen.
-        Turn it off only if you know that no model can be wrong about that.
+        Whether abandoned arms are occasionally played again (`learners.looks`), because they may have changed. Turn it
+        off only if you know that no model can be wrong about this.
     """
 
     refit: Refit = "auto"
@@ -108,7 +108,7 @@ class LearningPolicy(ContextPolicy):
     def _delay_in_rounds(self) -> int | None:
         return None if is_duration(self.max_delay) else cast("int", self.max_delay)
 
-    # Kernels that are not there yet
+    # Missing kernels
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,7 +124,7 @@ class LearningPolicy(ContextPolicy):
             self._settle()
 
     def _begin_without_kernels(self) -> bool:
-        """Return whether another process compiles the kernels, and start-up goes on without."""
+        """Return whether another process compiles the kernels, while initial rounds run without."""
         kind = type(self)
         ours = kind.__module__.startswith("undertow.policies.")  # what another process can find
         if are_loaded(kind.loop) or not ours or not self._whole().unused or self._timeline is not self._learner:
@@ -159,10 +159,10 @@ class LearningPolicy(ContextPolicy):
         self._timeline.report()
 
     def _have_kernels(self) -> None:
-        """Go on with kernels, of which a policy that is unused needs to hear before its events are applied."""
+        """Continue with kernels; an unused policy needs them before its events are applied."""
         self._timeline, self._awaits_kernels = self._learner, False
         self._player.loop = type(self).loop
-        del self._compilation  # which holds a thread, and no copy can
+        del self._compilation  # which has a thread, and cannot be copied
 
     def _compile_here(self) -> None:
         """Have this process compile what is missing, quietly, and not another one."""
@@ -173,18 +173,18 @@ class LearningPolicy(ContextPolicy):
         return rng.random((rounds, self.arm_count))
 
     def _chances(self, own: LearnerState, played: int) -> FloatArray:
-        """Return 1 for the proposed arm, 0 for others; in start-up, arms that were played least are drawn from."""
+        """Return 1 for the proposed arm, 0 for others; in initial rounds, those of the arms played least."""
         if self._learner.reasons.leader() >= 0:
             return super()._chances(own, played)
         return start_up_chances(own, played)
 
     def _propensities(self, arm: int) -> FloatArray | None:
         if not self.explore and self._learner.reasons.leader() >= 0:
-            return None  # nothing was drawn, as in most rounds
+            return None  # deterministic, as in most rounds
         return super()._propensities(arm)
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
-        return {"n": None}  # each model makes room for itself
+        return {"n": None}  # each model allocates its own space
 
     def _welcome(self, own: LearnerState) -> None:
         own.learner.start = start_up_rounds(self.arm_count)
@@ -193,7 +193,7 @@ class LearningPolicy(ContextPolicy):
         ahead.begin(self._models[0].fitted_by)
         return {"refit": "inline"}
 
-    # What users call
+    # Public calls
 
     @property
     def models(self) -> tuple[ModelInUse, ...]:
@@ -209,14 +209,14 @@ class LearningPolicy(ContextPolicy):
 
     @property
     def system(self) -> LinearGaussianSystem | None:
-        """The system in use, with identity state noise, where one shared system decides; None otherwise."""
+        """The system in use, with identity state noise, if a shared system decides; else None."""
         content = None if self.model is None else self.model.content
         return content if isinstance(content, LinearGaussianSystem) else None
 
     def plot(self, features: "Inputs | None" = None) -> "Sheet":
         """Draw the forecasts, the rewards of the last rounds by arm, and which model leads by how much.
 
-        `features` are those of the round to come, where the policy takes them; nothing changes.
+        `features` are those of the next round, if the policy takes them, without side effects.
         """
         from undertow.drawing import draw_arms
 
@@ -236,7 +236,7 @@ class LearningPolicy(ContextPolicy):
         )
 
     def health(self) -> Health:
-        """Return what a person on call needs: rounds, decisions that wait, innovations, alarms, fits and failures."""
+        """Return a status summary: rounds, pending decisions, innovations, alarms, fits and failures."""
         with self._lock:
             health = super().health()
             return health_of(self._learner, health)
@@ -261,14 +261,13 @@ class LearningPolicy(ContextPolicy):
         features: "Rows | None" = None,
         elapsed: "npt.ArrayLike | None" = None,
     ) -> None:
-        """Take in a table of past rounds, one row each, and fit the models to it.
+        """Learn from past rounds, one row each, and fit the models to them.
 
-        `arms` (n,) are names, None where none was played, or indices, −1 where none was; `rewards` (n,) are NaN where
-        none came; `contexts` (n, m) are NaN where an entry is missing. `features` are needed where the policy takes
-        them: (n, q), those of the arm that was played, or (n, k, q), those of every arm. Both may be given by name: as
-        a list of mappings, or a frame of pandas or polars. `elapsed` (n,) is how many moments began since the row
-        before, 1 by default; rows of the same moment, with 0, have the same context, or NaN. With refit="inline", the
-        first decision makes the fits.
+        `arms` (n,) are names, None if none was played, or indices, −1 if none was; `rewards` (n,) are NaN if none came;
+        `contexts` (n, m) are NaN if missing. `features` are needed if the policy takes them: (n, q), those of the
+        played arm, or (n, k, q), those of every arm. Both may be given by name: as a list of mappings, or a frame of
+        pandas or polars. `elapsed` (n,) is the number of moments since the row before, 1 by default; rows of the same
+        moment, with 0, have the same context, or NaN. With refit="inline", the first decision makes the fits.
         """
         with self._lock:
             if not self._whole().unused:
@@ -308,7 +307,7 @@ class LearningPolicy(ContextPolicy):
         if rows.ndim != 2 or rows.shape[1] != blank.shape[1]:
             raise InvalidInputError(f"rows: expected {blank.shape[1]} columns, got shape {rows.shape}")
         self._learner.log.check(rows, self.arm_count)
-        seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes before the first draw
+        seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes first
         self._learner.warm_start(rows, len(rows), seed)
         if self._columns.fills:
             for row in rows[rows[:, self._learner.log.arm] >= 0]:
@@ -327,4 +326,4 @@ class LearningPolicy(ContextPolicy):
         return _checks.measured("features", given, (n, k, q))[np.arange(n), played]
 
     def _note_past(self) -> None:
-        """Take note of the rounds of a warm start, which are in the log."""
+        """Count the rounds of a warm start, which are in the history."""

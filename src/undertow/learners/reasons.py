@@ -1,4 +1,4 @@
-"""Why a learner decided as it did, read from its state in every decision."""
+"""The reasons of a learner's decision, read from its state."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from undertow.live.decision import Why
 
 __all__ = ["Reasons"]
 
-_tuple = tuple.__new__  # makes an explanation in half the time of its class, whose own __new__ is Python's
+_tuple = tuple.__new__  # makes an explanation in half the time of its class, whose __new__ is Python's
 
 
 class Reasons:
-    """Views of what explains a decision: the model that led, by how much, the errors of its forecasts, and looks."""
+    """Views of the reasons of a decision: the leading model, its lead, the errors of its forecasts, and looks."""
 
     def __init__(self, player: Player, places: Sequence[int], names: Sequence[str], blocks: Sequence[Any]) -> None:
         learner, models = player.own.learner, [own.model for own in blocks]
@@ -28,7 +28,7 @@ class Reasons:
         }
 
     def why(self, t: int, notices: Notices) -> Why:
-        """Explain the decision of round t, as the kernel has just noted it, and tell of another model that leads."""
+        """Return the reasons of the decision of round t, as recorded by the kernel, and report a new leader."""
         leader = self.leader()
         if leader < 0:
             k = self.arms

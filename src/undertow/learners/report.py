@@ -1,4 +1,4 @@
-"""What a learner reports: its models and its health."""
+"""Reports of a learner: its models and its health."""
 
 import dataclasses
 import json
@@ -63,7 +63,7 @@ def models_in_use(learner: "Learner", *, minimise: bool) -> tuple[ModelInUse, ..
         head, score = own.model.head, own.model.score
         if head.order:
             content = model.describe(learner.block(number))
-            if minimise and isinstance(content, LinearGaussianSystem):  # fitted to the negative of the costs
+            if minimise and isinstance(content, LinearGaussianSystem):  # fitted to negative costs
                 content = dataclasses.replace(content, arms=-content.arms, reward_offset=-content.reward_offset)
             total = score.total - _handicap(head, score.count)
             found.append(ModelInUse(model.name, int(head.order), int(head.fitted), total, content))

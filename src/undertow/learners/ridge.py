@@ -1,6 +1,6 @@
 """A ridge regression on lagged contexts, features and own rewards, and its special case: constant arms.
 
-The inputs are those of `undertow.inputs`; every arm has a regression of its own (`undertow.ridge`). Predictions are
+The inputs are those of `undertow.inputs`; every arm has its own regression (`undertow.ridge`). Predictions are
 scored with a noise variance estimated from their own errors.
 """
 
@@ -32,9 +32,9 @@ from undertow.ridge import ridge_project, ridge_update
 
 __all__ = ["Ridge"]
 
-_LAG_INPUTS = 60  # how many inputs past rewards may bring
+_LAG_INPUTS = 60  # maximum number of inputs from past rewards
 _LEAST_APART = 0.05  # variance between arms in units of the noise
-_DRIFT = 0.25  # change of mean or scale, relative to the scale, from which the regression is rebuilt
+_DRIFT = 0.25  # change of mean or scale, relative to the scale, that rebuilds the regression
 
 
 class RidgeSizes(Record):
@@ -44,13 +44,13 @@ class RidgeSizes(Record):
 
 
 class Now(Record):
-    """The moment that the inputs are of, counted from where the regression begins."""
+    """The moment of the inputs, counted from the beginning of the regression."""
 
     moment: Annotated[float, Index("2**53")]
 
 
 class Errors(Record):
-    """Sum and number of squared errors, and how far the arms' means lie apart: their variance in units of the noise."""
+    """Sum and number of squared errors, and the variance between the arms' means in units of the noise."""
 
     squares: float
     count: float
@@ -81,7 +81,7 @@ open_ridge = _LAYOUT.open_in_kernels
 
 @kernel
 def begin(blocks: FloatArray, at: int) -> None:
-    """Step to the present moment, if that of the last round is over; lags are of moments."""
+    """Advance to the present moment, if that of the last round is over; lags are in moments."""
     own = open_ridge(blocks, at)
     if own.model.head.over > 0.0:
         own.model.head.over = 0.0
@@ -123,7 +123,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
 
 @kernel
 def played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
-    """Note which arm was played in round t; −1 for none."""
+    """Record the played arm of round t; −1 for none."""
     own = open_ridge(blocks, at)
     note_round(own.inputs, int(own.now.moment), t, arm)
 
@@ -151,7 +151,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
 
 @kernel
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
-    """File a context, which begins the moment or ends it."""
+    """Store a context, which begins the moment or ends it."""
     if first:
         begin(blocks, at)
     own = open_ridge(blocks, at)
@@ -165,10 +165,10 @@ def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: boo
 
 @dataclass(frozen=True)
 class Ridge(Model):
-    """What LinUCB with reward lags knows, at any scale: rewards need not be linear in any hidden state.
+    """LinUCB with reward lags as a model, at any scale: rewards need not be linear in any hidden state.
 
-    `memory` is over how many past rounds contexts and own rewards enter; with 0, an arm is a constant and fixed weights
-    on the features.
+    `memory` is the number of past rounds of contexts and own rewards among the inputs; with 0, an arm is a constant and
+    fixed weights on the features.
     """
 
     layout = _LAYOUT
@@ -180,7 +180,7 @@ class Ridge(Model):
 
     @property
     def handicap(self) -> float:
-        """By how many nats the model has to lead; constant arms have to where contexts show what moves."""
+        """The lead in nats that the model needs; constant arms need one if there are contexts."""
         return HANDICAP if self.memory or self.context_dim else 0.0
 
     @property
@@ -190,21 +190,21 @@ class Ridge(Model):
 
     @property
     def early(self) -> bool:
-        """Whether the handicap falls off with the rounds: that of constant arms does."""
+        """Whether the handicap decays with the rounds: that of constant arms does."""
         return self.memory == 0
 
     def growth(self, rounds: int) -> float:
-        """Return by which factor the data grow until the next fit, which only measures the columns again."""
+        """Return the factor by which the data grow until the next fit, which only measures the columns again."""
         return 2.0
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of the block."""
         k, m, q = self.arms, self.context_dim, self.feature_dim
-        lags = min(self.memory, _LAG_INPUTS // (2 * k))  # over how many past rounds own rewards enter
+        lags = min(self.memory, _LAG_INPUTS // (2 * k))  # number of past rounds of own rewards among the inputs
         return {"k": k, "m": m, "q": q, **inputs_sizes(k, m, q, self.memory, lags)}
 
     def fill(self, own: RidgeState) -> None:
-        """Write a regression that has seen nothing."""
+        """Write an empty regression."""
         own.reward.scale = own.errors.squares = own.errors.count = own.errors.apart = 1.0
         own.scale[:] = 1.0
         for W in own.W:
@@ -212,7 +212,7 @@ class Ridge(Model):
         begin_inputs(own.inputs)
 
     def work(self, task: Task) -> float:
-        """Return about how many microseconds a fit will take, if the regression has to be rebuilt."""
+        """Return the expected microseconds of a fit, if the regression is rebuilt."""
         return len(task.rows) * (0.5 + 0.002 * self.sizes()["p"] ** 2)
 
     def fit(self, task: Task) -> Fit:
@@ -238,9 +238,10 @@ class Ridge(Model):
         return same._replace(block=block, whole=True)
 
     def _note_apart(self, block: FloatArray, rows: FloatArray) -> None:
-        """Estimate how far the arms lie apart: what their means vary by beyond the noise, which is 1 in these units.
+        """Estimate the variance between the arms' means beyond the noise, which is 1 in these units.
 
-        The regression starts from weights as large as the noise. Where arms differ by less, so does what can be won.
+        The regression starts from weights as large as the noise. If arms differ by less, the possible gain is smaller,
+        too.
         """
         own: RidgeState = self.open(block)
         there = ~np.isnan(rows[:, -1]) & (rows[:, -2] >= 0.0)
@@ -253,13 +254,13 @@ class Ridge(Model):
             own.errors.apart = min(max(float(between), _LEAST_APART), 1.0)
 
     def _rebuild(self, block: FloatArray, rows: FloatArray, begin: int) -> None:
-        """Lead a fresh block through rows of a log."""
+        """Replay rows of a log with a fresh block."""
         end = begin + len(rows)
         type(self).catch_up_kernel(block, 0, rows, begin, end, begin, end, self.context_first)
         self.open(block).model.head.order = 1.0
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
-        """Lead a fresh regression, in the units as they are, through the rows of a log."""
+        """Replay the rows of a log with a fresh regression, in the present units."""
         block[:] = self._led(block, rows, end)
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
@@ -276,7 +277,7 @@ class Ridge(Model):
         return fresh
 
     def rewound(self, block: FloatArray) -> FloatArray:
-        """Return a regression that has seen nothing, in the units of another."""
+        """Return an empty regression, in the units of another."""
         fresh = self.block()
         new, was = self.open(fresh), _LAYOUT.open(block)
         new.centre[:], new.scale[:] = was.centre, was.scale
@@ -284,7 +285,7 @@ class Ridge(Model):
         return fresh
 
     def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
-        """Return the regression of another block, with what all models begin with of this one."""
+        """Return the regression of another block, with the common beginning of this one."""
         copy = led.copy()
         common = BLOCK.length(k=self.arms, m=self.context_dim, q=self.feature_dim)
         copy[:common] = block[:common]
@@ -293,5 +294,5 @@ class Ridge(Model):
 
     @property
     def step_work(self) -> float:
-        """About how many microseconds the model takes to go through one round."""
+        """The expected microseconds of replaying one round."""
         return 0.3 + 0.0008 * self.sizes()["p"] ** 2

@@ -1,9 +1,9 @@
-"""One shared hidden system of unknown order, learned: its filter, what is unknown of each arm, and its fits.
+"""One shared hidden system of unknown order: its filter, the uncertainty about each arm, and its fits.
 
-Between two fits the filter runs on with the model as it is. Every arm keeps the posterior covariance V_a of its own
-[C_a; D_a] given the states, and both are updated with every reward: recursive least squares, whose noise is the
-filter's predicted variance; for the filter, in turn, what is unknown of the arm is noise. The belief steps to the next
-round when that begins, so that the reward of a round may come until then.
+Between two fits the filter runs with the present model. Every arm has the posterior covariance V_a of its [C_a; D_a]
+given the states, and both are updated with every reward: recursive least squares, whose noise is the filter's predicted
+variance; for the filter, in turn, the uncertainty about the arm is noise. The belief advances when the next round
+begins, so that the reward of a round may come until then.
 """
 
 import math
@@ -48,13 +48,13 @@ from undertow.system import LinearGaussianSystem
 
 __all__ = ["SharedSystem"]
 
-_BUDGET, _ADVANCE = 20.0, 2500  # units of work per round, and how many rounds' worth is there from the start
+_BUDGET, _ADVANCE = 20.0, 2500  # units of work per round, and the initial budget in rounds
 _SHARE = 0.35  # of the budget at hand that one refit may spend
-_GROWTH = ((400, 1.4), (1500, 1.6), (math.inf, 2.0))  # factor of the data between two fits, up to so many rounds
-_RECENT = 64  # rounds that an alarm looks at
+_GROWTH = ((400, 1.4), (1500, 1.6), (math.inf, 2.0))  # factor of the data between two fits, up to a number of rounds
+_RECENT = 64  # rounds for the fit after an alarm
 _FAR_BETTER = 20.0  # nats
 _UNIT_ROOT = 0.999
-_SHORT, _WIDEST = 1.5, 2.0  # how an arm is widened that is seldom played and hardly known
+_SHORT, _WIDEST = 1.5, 2.0  # widening of a rarely played, uncertain arm
 
 
 class SharedState(NamedTuple):
@@ -80,7 +80,7 @@ open_shared = _LAYOUT.open_in_kernels
 
 @straight_kernel
 def begin(blocks: FloatArray, at: int) -> None:
-    """Step to the present round, if the belief is still in the last one."""
+    """Advance to the present round, if the belief is still in the last one."""
     own = open_shared(blocks, at)
     head = own.model.head
     if head.over > 0.0:
@@ -94,19 +94,18 @@ def begin(blocks: FloatArray, at: int) -> None:
 def boldness(most: float, t: int, k: int) -> float:
     """Return the factor of the width after t rounds: √ln((t + 1)/√k), at least 1 and at most `most`.
 
-    Early models are poor guides to what is worth a try.
+    Early models are poor guides for exploration.
     """
     return min(most, math.sqrt(max(1.0, math.log(t + 1.0) - 0.5 * math.log(k))))
 
 
 @inlined
 def widening(t: int, k: int, plays: float, unseen: float) -> float:
-    """Return by which factor to widen an arm that has had less than its share t/k of the plays.
+    """Return the factor that widens an arm with less than its share t/k of the plays.
 
-    √(ln(t / k n) − 1.5), at least 1, which it is from a twelfth of the share on, and at most 2; of what that adds,
-    `unseen`: the share of the arm's variance before anything was seen of it that is left. What was seen of an arm is
-    known, but how far arms lie apart that were not seen is an estimate, and one whose prior just does not reach the
-    best arm would be given up for good.
+    √(ln(t / k n) − 1.5), at least 1, which it is from a twelfth of the share on, and at most 2. Its excess over 1 is
+    multiplied by `unseen`, the remaining share of the arm's prior variance. The prior variance is an estimate: an arm
+    whose prior just fails to reach the best arm would otherwise never be played again.
     """
     short = math.log(max(t / (k * max(plays, 1.0)), 1.0))
     return 1.0 + unseen * (min(_WIDEST, math.sqrt(max(1.0, short - _SHORT))) - 1.0)
@@ -165,7 +164,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
     h = row(C, m + arm)
     e = (reward - own.mean[m]) / own.scale[m] - D[m + arm] - dot(h, row(own.z, 0))
     F = condition_on(own.z, own.P, h, own.K, e, own.noise[m] + unknown, d)
-    for i in range(d):  # the filter's predicted variance and what is unknown of the arm add up to F either way
+    for i in range(d):  # the filter's predicted variance and the uncertainty about the arm add up to F either way
         for j in range(d):
             V[i, j] -= X[0, i] * X[0, j] / F
         V[i, d] -= X[0, i] * last / F
@@ -212,23 +211,23 @@ class SharedSystem(Model):
 
     @property
     def handicap(self) -> float:
-        """By how many nats the model has to lead: it sees no features, and contexts are what it knows more of."""
+        """The lead in nats that the model needs: it ignores features, and its advantage are contexts."""
         if self.feature_dim:
             return HANDICAP
         return 0.0 if self.context_dim else HANDICAP / 2
 
     def growth(self, rounds: int) -> float:
-        """Return by which factor the data grow until the next fit: early fits matter most, late ones cost most."""
+        """Return the factor by which the data grow until the next fit: early fits matter most, late ones cost most."""
         return next(factor for end, factor in _GROWTH if rounds < end)
 
     def work(self, task: Task) -> float:
-        """Return about how many microseconds a fit will take."""
+        """Return the expected microseconds of a fit."""
         head = self.open(task.block).model.head
         budget = _SHARE * (_BUDGET * (task.round + _ADVANCE) - head.spent)
         return expected_cost(int(head.order), self.context_dim, self.arms, len(task.rows), budget)
 
     def table(self, rows: FloatArray) -> FloatArray:
-        """Return the columns of a log that the model looks at, and which moments are shared, if any."""
+        """Return the model's columns of a log, and the shared moments, if any."""
         same = same_moment(rows)
         table = np.ascontiguousarray(rows[:, [*range(self.context_dim), -2, -1]])
         return np.column_stack([table, same]) if same.any() else table
@@ -262,9 +261,9 @@ class SharedSystem(Model):
     def _recent(
         self, search: Search, model: VectorModel, rng: np.random.Generator, tried: list[Attempt]
     ) -> tuple[VectorModel, Search] | None:
-        """Return a model of the last rounds alone, where it explains them far better than the one of all rounds.
+        """Return a model of the last rounds alone, if it explains them far better than the one of all rounds.
 
-        It is short, comes with alarms only, and is not charged to the budget.
+        It is fast, follows alarms only, and is not charged to the budget.
         """
         length = max(_RECENT, 3 * self.arms)
         if len(search.table) <= 2 * length or spectral_radius(model.vector, model.order) > _UNIT_ROOT:
@@ -279,7 +278,7 @@ class SharedSystem(Model):
         return (short, fresh) if short.criterion - old > _FAR_BETTER else None
 
     def _settle(self, own: SharedState, search: Search, model: VectorModel, scales: Scales) -> None:
-        """Write a model into a block, with the belief after the last round and what is unknown of each arm."""
+        """Write a model into a block, with the belief after the last round and the uncertainty about each arm."""
         m, k = self.context_dim, self.arms
         settled, _ = fit_one(search, model, em_steps=0, evaluations=1)
         own.model.head.order, own.model.head.over = model.order, 1.0
@@ -293,7 +292,7 @@ class SharedSystem(Model):
         own.V[:] = search.inverse.reshape(m + k + 1, *own.V.shape[1:])[m : m + k]
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
-        """Filter through the rows of a log with the model as it is."""
+        """Filter the rows of a log with the present model."""
         own, m, k = self.open(block), self.context_dim, self.arms
         d = int(own.model.head.order)
         if d == 0 or not len(rows):
@@ -305,7 +304,7 @@ class SharedSystem(Model):
         own.model.head.over = 1.0
 
     def rewound(self, block: FloatArray) -> FloatArray:
-        """Return a copy with the belief before its first round; its arms are taken for known, and stay as they are."""
+        """Return a copy with the belief before its first round; its arms are fixed."""
         copy = block.copy()
         own: SharedState = self.open(copy)
         own.V[:], own.z[:], own.P[:], own.model.head.over = 0.0, 0.0, 0.0, 0.0
@@ -322,11 +321,11 @@ class SharedSystem(Model):
 
     @property
     def step_work(self) -> float:
-        """About how many microseconds the model takes to go through one round."""
+        """The expected microseconds of replaying one round."""
         return 0.6 + 0.1 * self.context_dim
 
     def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
-        """Return the block with one more arm, of which only the prior is known."""
+        """Return the block with one more arm, which has the prior."""
         fresh = self.block()
         own, was = self.open(fresh), old.open(block)
         self.inherit(fresh, block)

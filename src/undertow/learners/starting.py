@@ -1,8 +1,8 @@
-"""The first rounds of a learner whose kernels are still being compiled, by another process.
+"""The initial rounds of a learner whose kernels are still being compiled by another process.
 
-In start-up the arms take turns, by counts and draws, which needs no kernels. So these rounds are decided in Python,
-from the draws that the kernel would have got, and no checkpoint is taken. When the kernels are there, the learner is
-rebuilt: its first checkpoint and all events since lead to the state that it would have had, bit for bit.
+In initial rounds the arms take turns, by counts and random numbers, which needs no kernels. So these rounds are decided
+in Python, with the same random numbers, and no checkpoint is taken. When the kernels are ready, the learner is rebuilt
+from its first checkpoint and all events since, with a bit-identical state.
 """
 
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ _PROPOSE, _EXPLORE, _COUNT = plain(start_up), plain(explored), plain(count_round
 
 
 class Starting(Timeline):
-    """The timeline of a learner until its kernels are compiled: start-up decides, and nothing is learned yet."""
+    """The timeline of a learner until its kernels are compiled: arms take turns, and nothing is learned yet."""
 
     plain: ClassVar[bool] = False
     has_effects: ClassVar[bool] = True
@@ -37,18 +37,18 @@ class Starting(Timeline):
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The learner and its parts, of which nothing changes before the kernels are there."""
+        """The learner and its parts, which do not change before the kernels are ready."""
         return self.learner, *self.learner.parts
 
     @property
     def over(self) -> bool:
-        """Whether start-up is over, and a fit due."""
+        """Whether the initial rounds are over, and a fit is due."""
         return self.player.rounds >= int(self.player.own.learner.start)
 
-    # What the loop would do
+    # In place of the loop
 
     def _play(self, state: FloatArray, *step: Any) -> int:
-        """Take the step of start-up's kernel that decides; the others wait for it."""
+        """Decide like the kernel of initial rounds; the other steps wait for the kernels."""
         first = step[2]
         if first > DECIDE:
             return int(first + 1)
@@ -65,17 +65,17 @@ class Starting(Timeline):
     def _skip(self, state: FloatArray) -> None:
         _COUNT(self.player.common.head)
 
-    # What a timeline does
+    # Methods of a timeline
 
     def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
         """Refuse a reward that comes too late, or with which models would overflow."""
         self.learner.check_reward(waiting, reward, age)
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
-        """Learn nothing yet: the event is kept."""
+        """Do nothing yet: the event is kept."""
 
     def observe(self) -> None:
-        """Take in nothing yet: the event is kept."""
+        """Do nothing yet: the event is kept."""
 
     def decided(self, t: int, arm: int) -> Why | None:
         """Explain the decision of round t; the event is kept."""

@@ -1,14 +1,14 @@
-"""How much exploring an arm is worth: the factor of the width that every model shares.
+"""The value of exploring an arm: the factor of the width in all models.
 
-Suppose that an arm's expected reward lies Δ below the best one, that σ² of it is unknown, that a reward has noise s²,
-and that what is learned of the arm helps for H rounds. After n plays, which cost n Δ, the forecast will have moved by
-N(0, σ_n²), σ_n² = σ² n / (n + s²/σ²), and the H rounds that follow gain E[max(0, N(−Δ, σ_n²))] = σ_n ψ(Δ/σ_n) each,
-with ψ(x) = φ(x) − x (1 − Φ(x)). Playing it pays while H σ_n ψ(Δ/σ_n) ≥ n Δ for some n, hence up to
+Suppose that an arm's expected reward is Δ below the best one with variance σ², that a reward has noise s², and that
+knowledge of the arm helps for H rounds. After n plays, which cost n Δ, the forecast will have moved by N(0, σ_n²), σ_n²
+= σ² n / (n + s²/σ²), and the H rounds that follow gain E[max(0, N(−Δ, σ_n²))] = σ_n ψ(Δ/σ_n) each, with ψ(x) = φ(x) − x
+(1 − Φ(x)). Playing it pays while H σ_n ψ(Δ/σ_n) ≥ n Δ for some n, hence up to
 
     Δ = σ max_n √(n / (n + s²/σ²)) β(H/n),   where H ψ(β(H)) = β(H).
 
-An arm that is played as long as its forecast plus this width is the largest is played while that pays. For arms that
-stand still and have had n plays, σ² = s²/n, and the width behaves as that of MOSS, s √(2 log(H/n) / n), for large H.
+An arm that is played as long as its forecast plus this width is the largest is played while that pays. For stationary
+arms with n plays, σ² = s²/n, and the width behaves like that of MOSS, s √(2 log(H/n) / n), for large H.
 """
 
 import math
@@ -24,7 +24,7 @@ _NEVER = 1e-300
 
 
 def _solved(H: float) -> float:
-    """Return β(H) by bisection; SciPy's solvers and distributions would take longer to import than all the rest."""
+    """Return β(H) by bisection; SciPy's solvers and distributions would take longer to import than everything else."""
     low, high = 0.0, 40.0
     while low < (x := 0.5 * (low + high)) < high:
         density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
@@ -47,7 +47,7 @@ def beta(H: float) -> float:
 
 @inlined
 def worth(unknown: float, noise: float, H: float) -> float:
-    """Return the width of an arm: variance of what is unknown of it, variance of the noise, rounds that it helps.
+    """Return the width of an arm: its variance, the variance of the noise, the rounds that knowledge of it helps.
 
     The best of n = 1, N/3 and N plays, N = min(s²/σ², H), is within 10 % of the best of all.
     """
@@ -62,8 +62,8 @@ def worth(unknown: float, noise: float, H: float) -> float:
 
 @inlined
 def lifetime(persistence: float, t: int) -> float:
-    """Return for how many rounds knowledge of an AR(1) level helps, Σ φ^h, and at most for as many as have passed.
+    """Return the number of rounds for which knowledge of an AR(1) level helps, Σ φ^h, at most as many as have passed.
 
-    How many rounds are still to come is not known; as many as there have been is the usual guess.
+    The number of rounds to come is unknown; the usual guess is as many as have passed.
     """
     return min(1.0 / max(1.0 - abs(persistence), _NEVER), t + 1.0)
