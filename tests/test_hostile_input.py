@@ -200,7 +200,7 @@ def test_arms_that_a_spreadsheet_would_run(tmp_path: Path) -> None:
 
 
 def test_propensities_that_cannot_be(tmp_path: Path) -> None:
-    for value, message in (("1e-300", "below 1e-12 does not happen"), ("0", "above 0 and at most 1, got 0; write")):
+    for value, message in (("1e-300", "below 1e-12 do not happen"), ("0", "above 0 and at most 1, got 0; write")):
         rows = "".join(f"{t},{'ab'[t % 2]},{value if t == 7 else 0.5}\n" for t in range(40))
         file = csv_of(tmp_path, f"reward,arm,propensity\n{rows}")
         with pytest.raises(InvalidInputError, match=rf"line 9, column 'propensity': .*{message}"):

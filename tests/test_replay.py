@@ -246,7 +246,7 @@ def test_of_a_long_table_the_last_rows_are_played(
     shared = ["--policies", CHEAP, "--runs", "1", "--out", str(tmp_path)]
     choices = {}
     monkeypatch.setattr("undertow.replay.contenders.MOST_ROUNDS", 100)
-    said = "of 150 rows, the last 100 are used, and the others are not looked at; --rows 150 uses all"
+    said = "of 150 rows, the last 100 are used, and the others are not read; --rows 150 uses all"
     for name, words, rounds, notes in (
         ("alone", [], 100, 0),
         ("whole", [], 100, 1),

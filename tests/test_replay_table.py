@@ -163,7 +163,7 @@ def test_mistakes_in_parquet_are_told_with_row_and_column(tmp_path: Path) -> Non
         read_table(file(tmp_path, "nonsense", "c.parquet"))
     with pytest.raises(InvalidInputError, match=r"d\.csv: there is no such file"):
         read_table(tmp_path / "d.csv")
-    with pytest.raises(InvalidInputError, match="this is a folder; give a file in it, such as a CSV or Parquet file"):
+    with pytest.raises(InvalidInputError, match="this is a folder; pass a file in it, such as a CSV or Parquet file"):
         read_table(tmp_path)
 
 
@@ -285,7 +285,7 @@ def test_the_last_rows_are_read_as_if_there_were_no_others(tmp_path: Path) -> No
         (table.log.rewards, alone.log.rewards),
     ):
         assert np.array_equal(ours, theirs, equal_nan=True)
-    said = "of 5 rows, the last 3 are used, and the others are not looked at; --rows 5 uses all"
+    said = "of 5 rows, the last 3 are used, and the others are not read; --rows 5 uses all"
     assert table.notes == (said, *alone.notes)
     assert (table.skipped, table.extent) == (2, "the last 3 of 5 rounds")
     assert (alone.skipped, alone.extent) == (0, "3 rounds")
@@ -344,7 +344,7 @@ def test_columns_are_given_as_names(given: dict[str, Any], message: str) -> None
 
 
 def test_lines_that_end_as_on_old_macs(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"data.csv: all is one line: lines end as on old Macs; save it"):
+    with pytest.raises(InvalidInputError, match=r"data.csv: the file has one line"):
         read_table(file(tmp_path, GOOD.replace("\n", "\r")))
     assert read_table(file(tmp_path, GOOD.replace("\n", "\r\n"))).rounds == 2
     with pytest.raises(InvalidInputError, match="there are column names but no rows"):
@@ -366,7 +366,7 @@ def test_a_table_is_read_first(command: Callable[..., object]) -> None:
 @pytest.mark.parametrize("given", ["random", ["random"], [Random(arms=2)]])
 def test_policies_of_a_replay_are_parsed_first(given: Any) -> None:
     table = read_table(pl.DataFrame({"reward_a": range(30), "reward_b": range(30)}))
-    with pytest.raises(InvalidInputError, match=r"policies: expected what parse_policies returns, got .*andom"):
+    with pytest.raises(InvalidInputError, match=r"policies: expected the output of parse_policies, got .*andom"):
         replay_table(table, given)
     with pytest.raises(InvalidInputError, match="policies: expected text such as"):
         parse_policies(["random"])  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""Policies on your own table: what each would have earned, and whether there is anything to win.
+"""Policies on your own table: the reward of each, and whether there is anything to win.
 
     table = read_table("data.csv")
     print(diagnose(table))
     print(replay_table(table).summary)
 
-What would have been earned on a log is estimated by `replay_log`.
+`replay_log` estimates rewards on a log.
 """
 
 from undertow import _checks

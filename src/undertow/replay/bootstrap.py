@@ -1,7 +1,7 @@
 """Intervals for means over dependent rounds: a block bootstrap, with the same blocks for all policies.
 
 Neighbouring rounds are alike, so single rounds must not be redrawn. Circular blocks of consecutive rounds are
-(Politis and Romano 1992): the last round is followed by the first, and so every round is drawn equally often.
+(Politis and Romano 1992): the last round is followed by the first, so every round is equally likely.
 """
 
 import itertools
@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 RESAMPLES = 2000
-MOST_BLOCKS = 20_000  # per resample: more would tell the spread no better than the resamples can, and take minutes
-_QUIET = 2.0  # standard errors of log₁₀ n within which an autocorrelation counts as none
+MOST_BLOCKS = 20_000  # per resample: more would not improve the spread, and take minutes
+_QUIET = 2.0  # standard errors of log₁₀ n within which an autocorrelation counts as 0
 
 
 def block_length(series: FloatArray) -> int:
@@ -40,7 +40,7 @@ def block_length(series: FloatArray) -> int:
 
     b = (2 G² / D)^(1/3) n^(1/3) for the circular bootstrap, G = Σ λ(k/M) |k| R(k), D = 4/3 (Σ λ(k/M) R(k))², R the
     autocovariance, λ a flat-top window, M twice the lag after which autocorrelations are insignificant. Blocks are long
-    enough that `MOST_BLOCKS` of them cover the series: 20,000 independent blocks tell its spread to half a percent.
+    enough that `MOST_BLOCKS` of them cover the series: 20,000 independent blocks give its spread to half a percent.
 
     Examples
     --------
@@ -84,16 +84,16 @@ def _autocovariance(x: FloatArray, longest: int) -> FloatArray:
 
 
 def check_block(block: int | None, rounds: int) -> None:
-    """Refuse blocks that are too long for the table, before anything is played."""
+    """Refuse blocks that are too long for the table, before any policy plays."""
     most = math.ceil(rounds / 3)
     if block is not None and _checks.integer("block", block, least=1) > most:
         raise InvalidInputError(f"block: expected at most {most}, a third of the {rounds} rounds judged, got {block}")
 
 
 def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLES, seed: int = 0) -> FloatArray:
-    """Return the means of p series, (n, p), over rounds redrawn in blocks that all of them share, (resamples, p).
+    """Return the means of p series, (n, p), over rounds resampled in blocks that all of them share, (resamples, p).
 
-    A block is so many consecutive rounds; the last one is cut so that n rounds are drawn.
+    A block is some consecutive rounds; the last one is cut to give n rounds.
     """
     values = _checks.array("series", series, ("n", "p"))
     n = len(values)
@@ -132,7 +132,7 @@ def measured(series: FloatArray, means: FloatArray, statistic: Callable[[FloatAr
 
 
 def interval(means: FloatArray, statistic: Callable[[FloatArray], FloatArray]) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a statistic of resampled means; NaN where it has no value."""
+    """Return the 95 % percentile interval of a statistic of resampled means; NaN if it has no value."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = statistic(means)
     values = values[np.isfinite(values)]

@@ -1,4 +1,4 @@
-"""Numbers as people write them: a column of text is read in one way throughout, and a note says which."""
+"""Numbers as people write them: a column of text is read in a single way, reported by a note."""
 
 from collections.abc import Sequence
 
@@ -8,24 +8,24 @@ __all__ = ["decimal_mark", "missing_cells", "read_numbers", "tidy"]
 
 _BLANKS = r"[ \u{a0}\u{202f}\u{2009}'’]"  # between groups of three digits, as a comma is
 _CURRENCY = r"(?:[$€£¥]|EUR|USD|GBP|CHF)"
-_ENOUGH = 10_000  # rows that tell which decimal mark a file has
+_ENOUGH = 10_000  # rows that determine the decimal mark of a file
 _POINTS = r"^[+-]?(\d*\.(\d{1,2}|\d{4,})|(0|\d{4,})\.\d+|\d{1,3}(,\d{3})+\.\d+)\s*%?$"  # no groups of three digits
 
 
 def tidy(cells: pl.Series) -> pl.Series:
-    """Return text without blanks around it; "" where there is none."""
+    """Return text without blanks around it; "" if there is none."""
     return cells.cast(pl.String).fill_null("").str.strip_chars()
 
 
 def missing_cells(text: pl.Series, words: Sequence[str]) -> pl.Series:
-    """Tell which cells of tidy text stand for a missing value; the words are in small letters."""
+    """Return which cells of tidy text mean a missing value; the words are in small letters."""
     return text.str.to_lowercase().is_in(list(words))
 
 
 def decimal_mark(columns: Sequence[pl.Series], usual: str) -> str:
-    """Return the decimal mark of some columns of text; `usual` if they do not tell, or contradict each other.
+    """Return the decimal mark of some columns of text; `usual` if they are ambiguous or contradict each other.
 
-    Only numbers that cannot be groups of three digits tell: 1,5 does, and 1,234 does not.
+    Numbers that may be groups of three digits are ambiguous: 1,234 is, and 1,5 is not.
 
     Examples
     --------
@@ -39,10 +39,10 @@ def decimal_mark(columns: Sequence[pl.Series], usual: str) -> str:
 
 
 def read_numbers(text: pl.Series, *, decimal: str = ".", missing: Sequence[str] = ("",)) -> tuple[pl.Series, str]:
-    """Return tidy text as numbers, NaN where one is missing and null where there is none, and how they were read.
+    """Return tidy text as numbers, NaN if missing and null if not a number, and a note on their format.
 
     Besides plain numbers, a column may hold True and False, percentages, amounts of one currency, or numbers with their
-    thousands set apart. All its cells have to be of that kind; otherwise those that are no plain numbers are null.
+    thousands set apart. All its cells must be of that kind; otherwise those that are no plain numbers are null.
 
     Examples
     --------

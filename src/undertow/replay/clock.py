@@ -1,4 +1,4 @@
-"""Time of a table in moments: rows of the same hour, say, share one, and hours without a row pass."""
+"""Time of a table in moments: rows of the same hour, say, share one, and hours without a row count."""
 
 import math
 from dataclasses import replace
@@ -22,9 +22,9 @@ _MONDAY = 4 * 86400e6  # the first one of 1970, from which weeks are counted
 
 
 def moments_between(source: Source, column: str, times: pl.Series, unit: str) -> tuple[npt.NDArray[np.int64], str]:
-    """Return how many moments began since the row before, (n,), 1 for the first row, and a note for the reader.
+    """Return the number of moments since the row before, (n,), 1 for the first row, and a note for the reader.
 
-    A moment is a second, minute, hour, day or week of timestamps, or so many units of a time that is a number.
+    A moment is a second, minute, hour, day or week of timestamps, or a number of units of a numeric time.
     """
     length, since = _length(unit, numbers=not times.dtype.is_temporal()), 0.0
     if times.dtype.is_temporal():
@@ -48,12 +48,12 @@ def moments_between(source: Source, column: str, times: pl.Series, unit: str) ->
 
 
 def tick_of(times: pl.Series, unit: str) -> str | None:
-    """Return the `tick` of policies that a unit stands for; None for times that are no dates."""
+    """Return the `tick` of policies for a unit; None for times that are not dates."""
     return f"1 {unit}" if times.dtype == pl.Datetime else None
 
 
 def stamps_of(times: pl.Series | None) -> list[datetime] | None:
-    """Return dates as policies take them, in UTC, which those without a zone are taken to be; None for other times."""
+    """Return dates for policies, in UTC, also for those without a zone; None for other times."""
     if times is None or times.dtype != pl.Datetime:
         return None
     stamps = times.cast(pl.Datetime("us")).to_physical().to_list()
@@ -61,7 +61,7 @@ def stamps_of(times: pl.Series | None) -> list[datetime] | None:
 
 
 def with_dates_first(source: Source, columns: Columns) -> Columns:
-    """Take the first column for the time if it holds dates that increase and has no other role."""
+    """Use the first column as the time if it has increasing dates and no other role."""
     first = source.frame.columns[0]
     if columns.time is not None or first not in columns.unused:
         return columns

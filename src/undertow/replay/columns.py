@@ -1,4 +1,4 @@
-"""The role of each column of a table, as given or by its name."""
+"""The role of each column of a table, given or by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ __all__ = ["AT", "ESTIMATE", "PHASES", "UNIFORM", "Columns", "find_columns", "se
 
 PHASES = ("hour", "weekday", "month")
 UNIFORM = "uniform"  # in place of a propensity column: every arm was equally likely
-ESTIMATE = "estimate"  # ... and the probabilities are estimated from what was known
+ESTIMATE = "estimate"  # ... and the probabilities are estimated from features
 AT = "@"  # price@a is the price of arm a
 _TIMES = ("time", "timestamp", "datetime", "date")
 
@@ -23,11 +23,11 @@ class Columns:
     Attributes
     ----------
     rewards
-        One column per arm where every arm's reward is known; empty for a log.
+        One column per arm if every arm's reward is known; empty for a log.
     contexts, features
         Measurements of a round, and columns known before its decision; `price@a` is the price of arm a.
     time, phases
-        The column of timestamps, and which phases of it become features.
+        The column of timestamps, and its phases that become features.
     arm, reward, propensity
         Of a log: the arm that was played, its reward, and the probability with which it was chosen.
     key
@@ -54,7 +54,7 @@ class Columns:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Names of the arms of a full table: its reward columns, without the prefix that they share."""
+        """Names of the arms of a full table: its reward columns, without their common prefix."""
         if len(self.rewards) > 1 and all(name.startswith("reward_") for name in self.rewards):
             return tuple(name.removeprefix("reward_") for name in self.rewards)
         return self.rewards
@@ -120,8 +120,8 @@ def find_columns(
             logged = False
         elif logged and len(chosen["rewards"]) > 1:
             raise InvalidInputError(
-                "rewards: there are columns reward_…, one per arm, and columns of a log, arm and reward; say which to "
-                "take: rewards 'reward_*', or arm 'arm' for the log"
+                "rewards: there are columns reward_…, one per arm, and columns of a log, arm and "
+                "reward; choose one: rewards 'reward_*', or arm 'arm' for the log"
             )
     if logged:
         chosen["rewards"] = []
@@ -197,7 +197,7 @@ def _there(names: Sequence[str]) -> str:
 
 
 def separator_hint(names: Sequence[str]) -> str:
-    """Suggest a separator for a file that was read as a single column; "" if there are more columns."""
+    """Suggest a separator for a file that is read as a single column; "" if there are more."""
     marks = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}  # as a shell takes them
     if len(names) == 1 and (mark := next((mark for mark in marks if mark in names[0]), None)):
         return f"try --separator {marks[mark]}"

@@ -41,9 +41,9 @@ DEFAULTS = (
     Contender("Sliding-window UCB", "sliding-window-ucb"),
     Contender("Random", "random"),
 )
-MOST_ROUNDS = 250_000  # that a policy plays by default, all its runs together
+MOST_ROUNDS = 250_000  # of a policy by default, in all its runs together
 _USUAL_RUNS = 3
-_MANY_ARMS = 40  # beyond, five lags of every arm's reward make regressions of hundreds of inputs for each arm
+_MANY_ARMS = 40  # with more, five lags of every arm's reward give each regression hundreds of inputs
 
 
 def parse_policies(text: str) -> list[Contender]:
@@ -91,7 +91,7 @@ def check_labels(chosen: Sequence[Contender]) -> None:
     asked: Any = chosen
     if odd := [given for given in ([asked] if isinstance(asked, str) else asked) if not isinstance(given, Contender)]:
         raise InvalidInputError(
-            f"policies: expected what parse_policies returns, got {odd[0]!r:.80}; "
+            f"policies: expected the output of parse_policies, got {odd[0]!r:.80}; "
             "write parse_policies('linucb, random')"
         )
     labels = [contender.label for contender in chosen]
@@ -129,7 +129,7 @@ def build(contender: Contender, table: Table, *, seed: int, context_first: bool 
         raise InvalidInputError(f"{contender.policy} needs the true system, and a table does not contain it")
     blind = table.features.ndim == 3 and not contender.claims.takes_arm_features
     waits = any(is_duration(contender.parameters.get(limit)) for limit in ("max_wait", "max_delay"))
-    at_once: dict[str, Any] = {} if waits else {"max_pending": 1}  # rewards come at once or never
+    at_once: dict[str, Any] = {} if waits else {"max_pending": 1}  # rewards come immediately or never
     policy = contender.build(
         arms=list(table.arms),
         context_dim=table.contexts.shape[1],
@@ -149,7 +149,7 @@ def build(contender: Contender, table: Table, *, seed: int, context_first: bool 
 
 
 def reads_clock(policy: Any) -> bool:
-    """Whether a policy has to be told the times of rows."""
+    """Whether a policy needs the times of rows."""
     return isinstance(policy, LivePolicy) and policy.parts.reads_clock
 
 
@@ -173,12 +173,12 @@ def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:
 
 
 def usual_runs(rounds: int) -> int:
-    """Return how many runs a policy makes by default: what differs between them averages out over many rounds."""
+    """Return the default number of runs: differences between them average out over many rounds."""
     return max(1, min(_USUAL_RUNS, MOST_ROUNDS // rounds))
 
 
 def few_runs(rounds: int, who: str) -> list[str]:
-    """Return a remark on who makes fewer runs than usual, where the rounds are so many."""
+    """Return a remark on policies with fewer runs than usual, because of many rounds."""
     if (runs := usual_runs(rounds)) == _USUAL_RUNS:
         return []
     often = "once" if runs == 1 else "twice"
@@ -197,7 +197,7 @@ def play_all(
 ) -> dict[str, list[Result]]:
     """Call `play(contender, run, …)` `runs` times if anything is random, else once; return the results by label.
 
-    `play` tells how many of its `rounds` it has played; `progress`, how many of all.
+    `play` reports how many of its `rounds` it has played; `progress`, how many of all.
     """
     runs = _checks.integer("runs", runs, least=1)
     tasks = [(one, run) for one in contenders for run in range(runs if random or one.randomised else 1)]
@@ -210,7 +210,7 @@ def play_all(
 
 
 class _Whole:
-    """Adds up the rounds of several runs, and tells of every hundredth of them."""
+    """Adds up the rounds of several runs, and reports every hundredth part."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self.done, self.total, self.tell, self.lock = 0, total, progress, Lock()
@@ -218,7 +218,7 @@ class _Whole:
             progress(0, total)
 
     def part(self) -> Progress:
-        """Return what one of the runs tells its progress to."""
+        """Return the progress function of one run."""
         before = 0
 
         def add(done: int, _: int) -> None:

@@ -1,4 +1,4 @@
-"""Times as people write them: the year first, or day and month in an order that the column itself shows."""
+"""Times as people write them: the year first, or day and month in an order recognised from the column."""
 
 import re
 
@@ -12,13 +12,13 @@ _CLOCK = (
     r"\s*(?P<half>[aApP]\.?[mM]\.?)?$"
 )
 _LETTERS = {"yyyy": "%Y", "yy": "%y", "dd": "%d", "d": "%d", "hh": "%H", "ss": "%S"}
-_CENTURY = 69  # as of which a year of two digits is of the last century, as in POSIX
+_CENTURY = 69  # from which a year of two digits is in the last century, as in POSIX
 
 
 def read_times(text: pl.Series, form: str | None) -> tuple[pl.Series, str]:
-    """Return tidy text as timestamps, null where it is none, and in what form it was written.
+    """Return tidy text as timestamps, null for anything else, and its format.
 
-    The form is "" for ISO 8601, and "?" if day and month could be exchanged.
+    The format is "" for ISO 8601, and "?" if day and month are ambiguous.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def read_times(text: pl.Series, form: str | None) -> tuple[pl.Series, str]:
 
 
 def _order(mark: str, day_first: pl.Series, month_first: pl.Series) -> str | None:
-    """Return which order of day and month makes all times valid or, if both do, which makes them increase."""
+    """Return the order of day and month that makes all times valid or, if both do, increasing."""
     if mark == "." or month_first.null_count() > day_first.null_count():
         return "dmy"
     if day_first.null_count() > month_first.null_count():

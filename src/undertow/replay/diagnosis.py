@@ -1,4 +1,4 @@
-"""Is there anything to win? What to know of a table before trusting any policy on it."""
+"""Is there anything to win on a table? Answer before any policy is trusted on it."""
 
 import functools
 from dataclasses import asdict, dataclass
@@ -22,9 +22,9 @@ __all__ = ["Diagnosis", "Measured", "diagnose"]
 
 LEAST_ROUNDS = 100
 SMALL = 0.05  # a share of the gap that is not worth a policy, even if it is real
-_WIDE = 0.25  # an interval from below zero to above this share says that nothing can be said
+_WIDE = 0.25  # an interval from below zero to above this share is inconclusive
 _AS_GOOD = 0.01  # of the variation
-_ROUNDING = 1e-12  # of the largest reward: what differs by less is the same
+_ROUNDING = 1e-12  # of the largest reward: smaller differences count as none
 _LAGS = 60
 _BASE: Rule = (ALL_PAST, 0)
 Verdict = Literal["motion", "fixed", "nothing", "unclear"]
@@ -32,7 +32,7 @@ Verdict = Literal["motion", "fixed", "nothing", "unclear"]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a table reveals of its problem; forecasts are measured on the second half, from the rounds before.
+    """The diagnosis of a table; forecasts are measured on the second half, from the rounds before.
 
     Attributes
     ----------
@@ -45,8 +45,7 @@ class Diagnosis:
         Of each arm's relative reward (its reward minus the mean over arms in that round), at lags 1, 2, …; within ±
         `chance` it is not significant.
     stays_best, stays_by_chance
-        How often the best arm of a round is the best of the next, and how often it would be if rounds were drawn
-        independently.
+        The share of rounds whose best arm is also the best of the next, and that share for independent rounds.
     best_arm, fixed_share
         The arm with the largest mean, and the share of the clairvoyant's gain that it wins in hindsight.
     averages, regressions
@@ -56,12 +55,12 @@ class Diagnosis:
     average_window, regression_window
         The lengths that predict best, or the shortest that come within one point of it.
     features, past_rewards, contexts
-        The share that regressions on these alone explain; None where there are none.
+        The share that regressions on these alone explain; None if there are none.
     contexts_beyond
-        What contexts explain beyond features and past rewards, or beyond the mean of all rounds before where that is
-        the better forecast.
+        The share that contexts explain beyond features and past rewards, or beyond the mean of all rounds before if
+        that is the better forecast.
     rule
-        What was followed most: the rule that had earned most so far.
+        The rule that was followed most, each time the one with the largest rewards so far.
     rule_share, fixed_ahead, beyond
         On the second half: the share won by following that rule, by the arm that was best so far, and the difference.
     """
@@ -101,7 +100,7 @@ class Diagnosis:
         return f"<table><caption>{escape(answer(self))}</caption>{rows}</table>"  # whole sentences, not shortened
 
     def plot(self) -> "Sheet":
-        """Draw autocorrelations, what windows explain, and what can be won; needs matplotlib."""
+        """Draw autocorrelations, the variation explained by windows, and possible gains; needs matplotlib."""
         from undertow.replay.figures import sheet_of_diagnosis
 
         return sheet_of_diagnosis(self)
@@ -120,7 +119,7 @@ def diagnose(
     context_first: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Measure what can be won on a table that knows every arm's reward.
+    """Measure the possible gain on a table with every arm's reward.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ def diagnose(
     context_first
         Whether a row's contexts are known before its decision.
     progress
-        Called with the number of rules that were tried, and of all.
+        Called with the number of rules tried so far, and in all.
 
     Notes
     -----
@@ -230,17 +229,17 @@ def _errors(relative: FloatArray, rules: Rules, rule: Rule) -> FloatArray:
 
 
 def _explained_by(rules: Rules, rule: Rule, rounds: int, rounding: float) -> float:
-    """Return what a rule explains beyond the mean of all rounds before."""
+    """Return the share that a rule explains beyond the mean of all rounds before."""
     count = rounds - rules.first - rules.scored
     mean = [rules.errors[one][1] / count for one in (rule, _BASE, _BASE)]
     return float(_explained(np.array([mean]), rounding)[0])
 
 
 def _explained(errors: FloatArray, rounding: float) -> FloatArray:
-    """Return what a rule explains beyond another, for each row of mean errors, as a share of the third of them.
+    """Return the gain of a rule over another, for each row of mean errors, as a share of the third.
 
-    Where the other is worse than the mean of all rounds before, that mean takes its place: so nothing explains more
-    than everything. Where that mean is never wrong, there is nothing to explain.
+    If the other is worse than the mean of all rounds before, that mean replaces it, so that no share exceeds 1. If that
+    mean is never wrong, there is nothing to explain.
     """
     mine, other, whole = errors.T
     better = np.minimum(other, whole) - mine
@@ -253,7 +252,7 @@ def _measured(errors: FloatArray, rounding: float, seed: int, block: int | None)
 
 
 def _judge(X: FloatArray, rules: Rules, seed: int, block: int | None) -> tuple[Verdict, Measured, Measured, Measured]:
-    """Compare, where forecasts count, the rule that was followed with the arm that was best so far."""
+    """Compare the followed rule with the arm that was best so far, in the rounds that count."""
     rest = X[rules.first + rules.scored :]
     rows = np.arange(len(rest))
     ruled = rest[rows, rules.chosen[rules.scored :]]

@@ -36,14 +36,14 @@ def describe(found: Diagnosis) -> list[tuple[str, str]]:
         ("Whether contexts carry signal", _contexts(found)),
     ]
     if found.features is not None:
-        told = "carry signal" if found.features.low > 0 else "carry no signal of their own"
+        told = "carry signal" if found.features.low > 0 else "carry no separate signal"
         text = f"Features {told}: a regression on them explains {_percent(found.features)} of {_VARIATION}."
         paragraphs.append(("Whether features carry signal", text))
     return [*paragraphs, ("What to do", advice(found))]
 
 
 def advice(found: Diagnosis) -> str:
-    """Return what to do next."""
+    """Return advice."""
     caution = (
         " Remember that a diagnosis sees every arm's reward, while a policy sees only what it plays. "
         "'undertow replay' shows how much policies win."
@@ -81,7 +81,7 @@ def rule_words(rule: Rule) -> str:
 
 def _to_win(found: Diagnosis) -> str:
     return (
-        f"A clairvoyant plays the best arm of every round; no policy can, since it would have to know the noise. "
+        f"A clairvoyant plays the best arm of every round; no policy can, since the noise is unknown. "
         f"Of a clairvoyant's gain over a random choice, the best fixed arm in hindsight, {found.best_arm}, wins "
         f"{100 * found.fixed_share:.0f} %. On the second half of the table, using earlier rounds only, the rule that "
         f"had earned most so far (mostly {rule_words(found.rule)}) wins {_percent(found.rule_share)}, and the arm that "

@@ -34,12 +34,12 @@ __all__ = [
 
 _GREY = "#777777"
 _POINTS, _CELLS = 500, 240  # of a line over rounds, and of a strip
-_SMOOTH = 60  # windows of a line that is smoothed
+_SMOOTH = 60  # windows of a smoothed line
 _NAMES = {"rejection": "rejection", "ips": "IPS", "snips": "self-normalised IPS", "dr": "doubly robust"}
 
 
 def _reach(value: float, low: float, high: float) -> list[list[float]]:
-    """Return how far an interval reaches to both sides; rounding may move a value out of a narrow one."""
+    """Return the lengths of an interval on both sides; rounding may move a value out of a narrow one."""
     return [[max(value - low, 0.0)], [max(high - value, 0.0)]]
 
 
@@ -62,7 +62,7 @@ def _ranked(result: Replay) -> tuple[pl.DataFrame, dict[str, Any]]:
 
 
 def sheet_of_shares(result: Replay) -> Sheet:
-    """Draw what every policy won in total."""
+    """Draw the total share won by every policy."""
     table, fixed = _ranked(result)
     x = "share won, %: 0 is any arm at random, 100 the best arm of every round"
     won = [100 * fixed[name] for name in with_interval("share")]
@@ -78,7 +78,7 @@ def sheet_of_shares(result: Replay) -> Sheet:
 
 
 def draw_replay(result: Replay, folder: Path) -> list[Figure]:
-    """Draw what every policy won in total, and over rounds."""
+    """Draw the share won by every policy, in total and over rounds."""
     _, verdict = answer_on_table(result)
     caption = (
         f"What each policy won of the gap between any arm at random and a clairvoyant, with 95 % intervals from a "
@@ -93,7 +93,7 @@ def draw_replay(result: Replay, folder: Path) -> list[Figure]:
 
 
 def _arms_over_time(result: Replay) -> tuple[Sheet, str, str, str]:
-    """Draw the arms' rewards over time, which of them is best, and which the best policy played."""
+    """Draw the arms' rewards over time, the best arm, and the arms that the best policy played."""
     table, rewards = result.table, result.table.payoffs
     label = _ranked(result)[0]["policy"][0]
     width = max(1, len(rewards) // _SMOOTH)
@@ -140,7 +140,7 @@ def _gaps(table: Table) -> FloatArray:
 
 
 def _extended(column: FloatArray, width: int) -> FloatArray:
-    """Return a series with its first and last values repeated, so that a mean of so many has as many values."""
+    """Return a series with its first and last values repeated, so that its moving mean has the same length."""
     return np.pad(column, ((width - 1) // 2, width - 1 - (width - 1) // 2), mode="edge")
 
 
@@ -149,7 +149,7 @@ def _most_played(arms: npt.NDArray[np.int64], cells: npt.NDArray[np.int64]) -> l
 
 
 def _times(result: Replay) -> npt.NDArray[Any]:
-    """Return where each round is on the axis of time: its time in the data, or its number."""
+    """Return each round's position on the time axis: its time in the data, or its number."""
     times = result.table.times
     return np.arange(1, result.table.rounds + 1) if times is None else times.to_numpy()
 
@@ -183,7 +183,7 @@ def _over_rounds(result: Replay) -> tuple[Sheet, str, str, str]:
     for contender in sorted(result.policies, key=lambda one: order.index(one.label)):
         ahead = np.cumsum(result.rewards(contender.label) - rewards[:, best])
         axis.plot(when[at], ahead[at], **(styles[contender.label] | {"lw": 1.5}))
-        if contender.policy != "random":  # which would squeeze all others into a line
+        if contender.policy != "random":  # whose curve would squeeze all others
             low, high = min(low, float(ahead.min())), max(high, float(ahead.max()))
     if high > low:
         axis.set_ylim(low - 0.1 * (high - low), high + 0.05 * (high - low))
@@ -230,7 +230,7 @@ def draw_log(result: LogReplay, folder: Path) -> list[Figure]:
 
 
 def sheet_of_diagnosis(found: Diagnosis) -> Sheet:
-    """Draw autocorrelations, what windows explain, and what can be won, in one figure."""
+    """Draw autocorrelations, the variation explained by windows, and possible gains, in one figure."""
     sheet, (left, middle, right) = panels(3.1, columns=3)
     _autocorrelations(left, found)
     _windows(middle, found)

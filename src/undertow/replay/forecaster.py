@@ -19,9 +19,9 @@ def forecast_log(table: Table, *, context_first: bool = False) -> FloatArray:
     """Forecast the reward of every arm in every round of a log, (n, k).
 
     One ridge regression for each arm on the features and the last context, with three rates of forgetting; in each
-    round the rate with the smallest squared error so far forecasts. Nothing of a round's own reward or later ones is
-    used, so the doubly robust estimate stays unbiased, however poor the forecast. Rounds without a reward are forecast,
-    and teach nothing.
+    round the rate with the smallest squared error so far forecasts. A forecast uses only the rewards of earlier rounds,
+    so the doubly robust estimate stays unbiased, however poor the forecast. Rounds without a reward are forecast, and
+    teach nothing.
     """
     log = table.log
     assert log is not None
@@ -56,7 +56,7 @@ def _forecast(
         count += 1.0
         for r in range(d):
             errors[r] = _MEMORY * errors[r] + (reward - level - (G[r, arm] * x).sum()) ** 2
-        level += (reward - level) / count  # arms that were hardly played are expected to be like all
+        level += (reward - level) / count  # rarely played arms are expected to be like all
         for r in range(d):
             keep, own = discounts[r], V[r, arm]
             for i in range(p):
@@ -64,14 +64,14 @@ def _forecast(
                     own[i, j] = keep * own[i, j] + x[i] * x[j]
                 own[i, i] += (1 - keep) * _RIDGE
                 b[r, arm, i] = keep * b[r, arm, i] + (reward - level) * x[i]
-            factorise(own, 0.0, L)  # the ridge is in it
+            factorise(own, 0.0, L)  # includes the ridge
             solve(L, b[r, arm], G[r, arm])
 
 
 def _inputs(table: Table, context_first: bool) -> FloatArray:
     """Return the constant, the features and the last context known, each scaled to unit variance.
 
-    They are (n, 1, p), or (n, k, p) where arms have features of their own.
+    They are (n, 1, p), or (n, k, p) if arms have their own features.
     """
     contexts = table.contexts
     if contexts.shape[1]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["AVERAGE", "CLAIRVOYANT", "FIXED", "LEAST_ROUNDS", "Replay", "in_units", "replay_table"]
 
 LEAST_ROUNDS = 20
-_LEAST_GAP = 0.1  # of what can be won
+_LEAST_GAP = 0.1  # of the possible gain
 AVERAGE, FIXED, CLAIRVOYANT = "any arm at random", "best fixed arm", "clairvoyant"
 
 
@@ -64,7 +64,7 @@ class Replay(Framed):
     notes: Sequence[str]
 
     def plot(self) -> "Sheet":
-        """Draw what each policy won, with its interval; needs matplotlib, and a notebook shows it."""
+        """Draw the share won by each policy, with its interval; needs matplotlib, and a notebook shows it."""
         from undertow.replay.figures import sheet_of_shares
 
         return sheet_of_shares(self)
@@ -79,7 +79,7 @@ class Replay(Framed):
         return html_table(title, interval_rows(rows, shown), ["policy", *shown.values()], note)
 
     def rewards(self, label: str) -> FloatArray:
-        """Return what a policy earned in each round, its runs averaged, (n,)."""
+        """Return a policy's reward in each round, averaged over its runs, (n,)."""
         return _earned(self.table.payoffs, self.choices[label])
 
 
@@ -105,12 +105,12 @@ def replay_table(
         By default a set of nine, except those that cannot play this table.
     runs
         Runs per randomised policy; their rewards are averaged. Other policies play once. By default three, or as many
-        as add up to 250,000 rounds where that is less, and at least one.
+        as add up to 250,000 rounds if that is less, and at least one.
     seed
         Seed of the policies and of the bootstrap.
     block
-        Rounds that the bootstrap draws together; by default as many as the slowest needs of all rewards and of their
-        differences from the best fixed arm's.
+        Block length of the bootstrap; by default the largest that any policy's rewards, or their differences from the
+        best fixed arm's, need.
     context_first
         Whether a row's contexts are known before its decision; by default they come after it.
     cluster, module
@@ -179,7 +179,7 @@ def replay_table(
     for row, (label, each) in zip(rows[3:], choices.items(), strict=True):
         shares = [share_won(rewards, arms) for arms in each]
         row |= {"kind": "policy", "runs": len(each), "share_least": min(shares), "share_most": max(shares)}
-        row |= {"microseconds": min(took[label])}  # the first run may have to compile
+        row |= {"microseconds": min(took[label])}  # the first run may compile
     ranked = sorted(rows[3:], key=lambda row: float(str(row["share"])), reverse=True)
     summary = in_units(pl.DataFrame([*ranked, *rows[:3]], schema=_SCHEMA), ["reward"], table)
     notes += [*table.notes, *remarks(playing, table)]

@@ -1,9 +1,9 @@
-"""Replay of a log: estimates of what policies would have earned, from rounds in which another policy chose the arm.
+"""Replay of a log: estimates of policies' rewards, from rounds in which another policy chose the arm.
 
-A policy goes through the log round by round. It decides in every round, sees every context, and learns a reward only
-where it chose the logged arm a and the round is accepted, with probability c/p, p the arm's propensity and c the
-smallest of all. Whatever it chooses, a round is then accepted with probability c: rewards go missing at random. Time
-is not compressed, as it is where rejected rounds are skipped (Li et al. 2011): the hidden state keeps moving in them.
+A policy goes through the log round by round. It decides in every round, observes every context, and learns a reward
+only if it chose the logged arm a and the round is accepted, with probability c/p, p the arm's propensity and c the
+smallest of all. Whatever it chooses, a round is then accepted with probability c: rewards go missing at random.
+Rejected rounds are not skipped, as in Li et al. (2011): the hidden state keeps moving in them.
 
 With w = 1[policy's arm = logged arm] / p, r the logged reward and r̂ a forecast from the rounds before:
 
@@ -16,7 +16,7 @@ All four estimate the same: the mean reward of the arms that the policy chose al
 estimate are unbiased whatever the state does, if no arm moves it and the propensities are true: given everything but
 the logged arm of a round, E[w r] is the reward of the policy's arm. Dudík et al. 2012 treat policies that learn.
 
-A round whose reward is missing passes like any other, with nothing to learn; n counts the rounds that have one.
+A round without a reward is played like any other, with nothing to learn; n counts the rounds with one.
 """
 
 import os
@@ -59,7 +59,7 @@ __all__ = ["ESTIMATORS", "LOGGED", "Estimate", "LogReplay", "estimate", "replay_
 
 LOGGED = "as logged"
 ESTIMATORS = ("rejection", "ips", "snips", "dr")
-FEW = 100  # effective rounds below which an estimate comes with a warning
+FEW = 100  # an estimate with fewer effective rounds has a warning
 _HEAVY = 0.1  # of all weight on one round
 _TERMS = 6  # of a policy, in each round
 _MANY_ARMS = 20  # beyond, only the fixed arm with the largest estimate is shown
@@ -83,7 +83,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogReplay(Framed):
-    """Estimates of what policies would have earned on a log.
+    """Estimates of policies' rewards on a log.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ def replay_log(
     cluster: str | None = None,
     module: str | os.PathLike[str] | None = None,
 ) -> LogReplay:
-    """Estimate what policies would have earned on a log.
+    """Estimate the rewards of policies on a log.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def replay_log(
         By default as for `replay_table`.
     learn_from
         "accepted" rounds are a random part of all, whatever the policy chooses. "matched" rounds are all in which it
-        chose the logged arm: more to learn from, but confounded where propensities follow the rewards.
+        chose the logged arm: more data, but confounded if propensities follow the rewards.
 
     Returns
     -------
@@ -284,7 +284,7 @@ def _estimate(log: Log, passes: Sequence[Pass], terms: FloatArray, means: FloatA
 
 
 def _weighed(weights: FloatArray) -> tuple[int, float, float]:
-    """Return how many weights there are, how many equal ones would say as much, and the share of the heaviest."""
+    """Return the number of weights, the effective number, and the share of the heaviest."""
     total = float(weights.sum())
     if not total:
         return 0, 0.0, 1.0
@@ -294,7 +294,7 @@ def _weighed(weights: FloatArray) -> tuple[int, float, float]:
 def _statistics(least: float) -> dict[str, Callable[[FloatArray], FloatArray]]:
     """Return the estimates by the means of the columns of `_terms`.
 
-    Where the mean of the weights is below `least`, which is half a round, it is what rounding leaves of none.
+    If the mean of the weights is below `least`, half a round, it is rounding error and counts as none.
     """
     return {
         "rejection": lambda m: np.where(m[:, 1] > least, m[:, 0] / m[:, 1], np.nan),

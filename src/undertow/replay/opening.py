@@ -1,4 +1,4 @@
-"""Tables as they come: text files, Parquet, Excel, JSON lines, and frames of other packages."""
+"""Sources of tables: text files, Parquet, Excel, JSON lines, and frames of other packages."""
 
 import itertools
 import json
@@ -34,12 +34,12 @@ _INDEX = "the first column has no name, like an index that pandas wrote; it is i
 
 
 def kind_of(path: Path) -> str:
-    """Return what kind of table a file holds, by its name: parquet, excel, json, tsv or csv."""
+    """Return the format of a file by its name: parquet, excel, json, tsv or csv."""
     return _KINDS.get(Path(path.name.lower().removesuffix(".gz")).suffix, "csv")
 
 
 def table_name(data: Any) -> str:
-    """Return the name of a file without its endings, as far as that can be the name of a folder."""
+    """Return the name of a file without its endings, without characters that a folder's name cannot have."""
     if not isinstance(data, str | os.PathLike):
         return "table"
     path = Path(data)
@@ -58,7 +58,7 @@ def open_source(data: Any, reading: Reading) -> Source:
 
 def _open_file(path: Path, reading: Reading) -> Source:
     if path.is_dir():
-        raise InvalidInputError(f"{path}: this is a folder; give a file in it, such as a CSV or Parquet file")
+        raise InvalidInputError(f"{path}: this is a folder; pass a file in it, such as a CSV or Parquet file")
     if not path.exists():
         raise InvalidInputError(f"{path}: there is no such file; check its name and folder")
     if not path.is_file():
@@ -91,7 +91,7 @@ def _sheet_row(row: int) -> str:
 
 
 def _without_index(source: Source) -> Source:
-    """Leave out a first column without a name."""
+    """Drop a first column without a name."""
     if source.frame.columns[:1] != [""]:
         return source
     return replace(source, frame=source.frame[:, 1:], notes=[_INDEX])
@@ -137,7 +137,7 @@ def _json_line(path: Path, row: int) -> str:
 
 
 def _check_object(text: bytes, where: str) -> None:
-    """Refuse a line that is no JSON object."""
+    """Refuse a line that is not a JSON object."""
 
     def no_number(word: str) -> None:
         raise InvalidInputError(f"{where}: {word} is not JSON; write null for a missing value")
@@ -178,7 +178,7 @@ def _frame(data: Any) -> pl.DataFrame:
 
 
 def _frame_names(given: Iterable[object]) -> list[str]:
-    """Return the names of a frame's columns as text, checked."""
+    """Return the checked names of a frame's columns as strings."""
     names = [str(name).strip() for name in given]
     check_names(names, "table: the header", "rename the columns")
     return names
@@ -187,7 +187,7 @@ def _frame_names(given: Iterable[object]) -> list[str]:
 def _from_pandas(data: Any) -> pl.DataFrame:
     """Convert column by column, without pyarrow; an index with a name is a column too."""
     levels = [name for name in data.index.names if name is not None]
-    _frame_names([*levels, *data.columns])  # pandas and polars would stumble over a name that is there twice
+    _frame_names([*levels, *data.columns])  # pandas and polars fail on repeated names
     if levels:
         data = data.reset_index()
     return pl.DataFrame([_series(data.iloc[:, place], str(name)) for place, name in enumerate(data.columns)])

@@ -19,7 +19,7 @@ __all__ = ["Written", "write_diagnosis", "write_replay"]
 
 
 class Written(NamedTuple):
-    """Where the results were written."""
+    """The paths of the results."""
 
     folder: Path
     report: Path

@@ -10,7 +10,7 @@ from undertow.problems.datasets import fourier
 
 __all__ = ["phase_features"]
 
-_PAIRS = {"hour": 2, "weekday": 3, "month": 2}  # three pairs tell all seven weekdays apart
+_PAIRS = {"hour": 2, "weekday": 3, "month": 2}  # three pairs distinguish all seven weekdays
 
 
 def phase_features(times: pl.Series, phases: Sequence[str]) -> tuple[FloatArray, list[str]]:

@@ -1,4 +1,4 @@
-"""Propensities that nobody logged, estimated from what was known before each choice."""
+"""Propensities that were not logged, estimated from the features and contexts before each choice."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +11,14 @@ ESTIMATED = (
     "the propensities are estimated from features and past contexts: whatever else the choices followed makes the "
     "estimates wrong, and nothing in the log can tell; log the probabilities from now on"
 )
-_PARTS = 5  # of the log; each is estimated from the others, so that the fit to a part is a test
+_PARTS = 5  # of the log; each is estimated from the others, so its fit is out of sample
 _PENALTY = 1.0
-_LEAST = 1e-3  # a probability below is not believed
+_LEAST = 1e-3  # smaller probabilities are clipped
 _STEPS = 100
 
 
 def estimated_propensities(played: npt.NDArray[np.int64], arms: int, inputs: FloatArray) -> FloatArray:
-    """Return the estimated probability of the arm that was played in each round, (n,).
+    """Return the estimated probability of the played arm in each round, (n,).
 
     A multinomial logistic regression with a ridge penalty on the standardised inputs, (n, q), fitted five times, each
     to four fifths of the log. Without inputs it gives the arms' frequencies.

@@ -1,4 +1,4 @@
-"""How cells are read: what the caller fixed, what was recognised instead, and the one line that says so."""
+"""The formats of cells: given by the caller or recognised, with one line that reports these."""
 
 import codecs
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _OPTIONS = {"encoding": "encoding", "separator": "separator", "decimal": "decima
 
 @dataclass(frozen=True)
 class Reading:
-    """How a table is read; None for what is to be recognised.
+    """The formats of a table; None to recognise them.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Reading:
     date_format
         As `strptime` takes it, "%d.%m.%Y %H:%M", or in letters, "dd.mm.yyyy hh:mm".
     na
-        Cells that stand for a missing value, beside empty ones; by default those of `MISSING`, in any case.
+        Cells that mean a missing value, beside empty ones; by default those of `MISSING`, in any case.
     found
-        What was recognised, by name.
+        The recognised formats by name.
     """
 
     encoding: str | None = None
@@ -67,14 +67,14 @@ class Reading:
         return MISSING if self.na is None else ("", *(word.strip().lower() for word in self.na))
 
     def recognised(self, option: str, value: str) -> None:
-        """Keep what was recognised; of missing values, every word."""
+        """Store a recognised format; of missing values, every word."""
         known = self.found.get(option)
         if option == "na" and known and value not in known.split(" "):
             value = f"{known} {value}"
         self.found[option] = value
 
     def remark(self) -> list[str]:
-        """Return what was recognised and how to overrule it, in one line."""
+        """Return the recognised formats and how to overrule them, in one line."""
         if not self.found:
             return []
         shown = [f"{words} {self.found[option]}" for option, words in _OPTIONS.items() if option in self.found]

@@ -42,7 +42,7 @@ def report_replay(result: Replay, figures: Sequence[Figure], command: str, folde
     )
     note = (
         "Share won of the gap between any arm at random (0) and the clairvoyant (100), who plays the best arm of every "
-        "round; no policy can reach that, since it would have to know the noise. Beyond fixed: the same between "
+        "round; no policy can reach that, since the noise is unknown. Beyond fixed: the same between "
         "the best fixed arm in hindsight (0) and the clairvoyant, negative for less than that. Mean reward per round. "
         "Regret: what the best fixed arm, or the clairvoyant, earned more, summed over rounds. Small: 95 % intervals "
         f"from a bootstrap of blocks of {result.block} rounds, the same blocks for all. Randomised policies are "

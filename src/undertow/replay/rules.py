@@ -1,6 +1,6 @@
-"""Simple rules that see every arm's reward, tested on rounds that they have not seen: what can be forecast at all.
+"""Simple rules that see every arm's reward, tested out of sample, to show how much can be forecast.
 
-They are not policies, since a policy sees only the reward of the arm it played. They show what can be found: play
+They are not policies, since a policy sees only the reward of the arm it played. They show the possible gains of playing
 the arm that was best so far, the largest mean of the last w rounds, or the largest forecast of a regression on the last
 w rounds. Each of ten blocks of rounds is forecast from the blocks before; from the middle on, forecasts count.
 """
@@ -39,26 +39,26 @@ _WINDOWS = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700,
 _LENGTHS = (1, 2, 3, 5, 7, 10, 14)
 _MOST_INPUTS = 300
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
-_ON_ONE_THREAD = 200_000  # products of numbers for which no library starts a thread
+_ON_ONE_THREAD = 200_000  # size of products for which libraries start no threads
 _TOGETHER = 1_000_000  # numbers of products of pieces that are in memory together
 _PIECE, _NUMBERS = 50_000, 2_500_000  # rounds whose inputs are in memory together, and at most so many numbers
 
-Rule = tuple[str, int]  # what it knows, and how many past rounds of it; 0 where that has no meaning
+Rule = tuple[str, int]  # its inputs, and the number of past rounds; 0 if that has no meaning
 
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What the rules forecast, from round `first` on, and what the best of them so far chose.
+    """The forecasts of rules from round `first` on, and the choices of the best one so far.
 
-    Forecasts of all rules together would take gigabytes on long tables, so each is made, measured and forgotten, and
-    made again where it is asked for.
+    Forecasts of all rules together would take gigabytes on long tables, so each is made, measured and dropped, and made
+    again on demand.
 
     Attributes
     ----------
     first, scored
-        The first round that was forecast, and how many rounds later forecasts begin to count.
+        The first forecast round, and the number of rounds until forecasts count.
     errors
-        Sums of squared errors by rule: before forecasts began to count, and from then on.
+        Sums of squared errors by rule: before forecasts count, and from then on.
     chosen, followed
         The arms of the rule that had earned most so far, (n − first,), and that rule in each block that counts.
     forecast
@@ -73,7 +73,7 @@ class Rules:
     forecast: Callable[[Rule], FloatArray]
 
     def best(self, kind: str) -> Rule | None:
-        """Return the rule of a kind whose squared error was smallest before forecasts began to count."""
+        """Return the rule of a kind with the smallest squared error before forecasts count."""
         early = {rule: before for rule, (before, _) in self.errors.items() if rule[0] == kind}
         return min(early, key=lambda rule: early[rule], default=None)
 
@@ -89,7 +89,7 @@ def mean_of_last(relative: FloatArray, window: int) -> FloatArray:
 def try_rules(
     table: Table, *, context_first: bool = False, threads: int | None = None, progress: Progress | None = None
 ) -> Rules:
-    """Test every rule on rounds that it has not seen, and follow the one that has earned most so far."""
+    """Test every rule out of sample, and follow the one with the largest rewards so far."""
     rewards = table.payoffs
     relative = rewards - rewards.mean(axis=1, keepdims=True)
     n = len(relative)
@@ -128,18 +128,18 @@ def try_rules(
 
 
 class _Measures(NamedTuple):
-    """Of a rule: errors before forecasts count and after, its arms, and what they had earned up to each block."""
+    """A rule's errors before forecasts count and after, its arms, and their rewards up to each block."""
 
     errors: tuple[float, float]
     arms: npt.NDArray[np.integer[Any]]
     earned: list[float]
 
 
-Inputs = Callable[[int, int], FloatArray]  # what a regression knows before each round, from one round to another
+Inputs = Callable[[int, int], FloatArray]  # a regression's inputs before each round, from one round to another
 
 
 def _inputs(table: Table, relative: FloatArray, context_first: bool) -> Iterator[tuple[Rule, Inputs]]:
-    """Yield what each regression knows."""
+    """Yield the inputs of each regression."""
     features, contexts = table.known, _filled(table.contexts)
     before = [_with_past(values) for values in (relative, contexts)]  # once, for the windows of all lengths
     q, m, k = features.shape[1], contexts.shape[1], relative.shape[1]
@@ -161,7 +161,7 @@ def _inputs(table: Table, relative: FloatArray, context_first: bool) -> Iterator
 
 
 def _side_by_side(*parts: FloatArray) -> Inputs:
-    """Put columns together for as many rounds as are asked for; together for all they might fill the memory."""
+    """Join columns for the given rounds only; all rounds together might fill the memory."""
     return lambda start, stop: np.hstack([part[start:stop] for part in parts])
 
 
@@ -173,7 +173,7 @@ def _with_past(values: FloatArray) -> FloatArray:
 def _windows(padded: FloatArray, length: int, age: int) -> FloatArray:
     """Return the `length` values up to `age` rounds before each round, oldest first, as a view.
 
-    Rows are `length · columns` numbers that follow one another in memory, each row beginning one round later.
+    Rows are `length · columns` consecutive numbers in memory, each row beginning one round later.
     """
     n, width = len(padded) - _LENGTHS[-1], padded.shape[1]
     if not width:
@@ -183,7 +183,7 @@ def _windows(padded: FloatArray, length: int, age: int) -> FloatArray:
 
 
 def _filled(contexts: FloatArray) -> FloatArray:
-    """Return contexts with the mean of those before in place of what is missing."""
+    """Return contexts with the mean of earlier ones in place of missing entries."""
     gone = np.isnan(contexts)
     count = np.maximum(np.cumsum(~gone, axis=0), 1)
     return np.where(gone, np.cumsum(np.where(gone, 0.0, contexts), axis=0) / count, contexts)
@@ -216,14 +216,14 @@ def _regress(inputs: Inputs, relative: FloatArray, edges: npt.NDArray[np.int64])
 
 
 def _parts(start: int, stop: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield pieces of some rounds, so that the inputs, so many for each, of only one piece are in memory."""
+    """Yield pieces of some rounds, so that only one piece's inputs are in memory."""
     rounds = max(1, min(_PIECE, _NUMBERS // width))
     for begin in range(start, stop, rounds):
         yield begin, min(begin + rounds, stop)
 
 
-# Products of matrices are taken in pieces that the linear algebra library does not spread over threads of its own: on a
-# busy machine these wait for one another, and a second's work takes minutes.
+# Products of matrices are computed in pieces for which the linear algebra library starts no threads: on a busy machine
+# these wait for one another, and a second's work takes minutes.
 
 
 def _transposed_times(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -243,14 +243,14 @@ def _times(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def _pieces(cost: int, *arrays: FloatArray) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Return arrays as stacks of pieces with so many rows that `cost` products for each are few, and what is left."""
+    """Return arrays as stacks of pieces, small enough for `cost` products per row, and the rest."""
     rows = max(1, _ON_ONE_THREAD // max(cost, 1))
     whole = len(arrays[0]) // rows * rows
     return [a[:whole].reshape(-1, rows, a.shape[1]) for a in arrays], [a[whole:] for a in arrays]
 
 
 class _Sums:
-    """Sums over the rounds so far that a regression is computed from, about an origin."""
+    """The sums of a regression over the rounds so far, about an origin."""
 
     def __init__(self, origin: FloatArray, arms: int) -> None:
         p = len(origin)
@@ -258,7 +258,7 @@ class _Sums:
         self.products, self.sums, self.cross, self.totals = np.zeros((p, p)), np.zeros(p), np.zeros((p, arms)), 0.0
 
     def add(self, inputs: Inputs, relative: FloatArray, start: int, stop: int) -> None:
-        """Take in the rounds that follow."""
+        """Add the next rounds."""
         for begin, end in _parts(start, stop, len(self.origin)):
             z, y = inputs(begin, end) - self.origin, relative[begin:end]
             self.products += _transposed_times(z, z)

@@ -1,4 +1,4 @@
-"""Cells of a table; error messages name line, column and value, and say what to do."""
+"""Cells of a table; error messages name line, column and value, and the remedy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -18,18 +18,18 @@ from undertow.reporting.numbers import count
 
 __all__ = ["CONTROL", "Source", "Words"]
 
-CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\x9f]"  # codes that a terminal obeys; a name may have a line feed or a tab
+CONTROL = "[\x00-\x08\x0e-\x1f\x7f-\x9f]"  # control codes of a terminal; a name may have a line feed or a tab
 
 
 _MOST_CATEGORIES = 50
 _LIKE_A_NUMBER = r"^[+-]?[\d.,'’%\s]+$"
-_GROUPED_DECIMAL = r"\d\.\d{3},\d"  # leaves no doubt of what the points are
+_GROUPED_DECIMAL = r"\d\.\d{3},\d"  # so the meaning of the points is clear
 _MAY_LACK = "correct the cell, or leave it empty; --na names words for a missing value"
 _MUST_HAVE = "correct the cell, or drop the row"
 
 
 class Words(NamedTuple):
-    """A column of names: the names that occur, in their order, and the place of each row's among them, (n,)."""
+    """A column of names: the names in order, and the index of each row's name, (n,)."""
 
     names: tuple[str, ...]
     places: npt.NDArray[np.int64]
@@ -37,24 +37,24 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A table as it came: a frame, of text where it was a text file, and where its rows stand.
+    """A raw table: a frame, of strings for a text file, and the places of its rows.
 
     Attributes
     ----------
     label
-        What messages call the table: its file.
+        The table's name in messages: its file.
     frame
         The cells.
     where
         Returns the place of a row, counted from 0; −1 is the header.
     reading
-        How cells are read.
+        The formats of cells.
     usual_decimal
         The decimal mark of such a table, if its numbers do not tell.
     notes
-        What the reader should know of how cells were read.
+        Notes for the reader on the formats of cells.
     skipped
-        How many rows of the table come before those of the frame.
+        Number of rows of the table before those of the frame.
     """
 
     label: str
@@ -66,12 +66,12 @@ class Source:
     skipped: int = 0
 
     def last(self, rows: int) -> "Source":
-        """Return the last rows; itself where there are no more."""
+        """Return the last rows; itself if there are no more."""
         before = self.frame.height - rows
         if before <= 0:
             return self
         note = (
-            f"of {self.frame.height:,} rows, the last {rows:,} are used, and the others are not looked at; "
+            f"of {self.frame.height:,} rows, the last {rows:,} are used, and the others are not read; "
             f"--rows {self.frame.height} uses all"
         )
         self.notes.append(note)
@@ -82,7 +82,7 @@ class Source:
         return replace(self, frame=self.frame[rows], where=lambda row: self.where(int(rows[row]) if row >= 0 else row))
 
     def with_some_arm(self, rewards: FloatArray) -> tuple["Source", FloatArray]:
-        """Leave out the rows in which no arm has a reward."""
+        """Drop the rows in which no arm has a reward."""
         some = ~np.isnan(rewards).all(axis=1)
         if some.all():
             return self, rewards
@@ -93,7 +93,7 @@ class Source:
 
     @cached_property
     def decimal(self) -> str:
-        """The decimal mark of the table, as far as its text tells."""
+        """The decimal mark of the table, if its text determines one."""
         columns = [cells for cells in self.frame.iter_columns() if _is_text(cells)]
         return self.reading.decimal or decimal_mark(columns, self.usual_decimal)
 
@@ -129,7 +129,7 @@ class Source:
         return values.to_numpy().astype(np.float64)
 
     def _read_numbers(self, text: pl.Series) -> tuple[pl.Series, str]:
-        """Read numbers with the decimal mark of the table or, if that does not serve and none was given, the other."""
+        """Read numbers with the decimal mark of the table or, if that fails and none was given, the other."""
         other = [] if self.reading.decimal else ["." if self.decimal == "," else ","]
         ways = []
         for mark in (self.decimal, *other):
@@ -164,7 +164,7 @@ class Source:
         return (words.places[:, None] == np.arange(size)).astype(np.float64), names
 
     def _holds_categories(self, column: str) -> bool:
-        """Whether a column holds words, and not a single number or what was meant as one."""
+        """Whether a column holds words, without a single number or attempt at one."""
         if not _is_text(self.frame[column]):
             return False
         text = tidy(self.frame[column])
@@ -189,7 +189,7 @@ class Source:
         return Words(tuple(names), places.to_numpy())
 
     def times(self, column: str, *, dated: bool, ties: bool) -> pl.Series:
-        """Return a column of times, checked to increase (or, with `ties`, not to fall); timestamps where `dated`."""
+        """Return a column of times, checked to increase (or, with `ties`, not to fall); timestamps if `dated`."""
         cells = self.frame[column]
         if _is_text(cells):
             text = tidy(cells)

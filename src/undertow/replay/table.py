@@ -36,7 +36,7 @@ _LONGEST = 800  # letters of a message; a table may have thousands of columns
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Logged decisions: arms by index, (n,), their rewards, NaN where none came, and their propensities."""
+    """Logged decisions: arms by index, (n,), their rewards, NaN if none came, and their propensities."""
 
     arms: npt.NDArray[np.int64]
     rewards: FloatArray
@@ -65,20 +65,20 @@ class Table(Framed):
     arms
         Names of the arms.
     contexts
-        (n, m); NaN where an entry is missing.
+        (n, m); NaN if missing.
     features, feature_names
-        (n, q), phases of the time and categories included; (n, k, q) where arms have features of their own, whose
-        names end with `@*`.
+        (n, q), phases of the time and categories included; (n, k, q) if arms have their own features, whose names end
+        with `@*`.
     rewards
-        Every arm's reward, (n, k), NaN in rounds in which the arm was not there; None for a log.
+        Every arm's reward, (n, k), NaN in rounds without the arm; None for a log.
     log
         Logged decisions; None if every arm's reward is known.
     notes
         Remarks on the table that matter for its results.
     elapsed
-        How many moments began since the row before, (n,); None where every row is a moment.
+        Moments that began since the row before, (n,); None if every row is a moment.
     skipped
-        How many rows came before these, and are left out.
+        Number of earlier rows that were dropped.
     minimise
         Whether rewards are costs with their sign changed; results show costs.
     times
@@ -117,7 +117,7 @@ class Table(Framed):
 
     @property
     def extent(self) -> str:
-        """How many rounds there are, in words, and of how many rows they are the last."""
+        """The number of rounds in words, and of all rows before them."""
         if not self.skipped:
             return count(self.rounds, "round")
         return f"the last {self.rounds:,} of {self.rounds + self.skipped:,} rounds"
@@ -144,7 +144,7 @@ class Table(Framed):
 
     @property
     def known(self) -> FloatArray:
-        """What is known before each decision, (n, …): the features that all arms share, then those of each arm."""
+        """The features, (n, …): those that all arms share, then those of each arm."""
         if self.features.ndim == 2:
             return self.features
         shared = len(self._feature_names[0])
@@ -158,21 +158,21 @@ class Table(Framed):
 
     @functools.cached_property
     def stamps(self) -> list[datetime] | None:
-        """The time of each row in UTC, which one without a zone is taken to be; None without timestamps."""
+        """The time of each row in UTC, also for those without a zone; None without timestamps."""
         return stamps_of(self.times)
 
     @functools.cached_property
     def available(self) -> npt.NDArray[np.bool_] | None:
-        """Which arms were there in each round, (n, k); None if all of them always were."""
+        """The available arms in each round, (n, k); None if all of them always were."""
         gone = np.isnan(self._every_reward)
         return ~gone if gone.any() else None
 
     @functools.cached_property
     def payoffs(self) -> FloatArray:
-        """Every arm's reward, (n, k), with the mean of the arms that were there in place of one that was not.
+        """Every arm's reward, (n, k), with the mean of the available arms in place of the others.
 
-        So the mean and the maximum of a row are those of the arms that were there, and whoever keeps to an arm that is
-        not there gets what a choice at random gets.
+        So the mean and the maximum of a row are those of the available arms, and an unavailable arm has the expected
+        reward of a random choice.
         """
         if self.available is None:
             return self._every_reward
@@ -217,24 +217,24 @@ def read_table(
     Parameters
     ----------
     data
-        A file, whose ending says what it is: Parquet (.parquet, .pq), Excel (.xlsx, its first sheet), JSON lines
+        A file with a known ending: Parquet (.parquet, .pq), Excel (.xlsx, its first sheet), JSON lines
         (.jsonl, .ndjson), text separated by tabs (.tsv) or else CSV, with column names in its first line; text may be
         compressed (.csv.gz). Or a frame of pandas or polars, or an Arrow table.
     rewards
-        Columns with the reward of every arm, one column per arm. An arm was not there in rounds in which its reward is
-        missing; rows without any reward are left out.
+        Columns with the reward of every arm, one column per arm. An arm was not available in rounds in which its reward
+        is missing; rows without any reward are dropped.
     contexts
         Columns of measurements; empty cells and NaN are missing values.
     features
         Columns known before a round's decision. A column of words is one feature per category, 1 or 0. Columns of
-        numbers `price@a`, `price@b`, …, one for every arm, are a feature that each arm has for itself.
+        numbers `price@a`, `price@b`, …, one for every arm, are a feature of each arm.
     time
-        Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers. It has to increase;
+        Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers. It must increase;
         rounds of a log may share a time. By default one of that name, or a first column of dates.
     time_unit
-        What a moment of the hidden state is: "second", "minute", "hour", "day" or "week" of the timestamps, or how many
-        units of a time in numbers. Rows of the same moment have the same contexts, or lack them, and moments without a
-        row pass. By default every row is a moment.
+        A moment of the hidden state: "second", "minute", "hour", "day" or "week" of the timestamps, or a number of
+        units of a numeric time. Rows of the same moment have the same contexts, or lack them, and moments without a row
+        count. By default every row is a moment.
     phases
         Any of "hour", "weekday", "month": these phases of the time become features.
     arm, reward, propensity
@@ -246,17 +246,17 @@ def read_table(
         Whether rewards are costs, to be minimised; their sign is changed.
     encoding, separator
         Of a text file: an encoding that Python knows, and the character between cells. Recognised by default, as are
-        the next three; a note names each that is not the usual one.
+        the next three; a note names unusual ones.
     decimal
         The decimal mark, "." or ",".
     date_format
-        How times are written: "dd.mm.yyyy hh:mm", or as `strptime` takes it. ISO 8601 needs none.
+        The format of times: "dd.mm.yyyy hh:mm", or as in `strptime`. ISO 8601 needs none.
     na
-        What stands for a missing value, beside an empty cell; by default NA, NaN, n/a, null, -, ? and the like.
+        Words for a missing value, beside an empty cell; by default NA, NaN, n/a, null, -, ? and the like.
     every_arm
-        Whether a table with the columns of a log and with rewards of every arm is read as the latter, not refused.
+        Whether to read a table with the columns of a log and with rewards of every arm as the latter, not to refuse it.
     rows
-        How many rows to use, the last ones; by default all.
+        Number of rows to use, from the end; by default all.
 
     Examples
     --------
@@ -337,14 +337,14 @@ def read_table(
 
 
 def require_table(table: object) -> None:
-    """Refuse what was not read yet."""
+    """Refuse a table that was not read yet."""
     if not isinstance(table, Table):
         kind = type(table).__name__
         raise InvalidInputError(f"table: expected a table, got {kind}; read it first, with read_table(…)")
 
 
 def _before(contexts: FloatArray) -> FloatArray:
-    """Return the contexts of the round before, with zeros for what is missing."""
+    """Return the contexts of the round before, with zeros for missing entries."""
     return np.nan_to_num(np.vstack([np.zeros((1, contexts.shape[1])), contexts[:-1]]))
 
 
@@ -356,7 +356,7 @@ def _log(source: Source, columns: Columns, sign: int, inputs: FloatArray) -> tup
     if len(arms) < 2:
         raise InvalidInputError(
             f"{source.label}: column {columns.arm!r:.80}: expected at least two arms, got {arms[0]!r:.80} alone; name "
-            "the column of the arms that were played"
+            "the column of the played arms"
         )
     if columns.propensity == UNIFORM:
         chances = np.full(source.frame.height, 1 / len(arms))
@@ -369,7 +369,7 @@ def _log(source: Source, columns: Columns, sign: int, inputs: FloatArray) -> tup
             raise InvalidInputError(
                 f"{source.place(at, columns.propensity)}: expected a probability above 0 and at most 1, got "
                 f"{chances[at]:g}"
-                + (f"; what has a probability below {_LEAST_CHANCE:g} does not happen" if 0 < chances[at] < 1 else "")
+                + (f"; events with a probability below {_LEAST_CHANCE:g} do not happen" if 0 < chances[at] < 1 else "")
                 + "; write the probability with which the arm of the row was chosen"
             )
     rewards = sign * source.numbers(columns.reward, missing=True)

@@ -1,4 +1,4 @@
-"""What the reader of a table should know: gaps, odd steps in time, propensities that cannot be true."""
+"""Notes for the reader of a table: gaps, irregular time steps, impossible propensities."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ _FAR = 1e13  # standard deviations from zero
 
 
 def gap_notes(rewards: FloatArray, columns: Columns) -> list[str]:
-    """Say which arms were not always there; refuse one that never was."""
+    """Name the arms that were not always available; refuse one that never was."""
     gaps = np.isnan(rewards).sum(axis=0)
     if (never := gaps == len(rewards)).any():
         name = columns.rewards[int(never.argmax())]
@@ -31,7 +31,7 @@ def gap_notes(rewards: FloatArray, columns: Columns) -> list[str]:
 
 
 def unpaid_notes(paid: npt.NDArray[np.bool_]) -> list[str]:
-    """Say in how many rounds of a log no reward came."""
+    """Count the rounds of a log without a reward."""
     lacking = int((~paid).sum())
     if not lacking:
         return []
@@ -39,7 +39,7 @@ def unpaid_notes(paid: npt.NDArray[np.bool_]) -> list[str]:
 
 
 def offset_notes(rewards: FloatArray | None) -> list[str]:
-    """Warn of rewards that are so far from zero that their differences are lost in rounding."""
+    """Warn of rewards so far from zero that their differences are lost in rounding."""
     assert rewards is not None
     mean, spread = np.abs(np.nanmean(rewards, axis=0)), np.nanstd(rewards, axis=0)
     if not ((spread > 0) & (mean > _FAR * spread)).any():
@@ -51,7 +51,7 @@ def offset_notes(rewards: FloatArray | None) -> list[str]:
 
 
 def propensity_notes(played: npt.NDArray[np.int64], propensities: FloatArray, arms: Sequence[str]) -> list[str]:
-    """Check propensities: 1/p where an arm was played, and 0 elsewhere, has mean 1 over all rounds."""
+    """Check propensities: 1/p if an arm was played, else 0, has mean 1 over all rounds."""
     notes = []
     for place, name in enumerate(arms):
         weights = np.where(played == place, 1 / propensities, 0.0)

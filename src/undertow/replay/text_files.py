@@ -27,13 +27,13 @@ _UTF8 = "utf-8-sig"  # with or without a mark in front
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _WINDOWS = "cp1252"  # what Excel writes in western Europe and the Americas
 _SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
-_SAMPLE = 100  # rows that a separator is recognised from
+_SAMPLE = 100  # rows for recognising the separator
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class _TextFile:
-    """A text file, how its bytes become text, and how its lines become cells."""
+    """A text file, its encoding, and its separator."""
 
     path: Path
     encoding: str
@@ -67,7 +67,7 @@ class _TextFile:
 
     @cached_property
     def for_polars(self) -> Any:
-        """What polars reads: the file itself, or its text as UTF-8."""
+        """The input for polars: the file itself, or its text as UTF-8."""
         if self.encoding == _UTF8:
             return content_of(self.path) if _zipped(self.path) else self.path
         with self.text() as lines:
@@ -75,9 +75,9 @@ class _TextFile:
 
 
 def open_text(path: Path, reading: Reading, separator: str) -> Source:
-    """Read CSV as text, so that every column is converted by itself and a bad cell is known by its row.
+    """Read CSV as strings, so that every column is converted separately and the row of a bad cell is known.
 
-    `separator` is the usual one of files of this name.
+    `separator` is the usual one for the file's name.
     """
     try:
         encoding = reading.encoding or _encoding_of(path)
@@ -95,7 +95,7 @@ def open_text(path: Path, reading: Reading, separator: str) -> Source:
         _check_quotes(file)
         raise InvalidInputError(f"{path}: it cannot be read ({str(error).splitlines()[0]}); write it again") from error
     if not frame.height and b"\r" in content_of(path).strip():
-        raise InvalidInputError(f"{path}: all is one line: lines end as on old Macs; save it with usual line ends")
+        raise InvalidInputError(f"{path}: the file has one line (old Mac line endings, CR); save it with LF or CRLF")
     frame = without_blank_end(frame.rename(str.strip))
     if frame[:, -1].null_count():  # the sign of a line that ends early
         _check_cells(file)
@@ -107,7 +107,7 @@ def open_text(path: Path, reading: Reading, separator: str) -> Source:
 
 
 def without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
-    """Leave out empty lines at the end."""
+    """Drop empty lines at the end."""
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     filled = (~blank).arg_true()
     return frame[: filled[-1] + 1 if len(filled) else 0]
@@ -146,7 +146,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-# What is recognised
+# Recognition
 
 
 def _encoding_of(path: Path) -> str:
@@ -166,7 +166,7 @@ def _encoding_of(path: Path) -> str:
 def _with_separator(file: _TextFile, reading: Reading) -> _TextFile:
     """Return a file with the separator that splits its first rows alike, and its header most; the usual one if equal.
 
-    A separator in names or values splits few rows alike; if none does, some row is wrong, and the header decides.
+    A separator within names or values rarely gives equal rows; if none does, some row is wrong, and the header decides.
     """
     if reading.separator is not None:
         return file
@@ -181,7 +181,7 @@ def _with_separator(file: _TextFile, reading: Reading) -> _TextFile:
     return replace(file, separator=max(found, key=found.__getitem__)) if found else file
 
 
-# What is wrong with a file that cannot be read
+# Errors of a file that cannot be read
 
 
 def _check_zip(path: Path) -> None:

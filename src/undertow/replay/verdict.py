@@ -1,6 +1,6 @@
-"""The answer of a replay in a sentence: what would have been gained, how far to trust it, and what to do.
+"""The answer of a replay in a sentence: the gain, its reliability, and the advice.
 
-The best is the one whose interval lies highest, and only if it says so.
+The best is the one with the highest interval, if that excludes no gain.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from undertow.reporting.numbers import number
 
 __all__ = ["answer_on_log", "answer_on_table"]
 
-_MANY = 1000  # effective rounds that an estimate may be trusted with
-_DOUBTED = 100  # ... and that it needs at least
+_MANY = 1000  # effective rounds of a reliable estimate
+_DOUBTED = 100  # ... and the minimum
 
 
 def answer_on_log(result: LogReplay) -> tuple[str, str]:
     """Return the policy or fixed arm whose gain over the log has the highest lower end, and the answer.
 
-    Estimates that come with a warning are left out, unless all do. The name is "" if no gain is above zero.
+    Estimates with a warning are skipped, unless all have one. The name is "" if no gain is above zero.
     """
     if result.table.keys is not None:
         return _answer_on_keys(result)
@@ -150,5 +150,5 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def _capital(name: str) -> str:
-    """Return the name of a row as a sentence begins with it."""
+    """Return the name of a row at the beginning of a sentence."""
     return name.replace("always ", "Always ", 1) if name.startswith("always ") else name
