@@ -55,7 +55,7 @@ def test_a_bandit_is_verified(command: Terminal, url: str) -> None:
         connection.execute("UPDATE events SET body = ? WHERE n = ?", (body, n))
     broken = command("bandits", url, "--verify")
     assert broken.status == 2
-    assert "bandit 'courier' is not what its events make of it" in broken.err
+    assert "bandit 'courier' differs from the replay of its events" in broken.err
     with store_at(url)._connection() as connection:  # type: ignore[attr-defined]  # noqa: SLF001
         connection.execute("DELETE FROM events WHERE n = 40")
     assert "lacks events between 0 and 85" in command("bandits", url, "--verify").err

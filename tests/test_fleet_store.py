@@ -309,7 +309,7 @@ def test_many_single_rewards_of_one_batch_are_known(url: str, name: str, monkeyp
 
 
 def test_another_template_is_named(url: str, name: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"name: there is no bandit .* Give a policy to create it"):
+    with pytest.raises(InvalidInputError, match=r"name: there is no bandit .* Pass a policy to create it"):
         undertow.open(url, name)
     fleet = undertow.open(url, name, shops())
     assert isinstance(found(url, name), DurableFleet)
@@ -488,7 +488,7 @@ def test_a_backup_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         connection.execute("DELETE FROM events WHERE n > 1")
     with caplog.at_level(logging.WARNING, "undertow.store"):
         assert fleet.rounds(SHOPS).tolist() == [1] * 4
-    assert "as after a backup" in caplog.text
+    assert "as by a backup" in caplog.text
 
 
 def test_events_of_a_newer_version_and_of_damage_are_refused(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_new_arms_of_the_code_are_added(url: str, name: str, caplog: pytest.LogC
 
 
 def test_other_differences_are_named(url: str, name: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"name: there is no bandit .* Give a policy to create it"):
+    with pytest.raises(InvalidInputError, match=r"name: there is no bandit .* Pass a policy to create it"):
         undertow.open(url, name)
     undertow.open(url, name, courier())
     with pytest.raises(InvalidInputError, match=r"feature_dim: bandit .* was created with 2, not 3; open it under"):
@@ -327,7 +327,7 @@ def test_a_backup_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         connection.execute("DELETE FROM events WHERE n > 1")
         connection.execute("DELETE FROM ids WHERE n > 1")
     assert policy.round == 1
-    assert "as after a backup" in caplog.text
+    assert "as by a backup" in caplog.text
     assert policy.decide(X).round == 1
 
 

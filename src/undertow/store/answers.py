@@ -1,6 +1,6 @@
-"""What is stored of a decision beside its event: the answer as it was, and what learning its reward will need.
+"""Stored next to a decision's event: its answer, and the numbers for learning its reward.
 
-Another processor may compute other last bits, so that the same id could not have the same answer from the events alone.
+Another processor may compute other last bits, so the events alone would not give the same id the same answer.
 """
 
 from typing import Any
@@ -14,22 +14,22 @@ from undertow.store.base import Answer
 
 __all__ = ["Answered", "read_answer", "write_answer"]
 
-_KINDS = {1: np.dtype("<f8"), 2: np.dtype("<i8")}  # of arrays, which are stored as their bytes
+_KINDS = {1: np.dtype("<f8"), 2: np.dtype("<i8")}  # of arrays, stored as their bytes
 _CODES = {kind: code for code, kind in _KINDS.items()}
 _WHY = Decision._fields.index("why")
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """The content of an answer; later versions may only add fields behind, here and to decisions."""
+    """The content of an answer; later versions may only append fields, here and to decisions."""
 
     request: str
-    fields: list[Any]  # of the decision, behind its id
+    fields: list[Any]  # of the decision, after its id
     memory: Any
     learns: bool
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A stored answer: a digest of the call, the decision, and what learning its reward will need."""
+    """A stored answer: a digest of the call, the decision, and the numbers for learning its reward."""
 
     request: str
     decision: Decision
@@ -64,7 +64,7 @@ def write_answer(request: str, decision: Decision, memory: FloatArray, *, learns
 
 
 def read_answer(answer: Answer) -> Answered:
-    """Read what `write_answer` wrote."""
+    """Parse the output of `write_answer`."""
     stored = _DECODER.decode(answer.content)
     fields = [answer.id, *stored.fields]
     if fields[_WHY] is not None:

@@ -1,8 +1,8 @@
-"""What a store keeps of a bandit, and the few calls that a policy needs of it.
+"""The tables of a store, and the few calls that a policy needs.
 
 A bandit is a name, the policy that it began with, and its events: rows numbered 1, 2, … A checkpoint is the policy as
-of one of them. Whoever holds a bandit's lock reads what others have appended, appends its own, and commits; nothing
-else changes a bandit. `undertow.contracts.check_store` tries all of this on any store.
+of one of them. The holder of a bandit's lock reads the events of others, appends its own, and commits; nothing else
+changes a bandit. `undertow.contracts.check_store` tests all of this on any store.
 """
 
 import abc
@@ -22,17 +22,17 @@ def bucket_name(fleet: str, number: int) -> str:
 
 
 class Row(NamedTuple):
-    """An event as it is stored.
+    """A stored event.
 
     Attributes
     ----------
     n
         Its number, counted from 1.
     mark
-        Eight random bytes. A process that finds another mark at the number where it stands knows that the store has
-        been replaced, as by a backup.
+        Eight random bytes. If a process finds another mark at the number of its last event, the store has been
+        replaced, as by a backup.
     at
-        When it happened, in seconds since 1970 by the clock of its process; nothing depends on it.
+        Its time, in seconds since 1970 by the clock of its process; nothing depends on it.
     body
         The encoded event.
     """
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a decision was answered with, by its id.
+    """The answer of a decision, by its id.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     n
         Number of its event.
     content
-        The encoded answer, and what learning its reward will need.
+        The encoded answer, and the numbers for learning its reward.
     reward
         Its reward; None while that has not come.
     """
@@ -65,14 +65,14 @@ class Answer(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A policy as of event n, as `to_bytes` wrote it."""
+    """A policy as of event n, as the output of `to_bytes`."""
 
     n: int
     content: bytes
 
 
 class Claim(NamedTuple):
-    """The right to make a fit beside one's calls.
+    """The right to make a background fit.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Overview(NamedTuple):
 
 
 class Locked(abc.ABC):
-    """A bandit that is locked, within one transaction: all that is written here is kept, or nothing."""
+    """A locked bandit, within one atomic transaction."""
 
     @abc.abstractmethod
     def also(self, name: str) -> "Locked":
@@ -119,31 +119,31 @@ class Locked(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, id: str) -> Answer | None:
-        """Return what a decision was answered with."""
+        """Return the answer of a decision."""
 
     @abc.abstractmethod
     def keep_answers(self, answers: Sequence[Answer]) -> None:
-        """Keep the answers of new decisions."""
+        """Store the answers of new decisions."""
 
     @abc.abstractmethod
     def keep_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
-        """Note the rewards of earlier decisions."""
+        """Store the rewards of earlier decisions."""
 
     @abc.abstractmethod
     def keep_times(self, decided: float | None, rewarded: float | None) -> None:
-        """Note when the last decision and the last reward were; None for no new one."""
+        """Store the times of the last decision and the last reward; None for no new one."""
 
     @abc.abstractmethod
     def answers(self, after: str, most: int) -> Sequence[Answer]:
-        """Return answers in the order of their ids, those after one of them, at most so many."""
+        """Return answers in the order of their ids, from after one of them, up to a maximum number."""
 
     @abc.abstractmethod
     def claim(self, claim: Claim, now: float) -> bool:
-        """Claim a fit; False, and nothing is changed, if another holder's claim of the same fit has not expired."""
+        """Claim a fit; False, without a change, if another holder's claim of the same fit has not expired."""
 
     @abc.abstractmethod
     def checkpoints(self) -> Sequence[int]:
-        """Return the numbers of the events that checkpoints are as of, in order."""
+        """Return the event numbers of the checkpoints, in order."""
 
     @abc.abstractmethod
     def checkpoint(self, n: int | None = None) -> Checkpoint:
@@ -151,7 +151,7 @@ class Locked(abc.ABC):
 
     @abc.abstractmethod
     def keep_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint, and of the older ones the first and the newest."""
+        """Store a checkpoint, and keep the first and the newest of the older ones."""
 
     @abc.abstractmethod
     def trim(self, n: int) -> None:
@@ -159,7 +159,7 @@ class Locked(abc.ABC):
 
 
 class Store(abc.ABC):
-    """Where bandits live."""
+    """A store of bandits."""
 
     @abc.abstractmethod
     def names(self) -> list[str]:
@@ -171,23 +171,23 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def spec(self, name: str) -> bytes | None:
-        """Return what `create` was given for a bandit; None if there is none of this name."""
+        """Return the spec of a bandit, as passed to `create`; None if there is none of this name."""
 
     @abc.abstractmethod
     def page(self, after: str, most: int) -> Sequence[tuple[str, bytes]]:
-        """Return bandits in the order of their names, each with its spec: those after a name, at most so many."""
+        """Return bandits in the order of their names, each with its spec, from after a name, up to a maximum number."""
 
     @abc.abstractmethod
     def events(self, name: str, after: int, most: int) -> Sequence[Row]:
-        """Return committed events of a bandit after number `after`, at most so many. Nobody waits for this."""
+        """Return committed events of a bandit after number `after`, up to a maximum number, without a lock."""
 
     @abc.abstractmethod
     def answers(self, name: str, ids: Sequence[str]) -> Sequence[Answer]:
-        """Return what these decisions were answered with, in any order. Nobody waits for this."""
+        """Return the answers of these decisions, in any order, without a lock."""
 
     @abc.abstractmethod
     def create(self, name: str, spec: bytes, content: bytes, rows: Sequence[Row] = ()) -> bool:
-        """Create a bandit with its first checkpoint and events; False, and nothing is changed, if the name is taken."""
+        """Create a bandit with its first checkpoint and events; False, without a change, if the name is in use."""
 
     @abc.abstractmethod
     def lock(self, name: str, timeout: float) -> AbstractContextManager[Locked]:

@@ -1,7 +1,7 @@
-"""Policies from what is stored of them: a checkpoint, and the events since.
+"""Policies from a store: a checkpoint, and the events since.
 
-A later version opens the stores of an earlier one. If it cannot read a checkpoint, it folds the events since an earlier
-one again, since the beginning if need be. If it cannot read a fitted model, that fit is made again. Both are logged.
+A later version opens the stores of an earlier one. If it cannot read a checkpoint, it replays the events since an
+earlier one, since the beginning if necessary. If it cannot read a fitted model, it repeats that fit. Both are logged.
 """
 
 import json
@@ -22,9 +22,9 @@ _LOG = logging.getLogger("undertow.store")
 
 
 def spec_of(policy: LivePolicy) -> bytes:
-    """Return what is stored of a policy for all versions.
+    """Return the spec of a policy, which is stored for all versions.
 
-    That is its name and the parameters that have to be the same in every process, and, if it is unused, how it begins.
+    That is its name, the parameters that must be the same in every process, and, if it is new, its initial state.
     """
     header, _ = snapshot(policy)
     own = ("arms", "cost", "candidates")  # which may differ
@@ -39,7 +39,7 @@ def spec_of(policy: LivePolicy) -> bytes:
 
 
 def policy_of(checkpoint: Checkpoint) -> Any:
-    """Return the policy of a checkpoint; answers and rewards are remembered by the store, and not by it.
+    """Return the policy of a checkpoint; the store, not the policy, remembers answers and rewards.
 
     If it is that of a bucket of a fleet, the result is a fleet, of which there is no more than this bucket.
     """
@@ -63,9 +63,7 @@ def newest_policy(store: Store, name: str, locked: Locked) -> tuple[Checkpoint, 
             return checkpoint, policy_of(checkpoint)
         except InvalidInputError as error:
             why = error
-        _LOG.warning(
-            "%s: the checkpoint at event %d cannot be read (%s); earlier events are folded again", name, n, why
-        )
+        _LOG.warning("%s: the checkpoint at event %d cannot be read (%s); earlier events are replayed", name, n, why)
     begin = json.loads(store.spec(name) or b"{}").get("begin")
     if numbers[0] or begin is None:
         raise StoreError(
@@ -81,7 +79,7 @@ def _begun(spec: dict[str, Any], begin: dict[str, Any]) -> LivePolicy:
 
 
 def apply_row(policy: LivePolicy, row: Row, name: str) -> Event:
-    """Have a stored event happen to the policy of a bandit, and return it."""
+    """Apply a stored event to the policy of a bandit, and return it."""
     try:
         event = decode(row.body)
     except InvalidInputError as error:

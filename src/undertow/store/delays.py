@@ -1,4 +1,4 @@
-"""How long rewards take, by the times of the events."""
+"""Delays of rewards, by the times of the events."""
 
 from collections import OrderedDict, deque
 
@@ -8,8 +8,8 @@ from undertow.live.events import Decided, Event, Rewarded
 
 __all__ = ["Delays"]
 
-_WAITING = 100_000  # decisions whose time is remembered
-_LAST = 1000  # delays that are looked at
+_WAITING = 100_000  # maximum number of remembered decisions
+_LAST = 1000  # number of delays in a quantile
 
 
 class Delays:
@@ -20,7 +20,7 @@ class Delays:
         self._last: deque[float] = deque(maxlen=_LAST)
 
     def note(self, at: float, event: Event) -> None:
-        """Note when an event happened."""
+        """Record the time of an event."""
         if isinstance(event, Decided):
             self._made[event.id] = at
             if len(self._made) > _WAITING:

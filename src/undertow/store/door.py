@@ -1,7 +1,7 @@
-"""The way into a bandit for the threads of a process: one after the other, and those that wait share one transaction.
+"""The entrance to a bandit for the threads of a process: one at a time, and waiting ones share a transaction.
 
-A commit to a disk takes a hundred times as long as a decision. So a thread that is done does not commit if others wait:
-it hands the open transaction on, and returns only when the last of them has committed for all.
+A commit to a disk takes a hundred times as long as a decision. So a finished thread does not commit if others wait. It
+passes on the open transaction, and returns only after the last of them has committed for all.
 """
 
 import copy
@@ -28,16 +28,16 @@ class _Group:
 
 
 class Door:
-    """A lock that may be taken again by its holder; `begin` is called when it opens, `end` before anybody returns.
+    """A reentrant lock; `begin` is called when it opens, `end` before any thread returns.
 
     Parameters
     ----------
     begin
-        Begins a transaction, and catches up with what others have done.
+        Begins a transaction, and catches up with the events of others.
     end
-        Commits what the calls of the group have done.
+        Commits the events of the group.
     undo
-        Called after a call was cut short by anything that is no refusal: its events never happened.
+        Called after a call was interrupted by anything but a refusal: its events never happened.
     timeout
         Seconds after which a thread gives up.
     """
@@ -49,7 +49,7 @@ class Door:
         self._renew()
 
     def _renew(self) -> None:
-        """Be as new: in a forked process, whoever was inside stayed in the parent."""
+        """Reset after a fork: the threads inside exist only in the parent."""
         self._guard = threading.Lock()
         self._line: deque[tuple[int, threading.Event]] = deque()
         self._holder: int | None = None
@@ -96,7 +96,7 @@ class Door:
             )
 
     def _hand_over(self, *, or_open: bool = False) -> bool:
-        """Have the next thread in line be the holder; return whether there is one. If not, stay it, or nobody is."""
+        """Make the next thread in line the holder, and return whether there is one. If not, keep or free the lock."""
         with self._guard:
             if not self._line:
                 self._holder = None if or_open else self._holder
@@ -106,7 +106,7 @@ class Door:
         return True
 
     def _close(self, error: BaseException | None) -> None:
-        """End the transaction, tell whoever waits for that, and let the next thread in."""
+        """End the transaction, notify waiting threads, and let the next one in."""
         group, self._group = self._group, None
         try:
             if group is not None:

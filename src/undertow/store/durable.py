@@ -1,7 +1,7 @@
-"""A policy whose events are kept in a store: every call is there before it returns, and any process may make the next.
+"""A policy whose events are in a store: every call is stored before it returns, and any process may make the next.
 
-A call locks the bandit, follows what others have done, does its own, and commits. So each process holds a copy that is
-always as of its last call, and nothing that a process holds can be lost with it.
+A call locks the bandit, applies the events of others, adds its own, and commits. So each process has a copy as of its
+last call, and nothing is lost with a process.
 """
 
 import logging
@@ -30,14 +30,14 @@ from undertow.store.replica import Replica
 __all__ = ["DurablePolicy"]
 
 _LOG = logging.getLogger("undertow.store")
-_PATIENCE = 60.0  # seconds that a claim of a fit lasts, beside ten times as long as the fit should take
+_PATIENCE = 60.0  # seconds that a claim of a fit lasts, plus ten times the expected duration of the fit
 _TRIES = 3
 
 
 class DurablePolicy:
     """The policy of a bandit in a store; `undertow.open` returns it.
 
-    It has the calls and attributes of the policy that it was opened with. What differs: every call may raise
+    It has the calls and attributes of the policy that it was opened with. Unlike there, every call may raise
     `StoreBusyError` or `StoreUnavailableError`, and rewards are accepted for any decision of the bandit, whichever
     process made it and however long ago.
     """
@@ -62,7 +62,7 @@ class DurablePolicy:
     # A transaction
 
     def _begin(self) -> None:
-        """Lock the bandit, and follow what others have done."""
+        """Lock the bandit, and apply the events of others."""
         if self._pid != os.getpid():
             self._holder, self._pid = os.urandom(8), os.getpid()
             self._replica.drop()
@@ -88,7 +88,7 @@ class DurablePolicy:
         return self._locked.claim(Claim(model, requested, self._holder, now + _PATIENCE + 10 * seconds), now)
 
     def _end(self) -> None:
-        """Append what the calls of the group have done, and commit it."""
+        """Append the events of the group, and commit."""
         assert self._locked is not None
         assert self._transaction is not None
         locked, transaction, replica, done = self._locked, self._transaction, self._replica, False
@@ -115,7 +115,7 @@ class DurablePolicy:
         replica.committed(rows)
 
     def _undo(self) -> None:
-        """Forget a call that was cut short; the policy that it has torn is read from the store again."""
+        """Drop an interrupted call; its policy is read from the store again."""
         events, answers, rewards = self._before
         del self._replica.events[events:]
         for kept, count in ((self._answers, answers), (self._rewards, rewards)):
@@ -124,7 +124,7 @@ class DurablePolicy:
         self._replica.drop()
 
     def _inside(self) -> LivePolicy:
-        """Return the policy, as of now, to a call that is inside the door."""
+        """Return the current policy, to a call inside the door."""
         self._before = (len(self._replica.events), len(self._answers), len(self._rewards))
         return self._replica.policy
 
@@ -132,9 +132,9 @@ class DurablePolicy:
 
     @contextmanager
     def transaction(self) -> Iterator[LivePolicy]:
-        """Have the calls within happen in one transaction, after what others have done; yield the policy to look at.
+        """Make the calls within in one transaction, after the events of others; yield the policy for inspection.
 
-        Call the methods of the bandit, not those of the policy that is yielded. An exception undoes all of them, unless
+        Call the methods of the bandit, not those of the yielded policy. An exception undoes all of them, unless
         it is a refusal: then those before it have happened.
         """
         with self._door:
@@ -159,7 +159,7 @@ class DurablePolicy:
     ) -> Decision:
         """Choose an arm for this round, as the policy does.
 
-        The same call with the same id returns the same decision, from any process and however long ago it was made.
+        A repeated call with the same id returns the same decision, from any process and at any time.
         """
         if available is not None and not isinstance(available, str):
             available = list(available)
@@ -217,7 +217,7 @@ class DurablePolicy:
     def learn(self, decision: Decision | str, reward: float, *, at: datetime | None = None) -> None:
         """Learn the reward of an earlier decision, made by any process, given as the decision or as its id.
 
-        The same reward again changes nothing; another one for the same decision is refused.
+        A repeated reward changes nothing; a different one for the same decision is refused.
         """
         with self._door:
             policy, before = self._inside(), len(self._replica.events)
@@ -251,9 +251,9 @@ class DurablePolicy:
             raise
 
     def _is_new(self, policy: LivePolicy, decision: Decision | str, reward: float) -> bool:
-        """Return whether a reward has to be learned; refuse another one than that which was learned.
+        """Return whether a reward must be learned; refuse one that differs from the learned one.
 
-        A decision that the policy has dropped, because too many waited, waits for its reward again.
+        A decision that the policy has dropped, because too many were pending, is pending again.
         """
         id = decision.id if isinstance(decision, Decision) else decision
         if not isinstance(id, str) or self._replica.pending.waits(id):
@@ -264,8 +264,8 @@ class DurablePolicy:
         if known.reward is None:
             if policy.default_reward is not None:
                 raise UnknownDecisionError(
-                    f"decision: the reward of {id!r} was taken to be default_reward = {policy.default_reward:g} after "
-                    f"max_wait = {policy.max_wait}; a reward cannot be changed",
+                    f"decision: default_reward = {policy.default_reward:g} has replaced the reward of {id!r} "
+                    f"after max_wait = {policy.max_wait}; a reward cannot be changed",
                     "defaulted",
                 )
             if known.n <= self._replica.row.n:
@@ -283,32 +283,32 @@ class DurablePolicy:
         return False
 
     def _keep_rewards(self, before: int) -> None:
-        """Note the rewards of the events since for the table of ids."""
+        """Store the rewards of the events since in the table of ids."""
         for event in self._replica.events[before:]:
             if isinstance(event, Rewarded):
                 self._rewards[event.id] = event.reward
 
     def measures(self, **labels: str) -> list[Measure]:
-        """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
+        """Return the numbers of `metrics`, with more labels, to combine with those of other policies."""
         with self._door:
             found = self._inside().parts.measures(bandit=self._name, **labels)
             ((_, n, decided, rewarded),) = self._store.overview(self._name)
             delay = self._replica.delays.quantile(0.95)
         mine = found[0].labels
         times = {"last_decision_timestamp_seconds": decided, "last_reward_timestamp_seconds": rewarded}
-        found = [each for each in found if each.name not in times]  # of the store, not of what this process saw
+        found = [each for each in found if each.name not in times]  # of the store, not of this process
         found += [Measure(name, at, mine) for name, at in times.items() if at is not None]
         found += [Measure("reward_delay_seconds", delay, mine | {"quantile": "0.95"})] if delay is not None else []
         return [*found, Measure("events_total", n, mine)]
 
     def metrics(self) -> str:
-        """Return rounds, waiting decisions, refused rewards, models, fits and delays as text for Prometheus."""
+        """Return rounds, pending decisions, refused rewards, models, fits and delays as text for Prometheus."""
         return exposition(self.measures())
 
     def events(self, listener: Callable[[Event], object] | None) -> None:
         """Call `listener` with every event from now on, of any process, in order, after its commit. None removes it.
 
-        Events of other processes are heard of at the next call of this one.
+        Events of other processes are reported at the next call of this one.
         """
         if listener is not None and not callable(listener):
             raise InvalidInputError(f"listener: expected a function, or None, got {listener!r:.60}")

@@ -1,8 +1,8 @@
-"""A fleet in a store: a bucket is a bandit, so that workers wait for one another only where they meet.
+"""A fleet in a store: a bucket is a bandit, so that only workers in the same bucket wait for one another.
 
-The fleet is a bandit, too. It holds the template and what the buckets begin with, and its only event says of which type
-the keys are. A call locks the buckets of its keys in the order of their numbers, follows what others have done to them,
-does its own, and commits one event for each, all in one transaction.
+The fleet is a bandit, too. It has the template and the initial state of buckets, and its only event has the type of the
+keys. A call locks the buckets of its keys in the order of their numbers, applies the events of others, adds its own,
+and commits one event for each, all in one transaction.
 """
 
 import json
@@ -41,14 +41,14 @@ _TRIES = 3
 
 
 def fleet_spec(fleet: Fleet) -> bytes:
-    """Return what is stored of a fleet for all versions; it has to be the same in every process."""
+    """Return the spec of a fleet, which is stored for all versions; it must be the same in every process."""
     header, _ = snapshot(fleet.policy)
     own = {"template": header["policy"], "buckets": fleet.buckets}
     return json.dumps({"policy": FLEET, "parameters": own | header["parameters"]}, sort_keys=True).encode()
 
 
 def is_fleet(store: Store, name: str) -> bool:
-    """Return whether the bandit of a name is a fleet."""
+    """Return whether a bandit is a fleet."""
     return bool(json.loads(store.spec(name) or b"{}").get("policy") == FLEET)
 
 
@@ -59,7 +59,7 @@ def buckets_of(store: Store, name: str) -> list[str]:
 
 
 def named_keys(fleet: Fleet) -> list[Row]:
-    """Return the event that says of which type the keys are, if there are any."""
+    """Return the event with the type of the keys, if there are any."""
     keys = fleet.keys()
     return [] if not len(keys) else [_named(whole=keys.dtype.kind == "i")]
 
@@ -75,7 +75,7 @@ def _is_whole(row: Row) -> bool:
 
 
 class _BucketReplica(Replica):
-    """A bucket as this process has it; `fleet` is that whose calls change it."""
+    """A bucket in this process; the calls of `fleet` change it."""
 
     def __init__(self, fleet: "DurableFleet", store: Store, name: str, number: int) -> None:
         super().__init__(store, bucket_name(name, number), lambda *_: False)
@@ -97,7 +97,7 @@ class _BucketReplica(Replica):
 
 
 class _Turn:
-    """A call of a fleet in its transaction: the buckets that are locked, and what is kept of its answers."""
+    """A call of a fleet in its transaction: the locked buckets, and the stored part of its answers."""
 
     def __init__(self, locked: dict[int, Locked]) -> None:
         self.life, self.locked = new_life(), locked
@@ -108,8 +108,8 @@ class _Turn:
 class DurableFleet(Calls):
     """The fleet of a store; `undertow.open` returns it.
 
-    It has the calls of `Fleet`. What differs: every call may raise `StoreBusyError` or `StoreUnavailableError`. With an
-    `id`, the same call is answered with the same decisions, and a reward that comes again changes nothing.
+    It has the calls of `Fleet`. Unlike there, every call may raise `StoreBusyError` or `StoreUnavailableError`. With an
+    `id`, a repeated call returns the same decisions, and a repeated reward changes nothing.
     """
 
     def __init__(self, store: Store, name: str, timeout: float, threads: int = 1) -> None:
@@ -121,7 +121,7 @@ class DurableFleet(Calls):
         self._begin()
 
     def _begin(self) -> None:
-        """Have nothing of a fleet yet, in a process that is new."""
+        """Drop the buckets of a fleet, in a forked process."""
         self._pid = os.getpid()
         self._locks = [threading.Lock() for _ in self._stack.buckets]
         self._replicas = [_BucketReplica(self, self._store, self._name, n) for n in range(self.buckets)]
@@ -134,7 +134,7 @@ class DurableFleet(Calls):
         self._replicas[number].events.append(event)
 
     def create(self, number: int) -> None:
-        """Create the bandit of a bucket, as the fleet began; nothing is changed if it is there."""
+        """Create the bandit of a bucket with its initial state, unless it exists."""
         name = bucket_name(self._name, number)
         if self._store.spec(name) is None:
             with self._store.lock(self._name, self._timeout) as locked:
@@ -151,7 +151,7 @@ class DurableFleet(Calls):
 
     @contextmanager
     def _turn(self, keys: Keys | None, *, new: bool = False) -> Iterator[_Turn]:
-        """Lock the buckets of some keys, or all, and follow what others have done; commit at the end.
+        """Lock the buckets of some keys, or all, and apply the events of others; commit at the end.
 
         A call that is refused has changed nothing. After any other exception the buckets are read from the store again.
         """
@@ -197,7 +197,7 @@ class DurableFleet(Calls):
 
     @contextmanager
     def _alone_in(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Have no other thread of this process in some buckets."""
+        """Lock some buckets against other threads of this process."""
         with ExitStack() as held:
             until = time.monotonic() + self._timeout
             for number in numbers:
@@ -211,13 +211,13 @@ class DurableFleet(Calls):
 
     @contextmanager
     def _locked(self, numbers: Sequence[int]) -> Iterator[dict[int, Locked]]:
-        """Lock some buckets in one transaction; in the order of their numbers, so that nobody waits in a circle."""
+        """Lock some buckets in one transaction; in the order of their numbers, which excludes deadlocks."""
         with self._store.lock(bucket_name(self._name, numbers[0]), self._timeout) as first:
             more = {number: first.also(bucket_name(self._name, number)) for number in numbers[1:]}
             yield {numbers[0]: first} | more
 
     def _write(self, turn: _Turn) -> None:
-        """Append what a call has done."""
+        """Append the events of a call."""
         now, mark, kept = time.time(), turn.life.to_bytes(8, "little"), False
         for number, locked in turn.locked.items():
             replica = self._replicas[number]
@@ -248,7 +248,7 @@ class DurableFleet(Calls):
         return self._whole
 
     def _name_keys(self, *, whole: bool) -> None:
-        """Have the fleet's keys be of this type for ever, as the first ones are; refuse those of another type."""
+        """Fix the type of the fleet's keys by the first ones; refuse other types."""
         if self._are_integers() is None:
             with self._store.lock(self._name, self._timeout) as locked:
                 rows = locked.read(1)
@@ -283,7 +283,7 @@ class DurableFleet(Calls):
     ) -> Decisions:
         """Choose an arm for the next round of each key, as `Fleet.decide_many`.
 
-        The same call with the same `id` returns the same decisions, from any process and however long ago it was made.
+        A repeated call with the same `id` returns the same decisions, from any process and at any time.
         """
         given = self._encoded(keys, new=True)
         data = checked_data(self._template, len(given), features, contexts, available)
@@ -325,7 +325,7 @@ class DurableFleet(Calls):
             return learned
 
     def _lives(self, found: Found) -> Integers:
-        """Return with what the ids of waiting decisions begin; −1 for those that do not wait."""
+        """Return the id prefixes of pending decisions; −1 for those that are not pending."""
         lives = np.full(len(found.rounds), -1)
         for number, rows in self._stack.split(found.keys):
             _, _, entries = self._stack.waiting((number, rows), found, refuse=False)
@@ -333,7 +333,7 @@ class DurableFleet(Calls):
         return lives
 
     def _new(self, turn: _Turn, found: Found, rewards: FloatArray, lives: Integers) -> npt.NDArray[np.bool_]:
-        """Return which rewards have to be learned; refuse another one than that which was learned."""
+        """Return which rewards must be learned; refuse those that differ from the learned ones."""
         new = np.ones(len(rewards), dtype=np.bool_)
         gone = (lives < 0) & (found.lives >= 0)
         for number, rows in self._stack.split(found.keys) if gone.any() else ():

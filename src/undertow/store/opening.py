@@ -1,4 +1,4 @@
-"""Opening a bandit: it is created by the first process, and every other one finds it."""
+"""Open a bandit: the first process creates it, and every other one finds it."""
 
 import copy
 import json
@@ -57,14 +57,14 @@ def open(
     url
         sqlite:///file.db, sqlite:////absolute/file.db, or postgresql://user:password@host/database.
     name
-        Which bandit of the store.
+        The name of the bandit in the store.
     policy
-        What it begins with; may be left out for a bandit that exists. If it exists, the policy has to be the same but
-        for arms and their costs: arms that are new are added with their cost, arms that it does not name stay until
-        `retire_arm`, and costs stay until `set_costs`. A `Fleet` has to be the same in everything.
+        Its initial policy; optional for an existing bandit. If it exists, the policy must be the same but for arms and
+        their costs: new arms are added with their cost, arms that it does not name stay until `retire_arm`, and costs
+        stay until `set_costs`. A `Fleet` has to be the same in everything.
     warm_start
         Another bandit of the store, from whose log the policy learns if this call creates the bandit. Models are fitted
-        to it first, before anybody can call the bandit.
+        to it before any call of the bandit.
     timeout
         Seconds that a call waits for others before it raises `StoreBusyError`.
 
@@ -94,7 +94,7 @@ def open(
     if known is None:
         if policy is None:
             there = ", ".join(map(repr, store.names()[:10])) or "none"
-            raise InvalidInputError(f"name: there is no bandit {name!r}; there is {there}. Give a policy to create it")
+            raise InvalidInputError(f"name: there is no bandit {name!r}; there is {there}. Pass a policy to create it")
         _create(store, name, policy, warm_start, wait)
         known = store.spec(name) or b""  # another process may have been faster
     stored = json.loads(known)
@@ -111,7 +111,7 @@ def open(
     if is_incomplete(registry()[stored["policy"]].policy.__module__):
         _load_kernels(store, name, policy, wait)
     opened = DurablePolicy(store, name, wait)
-    with opened.transaction():  # now it is read, and not in the first call
+    with opened.transaction():  # read it now, not in the first call
         if policy is not None:
             _add_arms(opened, name, policy)
     return opened
@@ -122,7 +122,7 @@ def _spec_of(policy: LivePolicy | Fleet) -> bytes:
 
 
 def _create(store: Store, name: str, policy: LivePolicy | Fleet, warm_start: str | None, timeout: float) -> None:
-    """Create a bandit, with the events by which it learns from the log of another one."""
+    """Create a bandit, with the events of learning from another one's log."""
     spec, content, rows = _spec_of(policy), policy.to_bytes(), []
     if isinstance(policy, Fleet):
         if warm_start is not None:
@@ -131,12 +131,12 @@ def _create(store: Store, name: str, policy: LivePolicy | Fleet, warm_start: str
     elif warm_start is not None:
         now, events = time.time(), events_of_past(store, warm_start, copy.deepcopy(policy), timeout=timeout)
         rows = [Row(n, os.urandom(8), now, encode(event)) for n, event in enumerate(events, 1)]
-        _LOG.info("%s: begins with what the log of %s teaches", name, warm_start)
+        _LOG.info("%s: starts from the log of %s", name, warm_start)
     store.create(name, spec, content, rows)
 
 
 def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: float) -> None:
-    """Compile what is missing before any call, which would hold the bandit's lock meanwhile; one process at a time."""
+    """Compile missing kernels before any call, which would hold the bandit's lock meanwhile; one process at a time."""
     if policy is None:
         with store.lock(name, timeout) as locked:
             _, policy = newest_policy(store, name, locked)
@@ -148,9 +148,9 @@ def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: f
 
 
 def _require_same(name: str, stored: dict[str, Any], given: dict[str, Any]) -> None:
-    """Refuse a policy that is not the one that a bandit was created with."""
+    """Refuse a policy that differs from the one that created the bandit."""
     learned = f"with warm_start={name!r} to learn from this one's log first, " * (stored["policy"] != FLEET)
-    remedy = f"open it under another name, {learned}or without a policy to go on as it is"
+    remedy = f"open it under another name, {learned}or without a policy to continue unchanged"
     if stored["policy"] != given["policy"]:
         raise InvalidInputError(f"policy: bandit {name!r} is {stored['policy']}, not {given['policy']}; {remedy}")
     before, now = stored["parameters"], given["parameters"]
@@ -162,7 +162,7 @@ def _require_same(name: str, stored: dict[str, Any], given: dict[str, Any]) -> N
 
 
 def _add_arms(opened: DurablePolicy, name: str, policy: LivePolicy) -> None:
-    """Add the arms that only the code has, with their costs; say which arms only the store has."""
+    """Add the arms that only the code has, with their costs; log the arms that only the store has."""
     there, retired, wanted = opened.names, set(opened.retired), policy.names
     for arm in wanted:
         if arm not in there:
@@ -170,4 +170,4 @@ def _add_arms(opened: DurablePolicy, name: str, policy: LivePolicy) -> None:
             opened.set_costs({arm: policy.costs[arm]})
             _LOG.info("%s: arm %r is new, and was added", name, arm)
     if left := [arm for arm in there if arm not in wanted and arm not in retired]:
-        _LOG.info("%s: the code names %s no more; retire_arm stops playing an arm", name, ", ".join(map(repr, left)))
+        _LOG.info("%s: the code no longer names %s; retire_arm stops playing an arm", name, ", ".join(map(repr, left)))

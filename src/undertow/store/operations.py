@@ -1,4 +1,4 @@
-"""What is done to bandits from outside: look, verify, copy, trim."""
+"""Maintenance of bandits: inspect, verify, copy, trim."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from undertow.store.fleets import DurableFleet, buckets_of, is_fleet
 
 __all__ = ["FleetSummary", "Summary", "copy", "summary", "trim", "verify"]
 
-_PAGE = 1000  # answers that are copied at a time
+_PAGE = 1000  # answers copied at a time
 
 
 class Summary(NamedTuple):
-    """A bandit at a glance: its policy, how many events there were, since when they are kept, when the last one was."""
+    """A summary of a bandit: its policy, number of events, first kept event, time of the last one."""
 
     policy: LivePolicy
     events: int
@@ -23,7 +23,7 @@ class Summary(NamedTuple):
 
 
 class FleetSummary(NamedTuple):
-    """A fleet at a glance: keys, decisions that wait, events of its buckets, and when the last one was."""
+    """A summary of a fleet: keys, pending decisions, events of its buckets, and the time of the last one."""
 
     template: LivePolicy
     buckets: int
@@ -34,7 +34,7 @@ class FleetSummary(NamedTuple):
 
 
 def summary(store: Store, name: str, *, timeout: float = 5.0) -> Summary | FleetSummary:
-    """Return a bandit or a fleet at a glance."""
+    """Return a summary of a bandit or a fleet."""
     if is_fleet(store, name):
         fleet, parts = DurableFleet(store, name, timeout), buckets_of(store, name)
         rows = [row for each in parts for row in store.overview(each)]
@@ -49,7 +49,7 @@ def summary(store: Store, name: str, *, timeout: float = 5.0) -> Summary | Fleet
 def _folded(
     name: str, locked: Locked, checkpoint: Checkpoint, policy: LivePolicy
 ) -> tuple[LivePolicy, int, float | None]:
-    """Return the policy after all events since a checkpoint, their last number, and when the last one was."""
+    """Return the policy after all events since a checkpoint, their last number, and the time of the last one."""
     n, last = checkpoint.n, None
     for row in locked.read(max(checkpoint.n, 1)):
         if row.n > checkpoint.n:
@@ -59,9 +59,10 @@ def _folded(
 
 
 def verify(store: Store, name: str, *, timeout: float = 5.0) -> int:
-    """Fold all events since the oldest checkpoint, and compare with the newest; return how many events were folded.
+    """Replay all events since the oldest checkpoint, and compare with the newest; return the number of events.
 
-    Bits are equal on one fingerprint (`undertow.fingerprint`). On other machines last digits may differ; then it fails.
+    They are bit-identical under one fingerprint (`undertow.fingerprint`). On other machines last digits may differ, and
+    it fails.
     """
     if is_fleet(store, name):
         return sum(verify(store, each, timeout=timeout) for each in buckets_of(store, name))
@@ -73,13 +74,13 @@ def verify(store: Store, name: str, *, timeout: float = 5.0) -> int:
         one, two = (_folded(name, locked, each, policy_of(each))[0].to_bytes() for each in (oldest, newest))
     if one != two:
         raise StoreError(
-            f"store: bandit {name!r} is not what its events make of it, from event {oldest.n} and from {newest.n}"
+            f"store: bandit {name!r} differs from the replay of its events, from event {oldest.n} and from {newest.n}"
         )
     return len(numbers)
 
 
 def copy(source: Store, name: str, target: Store, *, timeout: float = 5.0) -> int:
-    """Copy a bandit to another store under the same name; return how many events it has."""
+    """Copy a bandit to another store under the same name; return its number of events."""
     spec = source.spec(name)
     if spec is None:
         raise InvalidInputError(f"name: there is no bandit {name!r:.80} in {source!r}")
@@ -113,7 +114,7 @@ def _copy(source: Store, name: str, spec: bytes, target: Store, timeout: float) 
 
 
 def trim(store: Store, name: str, *, timeout: float = 5.0) -> int:
-    """Drop the events before a checkpoint as of now; return how many there were. Ids and rewards stay known."""
+    """Save a checkpoint and drop the events before it; return their number. Ids and rewards stay known."""
     if is_fleet(store, name):
         return sum(trim(store, each, timeout=timeout) for each in buckets_of(store, name))
     with store.lock(name, timeout) as locked:

@@ -1,4 +1,4 @@
-"""The past of a bandit: its rounds as a table, and another policy that learns from them before it begins."""
+"""The past of a bandit: its rounds as a table, and learning from them by another policy before its first round."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from undertow.store.checkpoints import newest_policy
 
 __all__ = ["PastRound", "events_of_past", "history", "log_of", "past_rounds"]
 
-_PAGE = 2000  # events that are read at a time
+_PAGE = 2000  # events read at a time
 
-Moment = tuple[Any, list[tuple[Decided, float]]]  # a context, and the decisions that were made, with their rewards
+Moment = tuple[Any, list[tuple[Decided, float]]]  # a context, and the decisions with their rewards
 
 
 @dataclass(slots=True)
 class PastRound:
-    """A round: when it was, its decision if there was one, its context and its reward if they came."""
+    """A round: its time, its decision if any, its context and its reward if they came."""
 
     at: float
     decided: Decided | None = None
@@ -30,7 +30,7 @@ class PastRound:
 
 
 def history(store: Store, name: str) -> Iterator[tuple[float, Event]]:
-    """Yield the events of a bandit that are kept, each with when it happened."""
+    """Yield the kept events of a bandit, each with its time."""
     n = 0
     while rows := store.events(name, n, _PAGE):
         for row in rows:
@@ -39,7 +39,7 @@ def history(store: Store, name: str) -> Iterator[tuple[float, Event]]:
 
 
 def past_rounds(store: Store, name: str, *, timeout: float = 5.0) -> tuple[LivePolicy, list[PastRound]]:
-    """Return the policy of a bandit, as of some event, and its rounds that are kept."""
+    """Return the policy of a bandit, as of some event, and its kept rounds."""
     with store.lock(name, timeout) as locked:
         policy = newest_policy(store, name, locked)[1]
     first = bool(getattr(policy, "context_first", False))
@@ -66,7 +66,7 @@ def past_rounds(store: Store, name: str, *, timeout: float = 5.0) -> tuple[LiveP
 
 
 def log_of(store: Store, name: str, *, timeout: float = 5.0) -> dict[str, list[Any]]:
-    """Return the decisions that have a reward as columns that `undertow replay` reads: a table of what was played."""
+    """Return the rewarded decisions as columns for `undertow replay`."""
     policy, rounds = past_rounds(store, name, timeout=timeout)
     rows = [(each.at, each.decided, each.context, each.reward) for each in rounds if each.reward is not None]
     made = [(at, event, seen, reward) for at, event, seen, reward in rows if event is not None]
@@ -96,17 +96,17 @@ def _entry(features: Any, arm: int, i: int) -> float | None:
 
 
 def events_of_past(store: Store, name: str, policy: LivePolicy, *, timeout: float = 5.0) -> list[Event]:
-    """Have an unused policy learn from the log of a bandit, and return the events by which it does.
+    """Let a new policy learn from the log of a bandit, and return the events of this.
 
-    A learner takes in a table of past rounds. Every other policy plays the arms of the log, and learns their rewards.
-    Rounds whose reward is missing, or whose arm the policy does not have, pass without a decision.
+    A learner learns from a table of past rounds. Every other policy plays the arms of the log, and learns their
+    rewards. Rounds without a reward, or with an arm that the policy does not have, are skipped.
     """
     old, rounds = past_rounds(store, name, timeout=timeout)
     for size in ("context_dim", "feature_dim"):
         if _size(policy, size) not in (0, _size(old, size)):
             raise InvalidInputError(
                 f"warm_start: {size} of bandit {name!r} is {_size(old, size)}, and that of this policy "
-                f"{_size(policy, size)}, so it cannot learn from that log; leave out warm_start"
+                f"{_size(policy, size)}, so it cannot learn from that log; omit warm_start"
             )
     if getattr(policy, "context_first", False) != getattr(old, "context_first", False) and _size(policy, "context_dim"):
         raise InvalidInputError(f"warm_start: bandit {name!r} has its contexts in another order: context_first differs")
@@ -123,7 +123,7 @@ def events_of_past(store: Store, name: str, policy: LivePolicy, *, timeout: floa
 
 
 def _moments(rounds: list[PastRound], arms: Collection[str], names: Sequence[str]) -> Iterator[Moment]:
-    """Yield the context of each moment, and those of its decisions whose reward is known and whose arm is wanted."""
+    """Yield the context of each moment, and its decisions with a reward and a known arm."""
     context, usable, begun = None, list[tuple[Decided, float]](), False
     for each in rounds:
         made = each.decided
@@ -153,7 +153,7 @@ def _table(policy: LivePolicy, names: Sequence[str], moments: list[Moment]) -> d
 
 
 def _play(policy: LivePolicy, names: Sequence[str], moments: list[Moment]) -> None:
-    """Have a policy play the arms of a log, and learn their rewards."""
+    """Let a policy play the arms of a log, and learn their rewards."""
     m, q = _size(policy, "context_dim"), _size(policy, "feature_dim")
     first = bool(m and getattr(policy, "context_first", False))
     for context, usable in moments:

@@ -1,7 +1,7 @@
-"""A store in PostgreSQL: for processes of any number of machines.
+"""A store in PostgreSQL, for processes on any number of machines.
 
-A transaction locks the bandit's row, for which PostgreSQL lets others wait in line, and which is all that is locked. It
-leaves nothing behind in its session, so that a pooler like PgBouncer may give every transaction another one.
+A transaction locks only the bandit's row, for which PostgreSQL queues others. It leaves nothing in its session, so a
+pooler like PgBouncer may give every transaction another one.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from undertow.store.sql import SqlStore, first_line
 
 __all__ = ["PostgresStore"]
 
-_TABLES_LOCK = 7_161_982  # of ours, by which processes that make the tables wait for one another
+_TABLES_LOCK = 7_161_982  # a lock for processes that create the tables
 
 
 class PostgresStore(SqlStore):
@@ -36,7 +36,7 @@ class PostgresStore(SqlStore):
         super().__init__()
 
     def _shown(self, psycopg: Any, url: str) -> str:
-        """Return host, port and database of an address, without user and password; refuse what hides parts of these."""
+        """Return host, port and database of an address, without user and password; refuse hidden parts."""
         try:
             given = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error:
@@ -57,14 +57,14 @@ class PostgresStore(SqlStore):
         return self._psycopg.connect(self._url, autocommit=True, prepare_threshold=None, connect_timeout=10)
 
     def named(self, error: BaseException) -> Exception | None:
-        """Return an error of the database under a name of ours; None if it is another one."""
+        """Convert an error of the database to undertow's; None if it is another one."""
         errors = self._psycopg.errors
         if not isinstance(error, self._psycopg.Error):
             return None
         if isinstance(error, errors.LockNotAvailable | errors.QueryCanceled):
             return StoreBusyError(f"store: others held the lock at {self._place} for too long; the call did not happen")
         if isinstance(error, errors.UniqueViolation):
-            return StoreError(f"store: {self._place}: {first_line(error)}; somebody else has written this")
+            return StoreError(f"store: {self._place}: {first_line(error)}; another process has written this")
         why = first_line(error)
         return StoreUnavailableError(f"store: {self._place}: {why}; the call did not happen")
 
@@ -89,5 +89,5 @@ class PostgresStore(SqlStore):
 
     def _commit(self, connection: Any) -> None:
         done = connection.execute("COMMIT").statusmessage
-        if done != "COMMIT":  # a transaction in which something failed is rolled back without an error
+        if done != "COMMIT":  # a failed transaction is rolled back without an error
             raise StoreUnavailableError(f"store: {self._place}: the transaction had failed; the call did not happen")

@@ -1,4 +1,4 @@
-"""A bandit's policy as one process has it: as of an event, and brought up to date by those since."""
+"""A bandit's policy in one process: as of an event, and updated by later ones."""
 
 import logging
 import sys
@@ -17,9 +17,9 @@ from undertow.store.delays import Delays
 __all__ = ["Replica"]
 
 _LOG = logging.getLogger("undertow.store")
-_LEAST = 2**16  # bytes of events between two checkpoints; half as many as the last one has, if that is more
-_PAGE = 2000  # events that are read at a time while nothing is locked
-_WHILE = 0.5  # seconds in which others do not do so much that following it takes long
+_LEAST = 2**16  # minimum bytes of events between two checkpoints, or half the last one's
+_PAGE = 2000  # events read at a time without a lock
+_WHILE = 0.5  # seconds in which few events of others accumulate
 
 Claim = Callable[[str, int, float], bool]
 
@@ -32,17 +32,17 @@ class Replica:
     store, name
         The bandit.
     claim
-        Asked before a thread makes a fit.
+        Called before a background fit.
     """
 
     def __init__(self, store: Store, name: str, claim: Claim) -> None:
         self._store, self._name, self._claim = store, name, claim
-        self._policy: LivePolicy | None = None  # none at first, and after trouble: then it is read from the store
+        self._policy: LivePolicy | None = None  # none at first, and after errors: then it is read from the store
         self._kept = self._size = self._since = 0  # the newest checkpoint, its bytes, and those of the events since
         self._seen = 0.0  # when it caught up last
-        self._told = 0  # number of the last event that the listener was told of, or would have been
-        self._refused: tuple[Counter[str], deque[bool]] | None = None  # which outlive the policy
-        self.row = Row(0, b"", 0.0, b"")  # the event that the policy is as of
+        self._told = 0  # number of the last event reported to the listener, if any
+        self._refused: tuple[Counter[str], deque[bool]] | None = None  # kept if the policy is dropped
+        self.row = Row(0, b"", 0.0, b"")  # the last applied event
         self.events: list[Event] = []  # its own since then
         self.delays = Delays()
         self.listener: Callable[[Event], object] | None = None
@@ -55,17 +55,17 @@ class Replica:
 
     @property
     def pending(self) -> Pending:
-        """The decisions of the policy that wait."""
+        """The policy's pending decisions."""
         return self._pending
 
     def drop(self) -> None:
-        """Have the policy read from the store again before the next transaction."""
+        """Drop the policy, so that the next transaction reads it from the store."""
         self._policy = None
 
     def load(self, timeout: float) -> None:
-        """Read the policy from its newest checkpoint and the events since; nobody waits for that.
+        """Read the policy from its newest checkpoint and the events since, without a lock.
 
-        If it is there, but has not been looked at for a while, follow what may be many events.
+        If it exists, but was not used for a while, apply the many events since.
         """
         if self._policy is not None and self._follow_much():
             return
@@ -104,15 +104,15 @@ class Replica:
         pending.refused, pending.lately = self._refused = self._refused or (pending.refused, pending.lately)
 
     def catch_up(self, locked: Locked) -> bool:
-        """Follow what others have done since; False, and the policy is dropped, if its events were replaced."""
+        """Apply the events of others; False, and drop the policy, if its events were replaced."""
         self._seen = time.monotonic()
         return self._catch_up(locked.read(max(self.row.n, 1)))
 
     def _catch_up(self, rows: Sequence[Row]) -> bool:
         n = self.row.n
         if n and (not rows or rows[0].n != n or rows[0].mark != self.row.mark):
-            _LOG.warning("%s: its events are others than before, as after a backup; it is read anew", self._name)
-            self._told = sys.maxsize  # what the listener heard of cannot be matched with what is there
+            _LOG.warning("%s: its events have been replaced, as by a backup; it is read again", self._name)
+            self._told = sys.maxsize  # reported events cannot be matched with the new ones
             self.drop()
             return False
         self._follow(self.policy, rows[1:] if n else rows)
@@ -132,7 +132,7 @@ class Replica:
         self.events.clear()
 
     def committed(self, rows: list[Row]) -> None:
-        """Note that the policy's own events are in the store."""
+        """Record that the policy's own events are in the store."""
         events, self.events = self.events, []
         self.row = rows[-1] if rows else self.row
         for row, event in zip(rows, events, strict=True):
@@ -154,7 +154,7 @@ class Replica:
         return True
 
     def _tell(self, row: Row, event: Event) -> None:
-        """Note delays and call the listener, once for each event, however often the policy is read from the store."""
+        """Record delays and call the listener, once per event, however often the policy is read from the store."""
         if row.n <= self._told:
             return
         self._told = row.n

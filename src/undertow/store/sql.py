@@ -1,4 +1,4 @@
-"""The tables of a store, and what both databases do alike."""
+"""The tables of a store, and the common code of both databases."""
 
 import abc
 import os
@@ -16,7 +16,7 @@ from undertow.store.sql_locked import SqlLocked, answer_of, row_of
 __all__ = ["SqlStore", "first_line"]
 
 _PARAMETERS = 500  # of one statement; SQLite takes 999
-PATIENCE = 30.0  # seconds in which tables and bandits have to be made
+PATIENCE = 30.0  # seconds in which tables and bandits must be created
 
 # One statement each; {blob}, {real}, {serial} and {key} are the words of a database, {bytes} its order of UTF-8
 _TABLES = (
@@ -43,13 +43,13 @@ class SqlStore(Store):
     """A store in a database; connections are shared by the threads of a process, and never used after a fork."""
 
     words: ClassVar[dict[str, str]]  # of the tables
-    mark: ClassVar[str]  # what stands for a parameter of a statement
+    mark: ClassVar[str]  # the mark of a parameter in a statement
 
     def __init__(self) -> None:
         self._renew()
         self._prepare()
 
-    # What a database does its own way
+    # Different for each database
 
     @abc.abstractmethod
     def _connect(self) -> Any:
@@ -57,7 +57,7 @@ class SqlStore(Store):
 
     @abc.abstractmethod
     def named(self, error: BaseException) -> Exception | None:
-        """Return an error of the database under a name of ours; None if it is another one."""
+        """Convert an error of the database to undertow's; None if it is another one."""
 
     @abc.abstractmethod
     def _is_lost(self, error: Exception) -> bool:
@@ -65,15 +65,15 @@ class SqlStore(Store):
 
     @abc.abstractmethod
     def _turn(self, timeout: float) -> AbstractContextManager[None]:
-        """Wait for one's turn, if the database has no fair way of waiting itself."""
+        """Wait for a turn, if the database has no fair queue."""
 
     @abc.abstractmethod
     def _begin(self, connection: Any, timeout: float) -> None:
-        """Begin a transaction, whose statements wait at most so long for a lock."""
+        """Begin a transaction, with a time limit for locks."""
 
     @abc.abstractmethod
     def _alone(self, connection: Any) -> None:
-        """Have no other transaction change tables or create bandits until this one ends."""
+        """Lock tables and the creation of bandits until this transaction ends."""
 
     @abc.abstractmethod
     def _number(self, connection: Any, name: str) -> Any:
@@ -81,22 +81,22 @@ class SqlStore(Store):
 
     @abc.abstractmethod
     def _has_tables(self, connection: Any) -> bool:
-        """Return whether the tables are there."""
+        """Return whether the tables exist."""
 
     def failing(self) -> "_Failing":
-        """Raise the errors of the database under our own names."""
+        """Raise the errors of the database as undertow's."""
         return _Failing(self)
 
     # Connections
 
     def _renew(self) -> None:
-        """Have no connections, in a process that is new."""
+        """Drop all connections, in a forked process."""
         self._idle: list[Any] = []
         self._guard, self._pid = threading.Lock(), os.getpid()
         weakref.finalize(self, _discard_all, self._idle, self._pid)
 
     def _take(self) -> Any:
-        """Return a connection that nobody uses."""
+        """Return a free connection."""
         if os.getpid() != self._pid:
             _LEFT.append(self._idle)
             self._renew()
@@ -112,7 +112,7 @@ class SqlStore(Store):
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        """Lend a connection; one in which something failed is closed, and with it its transaction ends."""
+        """Lend a connection; after a failure it is closed, which ends its transaction."""
         connection = self._take()
         try:
             yield connection
@@ -146,7 +146,7 @@ class SqlStore(Store):
 
     @contextmanager
     def _transaction(self, timeout: float) -> Iterator[Any]:
-        """Lend a connection for a transaction that nobody else changes tables or creates bandits in."""
+        """Lend a connection for a transaction that locks tables and the creation of bandits."""
         with self.failing(), self._turn(timeout):
             connection = self._begun(timeout)
             try:
@@ -204,19 +204,19 @@ class SqlStore(Store):
         return [each for each in found if one or HIDDEN not in each.name]
 
     def spec(self, name: str) -> bytes | None:
-        """Return what `create` was given for a bandit; None if there is none of this name."""
+        """Return the spec of a bandit, as passed to `create`; None if there is none of this name."""
         found = self._read("SELECT spec FROM bandits WHERE name = ?", name)
         return bytes(found[0][0]) if found else None
 
     def page(self, after: str, most: int) -> Sequence[tuple[str, bytes]]:
-        """Return bandits in the order of their names, each with its spec: those after a name, at most so many."""
+        """Return bandits in the order of their names, each with its spec, from after a name, up to a maximum number."""
         name = "name COLLATE {bytes}".format(**self.words)
         statement = f"SELECT name, spec FROM bandits WHERE {name} > ? AND name NOT LIKE ? ORDER BY {name} LIMIT ?"
         found = self._read(statement, after, f"%{HIDDEN}%", most)
         return [(each, bytes(spec)) for each, spec in found]
 
     def events(self, name: str, after: int, most: int) -> Sequence[Row]:
-        """Return committed events of a bandit after number `after`, at most so many. Nobody waits for this."""
+        """Return committed events of a bandit after number `after`, up to a maximum number, without a lock."""
         statement = (
             "SELECT n, mark, at, body FROM events WHERE bandit = (SELECT number FROM bandits WHERE name = ?) AND n > ? "
             "ORDER BY n LIMIT ?"
@@ -224,7 +224,7 @@ class SqlStore(Store):
         return [row_of(row) for row in self._read(statement, name, after, most)]
 
     def answers(self, name: str, ids: Sequence[str]) -> Sequence[Answer]:
-        """Return what these decisions were answered with, in any order. Nobody waits for this."""
+        """Return the answers of these decisions, in any order, without a lock."""
         found: list[Answer] = []
         for start in range(0, len(ids), _PARAMETERS):
             some = ids[start : start + _PARAMETERS]
@@ -252,7 +252,7 @@ class SqlStore(Store):
             return found
 
     def create(self, name: str, spec: bytes, content: bytes, rows: Sequence[Row] = ()) -> bool:
-        """Create a bandit with its first checkpoint and events; False, and nothing is changed, if the name is taken."""
+        """Create a bandit with its first checkpoint and events; False, without a change, if the name is in use."""
         with self._transaction(PATIENCE) as connection:
             if connection.execute(self.sql("SELECT 1 FROM bandits WHERE name = ?"), (name,)).fetchone():
                 return False
@@ -290,7 +290,7 @@ class SqlStore(Store):
         return int(found[0])
 
     def _settle(self, last: tuple[int, Row] | None, error: BaseException) -> None:
-        """Find out whether a commit that failed has happened; raise the error if not."""
+        """Check whether a failed commit has happened; raise the error if not."""
         happened = self._look_up(last)
         if happened and isinstance(error, Exception):
             return
@@ -303,7 +303,7 @@ class SqlStore(Store):
         ) from error
 
     def _look_up(self, last: tuple[int, Row] | None) -> bool | None:
-        """Return whether the last event of a transaction is there; None if nobody can tell."""
+        """Return whether the last event of a transaction is stored; None if unknown."""
         if last is None:
             return False
         number, row = last
@@ -317,7 +317,7 @@ class SqlStore(Store):
 
 
 class _Failing:
-    """Raises the errors of a database under our own names; a generator would take longer than a statement."""
+    """Raises the errors of a database as undertow's; a generator would take longer than a statement."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -333,7 +333,7 @@ class _Failing:
             raise named from error
 
 
-_LEFT: list[Any] = []  # connections of a parent process: to close them here would end its transactions
+_LEFT: list[Any] = []  # connections of a parent process: closing them here would end its transactions
 
 
 def _discard(connection: Any) -> None:
@@ -348,5 +348,5 @@ def _discard_all(connections: list[Any], pid: int) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, shortly."""
+    """Return the first line of an error."""
     return str(error).strip().partition("\n")[0][:200]

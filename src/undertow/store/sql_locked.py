@@ -1,4 +1,4 @@
-"""A bandit that is locked, in the tables of a database."""
+"""A locked bandit, in the tables of a database."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -55,35 +55,35 @@ class SqlLocked(Locked):
             self._first.last = self._number, rows[-1]
 
     def answer(self, id: str) -> Answer | None:
-        """Return what a decision was answered with."""
+        """Return the answer of a decision."""
         found = self._all("SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id = ?", id)
         return answer_of(found[0]) if found else None
 
     def answers(self, after: str, most: int) -> Sequence[Answer]:
-        """Return answers in the order of their ids, those after one of them, at most so many."""
+        """Return answers in the order of their ids, from after one of them, up to a maximum number."""
         statement = "SELECT id, n, content, reward FROM ids WHERE bandit = ? AND id > ? ORDER BY id LIMIT ?"
         return [answer_of(row) for row in self._all(statement, after, most)]
 
     def keep_answers(self, answers: Sequence[Answer]) -> None:
-        """Keep the answers of new decisions."""
+        """Store the answers of new decisions."""
         self._many("INSERT INTO ids VALUES (?, ?, ?, ?, ?)", [(self._number, *answer) for answer in answers])
 
     def keep_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
-        """Note the rewards of earlier decisions."""
+        """Store the rewards of earlier decisions."""
         rows = [(reward, self._number, id) for id, reward in rewards]
         self._many("UPDATE ids SET reward = ? WHERE bandit = ? AND id = ?", rows)
 
     def keep_times(self, decided: float | None, rewarded: float | None) -> None:
-        """Note when the last decision and the last reward were; None for no new one."""
+        """Store the times of the last decision and the last reward; None for no new one."""
         statement = "UPDATE times SET decided = COALESCE(?, decided), rewarded = COALESCE(?, rewarded) WHERE bandit = ?"
         self._many(statement, [(decided, rewarded, self._number)])
 
     def claim(self, claim: Claim, now: float) -> bool:
-        """Claim a fit; False, and nothing is changed, if another holder's claim of the same fit has not expired."""
+        """Claim a fit; False, without a change, if another holder's claim of the same fit has not expired."""
         return bool(self._all(_CLAIM, *claim, now))
 
     def checkpoints(self) -> Sequence[int]:
-        """Return the numbers of the events that checkpoints are as of, in order."""
+        """Return the event numbers of the checkpoints, in order."""
         return [n for (n,) in self._all("SELECT n FROM checkpoints WHERE bandit = ? ORDER BY n")]
 
     def checkpoint(self, n: int | None = None) -> Checkpoint:
@@ -93,7 +93,7 @@ class SqlLocked(Locked):
         return Checkpoint(n, bytes(content))
 
     def keep_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint, and of the older ones the first and the newest."""
+        """Store a checkpoint, and keep the first and the newest of the older ones."""
         kept = self.checkpoints()
         if checkpoint.n in kept:
             return

@@ -1,9 +1,9 @@
 """A store in one SQLite file: for any number of processes of one machine.
 
-SQLite locks the whole file, and who waits for it asks again after sleeps that grow: of eight busy processes one
-waited for seconds. So every transaction first waits for its turn at an advisory lock on a file beside the database. To
-give such a lock to one of those who wait for it, the kernel wakes them all; so only the next one waits for it, and the
-others wait for a second lock, while the transaction goes on.
+SQLite locks the whole file, and its waiting processes retry after growing sleeps: of eight busy processes one waited
+for seconds. So every transaction first waits for its turn at an advisory lock on a file beside the database. To pass on
+such a lock, the kernel wakes all waiting processes; so only the next one waits for it, and the others wait for a second
+lock during the transaction.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from undertow.store.sql import SqlStore, first_line
 
 try:
     import fcntl
-except ImportError:  # then SQLite's own way of waiting is all there is
+except ImportError:  # then only SQLite's own way of waiting is available
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["SqliteStore"]
@@ -70,7 +70,7 @@ class SqliteStore(SqlStore):
         return connection
 
     def named(self, error: BaseException) -> Exception | None:
-        """Return an error of the database under a name of ours; None if it is another one."""
+        """Convert an error of the database to undertow's; None if it is another one."""
         if not isinstance(error, sqlite3.Error):
             return None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -82,7 +82,7 @@ class SqliteStore(SqlStore):
         if code == sqlite3.SQLITE_CORRUPT:
             return StoreError(f"store: {what}; restore it from a backup")
         if code == sqlite3.SQLITE_CONSTRAINT:
-            return StoreError(f"store: {what}; somebody else has written this event")
+            return StoreError(f"store: {what}; another process has written this event")
         return StoreUnavailableError(f"store: {what}; the call did not happen")
 
     def _is_lost(self, error: Exception) -> bool:
@@ -103,7 +103,7 @@ class SqliteStore(SqlStore):
         """Lock one of the files beside the database; closed, it gives up the lock."""
         path = f"{self.path}-{which}"
         try:
-            file = open(path, "ab")  # noqa: SIM115 (whoever holds the lock closes it)
+            file = open(path, "ab")  # noqa: SIM115 (the holder of the lock closes it)
         except OSError as error:
             raise StoreUnavailableError(f"store: {path}: {error.strerror}; the call did not happen") from error
         if not _wait_in_line(file, until - time.monotonic()):
@@ -173,7 +173,7 @@ def _wait_in_line(file: IO[bytes], timeout: float) -> bool:
 
 
 def _file_system(path: Path, mounts: str | os.PathLike[str] = "/proc/mounts") -> str:
-    """Return the kind of file system that a path is on; "" where nothing says so."""
+    """Return the kind of file system of a path; "" if unknown."""
     kind, length, place = "", -1, path.resolve()
     with contextlib.suppress(OSError, ValueError):
         for line in Path(mounts).read_text(encoding="utf-8").splitlines():
