@@ -92,7 +92,7 @@ def test_bad_tables_are_refused() -> None:
         play(policy, None, {"key": ["a"], "feature_0": [0.1], "feature_1": [None]})
     with pytest.raises(InvalidInputError, match="needs its 'round'"):
         play(policy, None, one | {"key": ["a"], "reward": [0.1]})
-    with pytest.raises(InvalidInputError, match="need a seed"):
+    with pytest.raises(InvalidInputError, match="needs a seed"):
         play(undertow.LinTS(arms=2), None, {"key": ["a"]})
     states, _ = play(policy, None, one | {"key": ["a"]})
     with pytest.raises(InvalidInputError, match="expected a UCB, got LinUCB"):

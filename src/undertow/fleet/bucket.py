@@ -1,4 +1,4 @@
-"""One bucket of a fleet: the keys whose hash leads here, their states in one matrix, and their waiting decisions."""
+"""One bucket of a fleet: its keys, their states in one matrix, and their pending decisions."""
 
 import secrets
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ _ANY.setflags(write=False)
 
 
 class Data(NamedTuple):
-    """What is given with the decisions of a batch, in the policy's units; each has a row for each of them, or none."""
+    """Inputs of a batch of decisions, in the policy's units; each has a row per decision, or none."""
 
     contexts: FloatArray  # (n, m)
     features: FloatArray  # (n, q) or (n, k q)
@@ -49,7 +49,7 @@ class Data(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a batch of decisions is answered with, a row each: arms, rounds, probabilities, forecasts, widths."""
+    """Outcomes of a batch of decisions, a row each: arms, rounds, probabilities, forecasts, widths."""
 
     arms: Integers
     rounds: Integers
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Waiting decisions as columns: row of the key, round, arm, life, and what learning the reward will need.
+    """Pending decisions as columns: row of the key, round, arm, life, and the numbers for learning the reward.
 
     A life is a random number, with which the ids of decisions begin; no other process has it.
     """
@@ -92,31 +92,31 @@ class Bucket:
         self.states = np.empty((0, len(template.fresh)))
         self.book: Book = np.empty((0, BOOK), dtype=np.int32)
         self.waiting, self.memories = np.empty((0, WAITING), dtype=np.int64), np.empty((0, template.p))
-        self.spare = np.array([-1, 0])  # first of the rows that are free, and how many are
+        self.spare = np.array([-1, 0])  # first of the free rows, and their number
         self.count = 0  # of keys
-        self.decided = 0  # how many decisions were made
+        self.decided = 0  # number of decisions
         width = template.draws + template.m + template.k + template.k * template.q
         self._row, self._out = np.zeros(width), np.zeros((1, 1 + 3 * template.k))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of states, keys and waiting decisions."""
+        """Bytes of states, keys and pending decisions."""
         parts = (self.states, self.book, self.waiting, self.memories)
         return self.keys.nbytes + sum(part.nbytes for part in parts)
 
     @property
     def pending(self) -> int:
-        """Number of decisions that wait for their reward."""
+        """Number of pending decisions."""
         return int(self.book[: self.count, COUNT].sum())
 
     # Keys
 
     def find(self, keys: Keys, rows: Integers) -> Integers:
-        """Return the slots of keys; −1 for one that was never seen."""
+        """Return the slots of keys; −1 for an unknown one."""
         return self.keys.find(keys, rows)
 
     def add(self, keys: Keys, rows: Integers) -> Integers:
-        """Return the slots of keys; those that are new begin with the fresh state."""
+        """Return the slots of keys; new ones begin with the fresh state."""
         slots, before = self.keys.find(keys, rows), self.count
         if self.keys.add(keys, rows, slots):
             self.count = self.keys.count
@@ -127,7 +127,7 @@ class Bucket:
         return slots
 
     def forget_last(self, count: int) -> None:
-        """Drop the keys that came last, about which nothing is known yet, until so many are left."""
+        """Drop the last, new keys, until `count` are left."""
         self.keys.keep_first(count)
         self.count = count
 
@@ -135,7 +135,7 @@ class Bucket:
         """Return the first row whose key has another call due, one row after the other; their number if none has."""
         return int(turn_rows(self.book, slots, due, after))
 
-    # Calls; what they are given was checked
+    # Calls, with checked arguments
 
     def decide(self, play: Any, rows: Integers, slots: Integers, data: Data, life: int, outcome: Outcome) -> None:
         """Decide a round of each key."""
@@ -159,7 +159,7 @@ class Bucket:
         *,
         full: bool,
     ) -> int:
-        """Go through events; return the first row whose reward cannot be learned, or their number."""
+        """Apply events; return the first row whose reward cannot be learned, or their number."""
         template = self.template
         decisions = int((outcome.rounds[rows] < 0).sum())
         self._make_room(decisions)
@@ -173,40 +173,40 @@ class Bucket:
         return refused
 
     def entries(self, slots: Integers, rounds: Integers, lives: Integers) -> Integers:
-        """Return the waiting decisions of keys in rounds; −1 for one that does not wait, or comes twice."""
+        """Return the pending decisions of keys in rounds; −1 for one that is not pending, or repeated."""
         found = np.empty(len(slots), dtype=np.int64)
         find_waiting(self.book, self.waiting, slots, rounds, lives, found)
         return found
 
     def lives(self, entries: Integers) -> Integers:
-        """Return what the ids of waiting decisions begin with."""
+        """Return the id prefixes of pending decisions."""
         return np.asarray(self.waiting[entries, LIFE])
 
     def ages(self, entries: Integers) -> Integers:
-        """Return how many rounds ago decisions were made."""
+        """Return the ages of decisions in rounds."""
         return np.asarray(self.rounds(self.waiting[entries, SLOT]) - 1 - self.waiting[entries, ROUND])
 
     def all_rounds(self) -> Integers:
-        """Return how many rounds each key has begun."""
+        """Return the number of rounds of each key."""
         return self.rounds(np.arange(self.count))
 
     def rounds(self, slots: Integers) -> Integers:
-        """Return how many rounds keys have begun."""
+        """Return the numbers of rounds of some keys."""
         return np.asarray(self.states[slots, self.template.rounds_at].astype(np.int64))
 
     def learn(self, play: Any, entries: Integers, rewards: FloatArray) -> None:
-        """Learn the rewards of waiting decisions."""
+        """Learn the rewards of pending decisions."""
         before = self.template.draws + self.template.m
         places = self.waiting, self.memories, self.spare
         learn_rows(play, self.states, self.book, entries, rewards, *places, before, self._row, self._out)
 
     def observe(self, play: Any, rows: Integers, slots: Integers, contexts: FloatArray) -> None:
-        """Take in a context of each key."""
+        """Observe a context of each key."""
         first, k = self.template.draws, self.template.k
         observe_rows(play, self.states, self.book, rows, slots, contexts, first, k, self._row, self._out)
 
     def _make_room(self, decisions: int) -> None:
-        """Have room for so many more waiting decisions."""
+        """Make room for more pending decisions."""
         before = len(self.waiting)
         if decisions > self.spare[1]:
             enlarge(self.waiting, before + decisions)
@@ -219,7 +219,7 @@ class Bucket:
     # All of it, for save files and exports
 
     def waiting_of(self, slots: Integers | None = None) -> Waiting:
-        """Return the waiting decisions, of some keys or of all, each key's oldest first."""
+        """Return the pending decisions, of some keys or of all, each key's oldest first."""
         used = np.flatnonzero(self.waiting[:, SLOT] >= 0)
         if slots is not None:
             used = used[np.isin(self.waiting[used, SLOT], slots)]
@@ -228,25 +228,25 @@ class Bucket:
         return Waiting(slots, rounds, arms, lives, self.memories[used])
 
     def put_waiting(self, waiting: Waiting) -> None:
-        """Have decisions wait, each key's oldest first."""
+        """Add pending decisions, each key's oldest first."""
         self._make_room(len(waiting.slots))
         link_rows(self.book, self.waiting, self.spare, *waiting[:4], _checks.readonly(waiting.memories), self.memories)
 
     def put(self, slot: int, state: FloatArray, due: bool, waiting: Waiting) -> None:
-        """Have a key be in a state, and just these decisions of it wait."""
+        """Set the state and the pending decisions of a key."""
         kept = self.waiting_of()
         self.reset_waiting(kept.take(kept.slots != slot))
         self.states[slot], self.book[slot, DUE] = state, due
         self.put_waiting(waiting)
 
     def draw_anew(self) -> None:
-        """Draw other numbers than the process that this one was forked from, if no seed was given."""
+        """Reseed in a forked process, if no seed was given."""
         streams = self.policy.parts.streams
         if not streams.seeded:
             streams.reseed(secrets.randbits(128), self.decided)
 
     def reset_waiting(self, waiting: Waiting) -> None:
-        """Have just these decisions wait."""
+        """Set the pending decisions."""
         self.waiting, self.memories = np.empty((0, WAITING), dtype=np.int64), np.empty((0, self.template.p))
         self.spare[:] = -1, 0
         self.book[: self.count, NEWEST] = self.book[: self.count, OLDEST] = -1
@@ -263,17 +263,17 @@ class Bucket:
         self.reset_waiting(waiting._replace(slots=place[waiting.slots]))
 
     def fill(self, states: FloatArray, dues: Integers, waiting: Waiting) -> None:
-        """Have all keys be in these states, and these decisions wait."""
+        """Set all keys, their states and pending decisions."""
         self.states[: self.count], self.book[: self.count, DUE] = states, dues
         self.put_waiting(waiting)
 
     def stream(self) -> dict[str, Any]:
-        """Return what a save file keeps of the bucket's random numbers."""
+        """Return the state of the bucket's random numbers for a save file."""
         header: dict[str, Any] = self.policy.parts.streams.header()
         return header
 
     def restore_stream(self, header: dict[str, Any], decided: int) -> None:
-        """Continue the bucket's random numbers after so many decisions."""
+        """Continue the bucket's random numbers after some decisions."""
         self.decided = decided
         self.policy.parts.streams.restore(header, decided)
 

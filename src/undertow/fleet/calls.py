@@ -1,4 +1,4 @@
-"""The calls of a fleet: how they are checked, and what they answer."""
+"""The calls of a fleet: their checks and answers."""
 
 import abc
 from collections.abc import Iterable, Iterator
@@ -29,25 +29,25 @@ __all__ = ["Calls"]
 
 
 class Calls(abc.ABC):
-    """A fleet without a place to be: in memory it is a `Fleet`, in a store a `DurableFleet`."""
+    """A fleet without its storage: in memory it is a `Fleet`, in a store a `DurableFleet`."""
 
     def __init__(self, policy: LivePolicy, buckets: int, threads: int) -> None:
         self._template = Template(policy)
         self._stack = Stack(self._template, buckets, threads)
-        self._whole: bool | None = None  # whether keys are integers; None as long as there are none
+        self._whole: bool | None = None  # whether keys are integers; None without keys
 
     @abc.abstractmethod
     def _inside(self, keys: Keys | None = None, *, new: bool = False) -> AbstractContextManager[int]:
-        """Have nobody else in the buckets of some keys, or in all; yield the life of decisions that are made there.
+        """Lock the buckets of some keys, or all; yield the life of the decisions made there.
 
-        With `new`, keys may come that were never seen.
+        With `new`, there may be unknown keys.
         """
 
     def _are_integers(self) -> bool | None:
-        """Return whether keys are integers; None as long as there are none."""
+        """Return whether keys are integers; None without keys."""
         return self._whole
 
-    # What it is
+    # Properties
 
     @property
     def policy(self) -> LivePolicy:
@@ -68,18 +68,18 @@ class Calls(abc.ABC):
 
     @property
     def threads(self) -> int:
-        """How many buckets are worked on at once."""
+        """Number of buckets processed concurrently."""
         return self._stack.threads
 
     @property
     def pending(self) -> int:
-        """Number of decisions that wait for their reward."""
+        """Number of pending decisions."""
         with self._inside():
             return sum(bucket.pending for bucket in self._stack.buckets)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of states, keys and waiting decisions."""
+        """Bytes of states, keys and pending decisions."""
         with self._inside():
             return sum(bucket.nbytes for bucket in self._stack.buckets)
 
@@ -89,7 +89,7 @@ class Calls(abc.ABC):
 
     @property
     def parts(self) -> Stack:
-        """The states, for what is stored of them."""
+        """The states, for storage."""
         return self._stack
 
     # Keys
@@ -107,7 +107,7 @@ class Calls(abc.ABC):
         return bool(self.rounds([key])[0] >= 0)
 
     def rounds(self, keys: Any) -> Integers:
-        """Return how many rounds keys have begun; −1 for one that was never seen."""
+        """Return the numbers of rounds of keys; −1 for unknown ones."""
         given = self._encoded(keys, new=False)
         result = np.full(len(given), -1, dtype=np.int64)
         with self._inside(given):
@@ -119,10 +119,10 @@ class Calls(abc.ABC):
         return result
 
     def expire(self, keys: Any) -> int:
-        """Forget keys and their waiting decisions; return how many were there.
+        """Drop keys and their pending decisions; return how many existed.
 
-        A key that comes again begins anew, from round 0. A reward of its earlier life could then be taken for that of a
-        new decision, so expire keys whose rewards can come no more.
+        A key that returns starts again from round 0. A late reward from before could then be taken for that of a new
+        decision, so expire only keys without rewards to come.
         """
         given = self._encoded(keys, new=False)
         with self._inside(given):
@@ -131,7 +131,7 @@ class Calls(abc.ABC):
             return gone
 
     def __getitem__(self, key: str | int) -> LivePolicy:
-        """Return the bandit of a key as an ordinary policy: a copy, whose waiting decisions have the ids of the fleet.
+        """Return the bandit of a key as an ordinary policy: a copy, whose pending decisions have the ids of the fleet.
 
         Put it back with `fleet[key] = policy`.
         """
@@ -148,9 +148,9 @@ class Calls(abc.ABC):
             return exported(self._template, stream, state, waiting, ids, observes=observes)
 
     def __setitem__(self, key: str | int, policy: LivePolicy) -> None:
-        """Have the bandit of a key be this policy, which has to be the fleet's but for seed and random choices so far.
+        """Set the bandit of a key to this policy, which must be the fleet's but for seed and random choices so far.
 
-        Its waiting decisions wait here, named by their rounds.
+        Its pending decisions are pending here, under the ids of their rounds.
         """
         require_same(self._template.policy, policy)
         given = self._encoded([key], new=True)
@@ -159,7 +159,7 @@ class Calls(abc.ABC):
             self._whole = given.whole
 
     def to_bytes(self) -> bytes:
-        """Return what `Fleet.from_bytes` reads."""
+        """Return the input of `Fleet.from_bytes`."""
         with self._inside():
             return archived(*self._snapshot())
 
@@ -212,7 +212,7 @@ class Calls(abc.ABC):
         contexts: "npt.ArrayLike | None" = None,
         available: "npt.ArrayLike | None" = None,
     ) -> Decisions:
-        """Choose an arm for the next round of each key; a key that comes twice has two rounds, in this order.
+        """Choose an arm for the next round of each key; a repeated key has several rounds, in this order.
 
         All are decided or, if one is refused, none.
 
@@ -223,8 +223,8 @@ class Calls(abc.ABC):
         features
             One row for each key, (n, q), or rows for each arm, (n, k, q).
         contexts
-            For policies with `context_first=True`: one row for each key, (n, m), NaN where an entry is missing. By
-            default, `observe_many` comes before.
+            For policies with `context_first=True`: one row for each key, (n, m), NaN if missing. By default,
+            `observe_many` comes before.
         available
             Which arms can be played, (n, k) or (k,) for all keys; all by default.
         """
@@ -233,7 +233,7 @@ class Calls(abc.ABC):
         return self._decide(given, data, observed=contexts is not None)
 
     def _decide(self, given: Keys, data: Data, *, observed: bool, exact: bool = False) -> Decisions:
-        """Decide rounds; with `exact`, there is one, and its probability is computed whatever the policy."""
+        """Decide rounds; with `exact`, a single one, whose probability is computed for any policy."""
         with self._inside(given, new=True) as life:
             return self._decided(given, data, life, observed=observed, exact=exact)
 
@@ -253,12 +253,13 @@ class Calls(abc.ABC):
         Parameters
         ----------
         decisions
-            What `decide_many` returned, or some of it (`take`); a list of decisions or ids; or columns (keys, rounds).
+            The output of `decide_many`, or a part of it (`take`); a list of decisions or ids; or columns (keys,
+            rounds).
         rewards
             One for each.
         missing
-            Whether a decision that does not wait for a reward is refused, and with it all others, or skipped. A fleet
-            does not remember which rewards it has learned, so a stream that delivers some of them twice needs "skip".
+            Whether a decision that is not pending is refused, and with it all others, or skipped. A fleet
+            does not remember which rewards it has learned, so a stream with repeated rewards needs "skip".
         """
         _checks.choice("missing", missing, ("refuse", "skip"))
         found = found_in(decisions, whole=bool(self._are_integers()))
@@ -285,7 +286,7 @@ class Calls(abc.ABC):
             self._stack.observe(given, inward)
             self._whole = given.whole if len(given) else self._whole
 
-    # How calls are checked
+    # Checks of calls
 
     def _encoded(self, keys: Any, *, new: bool) -> Keys:
         """Return keys as bytes; the keys of a fleet are all of one type."""

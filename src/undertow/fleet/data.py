@@ -1,4 +1,4 @@
-"""What is given with the decisions of a batch, checked."""
+"""Checks of the inputs of a batch of decisions."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ __all__ = ["checked_data"]
 
 
 def checked_data(template: Template, n: int, features: Any, contexts: Any, available: Any) -> Data:
-    """Return what is given with n decisions, checked, in the policy's units."""
+    """Return the checked inputs of n decisions, in the policy's units."""
     k, m = template.k, template.m
     closed: FloatArray = np.empty((0, k))
     if available is not None:

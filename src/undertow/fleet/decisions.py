@@ -24,7 +24,7 @@ class Decisions(NamedTuple):
     Attributes
     ----------
     fleet
-        Prefix of the ids: a decision is named by fleet, round and key.
+        Prefix of the ids: an id has fleet, round and key.
     encoded
         The keys, as bytes.
     names
@@ -48,7 +48,7 @@ class Decisions(NamedTuple):
 
     @property
     def arms(self) -> Integers:
-        """Index of the arm that was chosen."""
+        """Index of the chosen arm."""
         return self.outcome.arms
 
     @property
@@ -58,7 +58,7 @@ class Decisions(NamedTuple):
 
     @property
     def propensities(self) -> FloatArray:
-        """Probability of the arm; NaN for a policy with random choices of its own, for which `decide` computes it."""
+        """Probability of the arm; NaN for a random policy, for which `decide` computes it."""
         return self.outcome.chances
 
     @property
@@ -117,7 +117,7 @@ def id_of(fleet: str, t: int, key: Any) -> str:
 
 
 def parts_of(id: str) -> tuple[str, int, str] | None:
-    """Return fleet, round and key of an id; None if it is none of a fleet."""
+    """Return fleet, round and key of an id; None if it is not a fleet's."""
     fleet, _, rest = id.partition("/")
     t, slash, key = rest.partition("/")
     return (fleet, int(t), key) if slash and t.isascii() and t.isdigit() and len(t) < 16 else None

@@ -1,7 +1,7 @@
-"""Whole buckets at once, for engines that run on many machines: a pure function of columns.
+"""Complete buckets, for engines on many machines: a pure function of columns.
 
-An engine groups events by `bucket_of` their keys, hands each group to `play` with the state of its bucket, and keeps
-what comes back. A bucket's decisions depend on its state and its events alone, whichever engine plays them.
+An engine groups events by `bucket_of` their keys, passes each group to `play` with the state of its bucket, and stores
+the results. A bucket's decisions depend on its state and its events alone, whichever engine plays them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,24 +35,24 @@ def play(
     buckets: int = _BUCKETS,
     missing: Literal["refuse", "skip"] = "refuse",
 ) -> tuple[Columns, Columns]:
-    """Play the events of whole buckets, in the order of their rows.
+    """Play the events of complete buckets, in the order of their rows.
 
-    Tables may be dictionaries of columns, Arrow tables, or frames of pandas or polars. Nothing that is given changes.
+    Tables may be dictionaries of columns, Arrow tables, or frames of pandas or polars. The arguments do not change.
 
     Parameters
     ----------
     template
-        What each key begins with: a policy that `Fleet` takes; with a seed, if it makes random choices.
+        The initial policy of each key, one that `Fleet` accepts; with a seed, if it is random.
     states
-        The buckets so far: columns "bucket" and "state". None for none; a bucket that is not there is empty.
+        The buckets so far: columns "bucket" and "state". None for none; a missing bucket is empty.
     events
         A row for each event, with its "key". A row with a "reward" is that of the decision of a "round" of the key. Any
         other row is a decision, with features in columns `feature_…` and its context in `context_…`.
-        If there are columns "reward_<arm>" for all arms, a decision learns what its arm earns at once.
+        If there are columns "reward_<arm>" for all arms, a decision learns its arm's reward immediately.
     buckets
-        How many buckets there are in all. It must stay the same.
+        Number of all buckets. It must stay the same.
     missing
-        Whether rewards of decisions that do not wait are refused, or skipped.
+        Whether rewards of decisions that are not pending are refused, or skipped.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def play(
     _checks.choice("missing", missing, ("refuse", "skip"))
     count = _checks.integer("buckets", buckets, least=1)
     if known.draws and not policy.parts.streams.seeded:
-        raise InvalidInputError("template: its random choices need a seed, or each process would make others; pass rng")
+        raise InvalidInputError("template: a random policy needs a seed, so that all processes agree; pass rng")
     table = _table("events", events)
     keys, given = _events(known, table)
     before = _states(states, count)
@@ -86,7 +86,7 @@ def play(
             row = int(rows[refused])
             raise UnknownDecisionError(
                 f"events: row {row}: round {given.outcome.rounds[row]} of key {decoded(keys)[row].item()!r} waits for "
-                f"no reward; pass missing='skip' to leave such rewards out"
+                f"no reward; pass missing='skip' to skip such rewards"
             )
         before[number] = archived(*written(known, [bucket]))
     after = {"bucket": np.array(sorted(before), dtype=np.int64), "state": np.empty(len(before), dtype=object)}
@@ -108,7 +108,7 @@ class _Events(NamedTuple):
 
 
 def _table(name: str, table: Any) -> Mapping[str, Any]:
-    """Return the columns of a table by name, whatever library made it."""
+    """Return the columns of a table by name, from any library."""
     names = (
         table.keys() if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
     )
@@ -118,9 +118,9 @@ def _table(name: str, table: Any) -> Mapping[str, Any]:
 
 
 def _numbers(name: str, column: Any, count: int) -> FloatArray:
-    """Return a column of numbers, NaN for what is missing."""
+    """Return a column of numbers, NaN if missing."""
     values = column if isinstance(column, np.ma.MaskedArray) else np.asarray(column)
-    if values.dtype.kind == "O":  # as DuckDB and Ray hand over decimals, and numbers of which some are missing
+    if values.dtype.kind == "O":  # as DuckDB and Ray return decimals, and numbers with missing ones
         values = np.array([np.nan if value is None else value for value in values])
     return _checks.measured(name, values, (count,), missing=True)
 
@@ -145,7 +145,7 @@ def _events(template: Template, table: Mapping[str, Any]) -> tuple[Keys, _Events
     rounds = np.full(n, -1, dtype=np.int64)
     if not decides.all():
         if is_full or "round" not in table:
-            raise InvalidInputError("events: a reward needs its 'round', and no table of what every arm earns")
+            raise InvalidInputError("events: a reward needs its 'round', and no table of every arm's reward")
         given = _numbers("round", table["round"], n)[~decides]
         if not (given >= 0).all() or (given != np.floor(given)).any():
             raise InvalidInputError("round: expected the round of the decision for every reward, an integer from 0 on")
@@ -186,7 +186,7 @@ def _states(states: Any, count: int) -> dict[int, bytes]:
 
 
 def _by_bucket(keys: Keys, count: int) -> dict[int, npt.NDArray[np.int64]]:
-    """Return the rows of each bucket that keys belong to, in order."""
+    """Return the rows of each bucket of some keys, in order."""
     numbers = bucket_numbers(keys, count)
     order = np.argsort(numbers, kind="stable")
     first = np.flatnonzero(np.diff(numbers[order], prepend=-1))
@@ -194,7 +194,7 @@ def _by_bucket(keys: Keys, count: int) -> dict[int, npt.NDArray[np.int64]]:
 
 
 def _bucket(template: Template, number: int, content: bytes | None) -> Bucket:
-    """Return a bucket as its content says."""
+    """Return a bucket from its content."""
     bucket = Bucket(template, number)
     if content is not None:
         header, arrays = unarchived(content)

@@ -1,4 +1,4 @@
-"""What happens to keys of one bucket, as events in columns, and what such an event says."""
+"""Events of the keys of one bucket, in columns."""
 
 import math
 from typing import Any
@@ -73,7 +73,7 @@ def _bytes(values: FloatArray, rows: Integers) -> bytes:
     return values[rows].tobytes() if values.size else b""
 
 
-# What an event says; nothing in it is believed, since kernels check no bounds
+# Reading events; nothing in them is trusted, since kernels check no bounds
 
 
 def keys_in(event: Any) -> Keys:
@@ -89,7 +89,7 @@ def keys_in(event: Any) -> Keys:
 
 
 def data_in(event: ManyDecided, template: Template, n: int) -> Data:
-    """Return what was given with the decisions of an event, and their arms."""
+    """Return the inputs of the decisions of an event, and their arms."""
     k, m, q = template.k, template.m, template.q
     contexts = _matrix("contexts", event.contexts, n, (m,)) if event.contexts else np.empty((0, m))
     widths = (q, k * q) if template.policy.claims.takes_arm_features else (q,)
@@ -116,7 +116,7 @@ def contexts_in(event: ManyObserved, template: Template, n: int) -> FloatArray:
 
 
 def _numbers(name: str, content: bytes, kind: Any, count: int | None = None) -> npt.NDArray[Any]:
-    """Return a column, which nobody else has."""
+    """Return a column as a new array."""
     size, rest = divmod(len(content), np.dtype(kind).itemsize)
     if rest or size != (size if count is None else count):
         raise InvalidInputError(f"{name}: expected {count} numbers, got {len(content)} bytes")

@@ -34,7 +34,7 @@ def exported(
 
 
 def waiting_in(policy: LivePolicy, slot: int, life: int) -> Waiting:
-    """Return the waiting decisions of a policy, for a slot."""
+    """Return the pending decisions of a policy, for a slot."""
     player, *_, pending, _ = policy.parts
     entries = list(pending.waiting.values())
     rounds, arms = (np.array([each[column] for each in entries], dtype=np.int64) for column in (0, 1))
@@ -43,7 +43,7 @@ def waiting_in(policy: LivePolicy, slot: int, life: int) -> Waiting:
 
 
 def require_same(own: LivePolicy, policy: Any) -> None:
-    """Refuse a policy that is not of the kind that a fleet has, but for its seed."""
+    """Refuse a policy that differs from the fleet's, but for its seed."""
     if type(policy) is not type(own):
         raise InvalidInputError(f"policy: expected a {type(own).__name__}, got {policy!r:.60}")
     if policy.pinned is not None:

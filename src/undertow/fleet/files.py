@@ -1,4 +1,4 @@
-"""Save files of a fleet: one archive with the policy, the keys, their states and their waiting decisions."""
+"""Save files of a fleet: one archive with the policy, the keys, their states and their pending decisions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from undertow.policies import LivePolicy
 __all__ = ["FORMAT", "VERSION", "fill_buckets", "policy_of", "written"]
 
 FORMAT, VERSION = "undertow.fleet", 2
-_POLICY = "policy."  # before the names of the template's arrays
+_POLICY = "policy."  # prefix of the names of the template's arrays
 Arrays = dict[str, Any]
 
 
@@ -59,7 +59,7 @@ def policy_of(header: Mapping[str, Any], arrays: Arrays) -> LivePolicy:
 
 
 def fill_buckets(buckets: list[Bucket], header: Mapping[str, Any], arrays: Arrays) -> None:
-    """Have empty buckets be as a save file says."""
+    """Restore empty buckets from a save file."""
     template = buckets[0].template
     check_arrays(
         arrays,
@@ -103,7 +103,7 @@ def _keys(arrays: Arrays, *, whole: bool) -> Keys:
 
 
 def _check_order(begun: npt.NDArray[Any], numbers: npt.NDArray[np.int64], waiting: Waiting) -> None:
-    """Refuse keys that are not in the order of their buckets, and decisions that no key can have made."""
+    """Refuse keys that are not in the order of their buckets, and impossible decisions."""
     if (np.diff(numbers) < 0).any():
         raise InvalidInputError("keys: expected those of one bucket after another")
     steps, later = np.diff(waiting.slots), np.diff(waiting.rounds)

@@ -25,18 +25,18 @@ _BUCKETS = 8
 class Fleet(Calls):
     """Many bandits of one kind, one for each key, whose states are the rows of a few matrices.
 
-    A key is a string or an integer, and its bandit begins with its first decision. Each does what the policy would do
-    by itself. A decision is named by fleet, key and round of the key, so that nothing else has to be stored with it.
+    A key is a string or an integer, and its bandit begins with its first decision. Each behaves like a single policy.
+    An id consists of fleet, key and round of the key, so nothing else is stored for it.
 
     Parameters
     ----------
     policy
-        What each key begins with: a policy that fits no model, such as LinUCB, UCB or LevelsKalman. Random choices are
-        drawn from one stream for each bucket.
+        The initial policy of each key, one that fits no model, such as LinUCB, UCB or LevelsKalman. Each bucket has one
+        random stream.
     buckets
-        Into how many groups keys are split by their hash (`bucket_of`); each is one matrix.
+        Number of groups of keys, by their hash (`bucket_of`); each is one matrix.
     threads
-        How many buckets are worked on at once.
+        Number of buckets processed concurrently.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Fleet(Calls):
         self._begin()
 
     def _begin(self) -> None:
-        """Begin what a process has of its own: a lock, and the life of its decisions."""
+        """Set up the state of this process: a lock, and the life of its decisions."""
         self._lock, self._pid, self._life = threading.RLock(), os.getpid(), new_life()
 
     @contextmanager
@@ -83,14 +83,14 @@ class Fleet(Calls):
         self._stack.listener = None if listener is None else lambda _, event: listener(event)
 
     def follow(self, event: Event) -> None:
-        """Have an event of another fleet, which was what this one is, happen to this one, too."""
+        """Apply an event of another fleet that had this one's state."""
         with self._inside():
             self._stack.follow(event)
 
     # Save files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to continue bit for bit; `Fleet.load` reads it."""
+        """Write everything needed to continue bit-identically; `Fleet.load` reads it."""
         with self._inside():
             write_archive(path, *self._snapshot())
 
@@ -100,7 +100,7 @@ class Fleet(Calls):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, threads: int = 1) -> Self:
-        """Read a fleet that `save` wrote; it continues bit for bit, with a new prefix in the ids of its decisions.
+        """Read a fleet from a file of `save`; it continues bit-identically, with a new prefix of decision ids.
 
         Examples
         --------
@@ -119,7 +119,7 @@ class Fleet(Calls):
 
     @classmethod
     def from_bytes(cls, content: bytes, *, threads: int = 1) -> Self:
-        """Read a fleet from what `to_bytes` returned."""
+        """Read a fleet from the output of `to_bytes`."""
         return cls.restored("content", *unarchived(content), threads)
 
     @classmethod
@@ -146,7 +146,7 @@ class Fleet(Calls):
         return cls(policy, buckets=_checks.integer("buckets", header["buckets"], least=1), threads=threads)
 
     def fill(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
-        """Have an unused fleet be as a save file says."""
+        """Restore an unused fleet from a save file."""
         fill_buckets(self._stack.buckets, header, arrays)
         self._whole = header["integers"] if len(self._stack) else None
 

@@ -1,4 +1,4 @@
-"""Decisions whose rewards have come, however they are named."""
+"""Decisions whose rewards have come, by ids, decisions or columns."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ Ids = Decisions | Iterable[Decision | str] | tuple[Any, Any]
 
 
 class Found(NamedTuple):
-    """Decisions whose rewards have come: their keys, rounds and lives, −1 for any life, −2 for one that is none."""
+    """Decisions whose rewards have come: their keys, rounds and lives, −1 for any life, −2 for an invalid one."""
 
     keys: Keys
     rounds: Integers

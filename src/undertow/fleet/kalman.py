@@ -1,4 +1,4 @@
-"""Keys that learn from one another: levels whose numbers and arm means are estimated over the whole fleet."""
+"""Keys that learn from one another: levels whose parameters and arm means are estimated over the fleet."""
 
 import math
 from typing import Any, Literal, NamedTuple, Self
@@ -38,22 +38,22 @@ class _Fit(NamedTuple):
 class FleetKalman(Fleet):
     """A fleet of structural levels whose keys learn from one another.
 
-    Each key has the levels of `StructuralKalman`. How they move, how far arms and keys differ and what each arm earns
-    on average is estimated over all keys together (empirical Bayes). So a new key begins with what the fleet knows, and
-    follows its own rewards as they come. Rewards of all keys should be in comparable units.
+    Each key has the levels of `StructuralKalman`. Their dynamics, the differences between arms and keys, and the arms'
+    mean rewards are estimated over all keys together (empirical Bayes). So a new key starts from the fleet's estimates,
+    and follows its own rewards as they come. Rewards of all keys should be in comparable units.
 
-    The fits look at the last rounds of a sample of keys, which the seed chooses. A reward that comes late has the last
-    rounds of its key filtered again; one that is more than `max_delay` rounds late is refused.
+    The fits use the last rounds of a sample of keys, which the seed determines. After a late reward, the last rounds of
+    its key are filtered again; one that is more than `max_delay` rounds late is refused.
 
     Parameters
     ----------
     policy
-        A `LevelsKalman`: arms, features, exploration. The numbers that it has are replaced by the first fit, and until
-        then arms take turns. The fits see the rounds that it remembers, `max_delay` of each key.
+        A `LevelsKalman`: arms, features, exploration. The first fit replaces its parameters; until then arms take
+        turns. The fits use its remembered rounds, `max_delay` of each key.
     sample
-        How many keys a fit looks at, at most.
+        Maximum number of keys in a fit.
     refit
-        Whether a call waits for a fit that is due ("inline"), or a thread makes it ("background"). Inline fits are
+        Whether a call waits for a due fit ("inline"), or a thread makes it ("background"). Inline fits are
         reproducible.
     buckets, threads
         As in `Fleet`.
@@ -80,7 +80,9 @@ class FleetKalman(Fleet):
         threads: int = 1,
     ) -> None:
         if not isinstance(policy, LevelsKalman):
-            raise InvalidInputError(f"policy: expected a LevelsKalman, got {policy!r:.60}; Fleet takes other policies")
+            raise InvalidInputError(
+                f"policy: expected a LevelsKalman, got {policy!r:.60}; Fleet accepts other policies"
+            )
         super().__init__(policy, buckets=buckets, threads=threads)
         self._sample = _checks.integer("sample", sample, least=1)
         self._refit = _checks.choice("refit", refit, ("inline", "background"))
@@ -91,16 +93,16 @@ class FleetKalman(Fleet):
         self._busy, self._arrived = False, list[_Fit]()
         self._stack.write("settings", turns=1.0)
 
-    # What it has learned of all keys
+    # Estimates over all keys
 
     @property
     def fits(self) -> int:
-        """How many fits have taken effect."""
+        """Number of fits in effect so far."""
         return self._fits
 
     @property
     def levels(self) -> LevelsModel | None:
-        """How levels move and differ, in the units of the rewards; None before the first fit."""
+        """Parameters of the levels, in the units of the rewards; None before the first fit."""
         with self._lock:
             if self._found is None:
                 return None
@@ -108,7 +110,7 @@ class FleetKalman(Fleet):
 
     @property
     def arm_means(self) -> dict[str, float] | None:
-        """What a new key expects of each arm, under average features; None before the first fit."""
+        """A new key's forecast of each arm, under average features; None before the first fit."""
         with self._lock:
             if self._found is None:
                 return None
@@ -132,7 +134,7 @@ class FleetKalman(Fleet):
     # Fits
 
     def _attend_to_fits(self) -> None:
-        """Take up a fit that a thread has made, and make or request the next one if it is due."""
+        """Swap in a background fit, and make or request the next one if it is due."""
         while self._arrived:
             self._install(self._arrived.pop())
             self._busy = False
@@ -148,7 +150,7 @@ class FleetKalman(Fleet):
         join_crew(self).do(lambda: arrived.append(_fitted(*task)))
 
     def _log(self) -> tuple[FloatArray, FloatArray]:
-        """Return the rewards that the keys of the sample remember, key after key, and where each key begins."""
+        """Return the remembered rewards of the sampled keys, key after key, and the first row of each."""
         hashes = np.concatenate([bucket.keys.keys.hashes for bucket in self._stack.buckets])
         order = np.argsort((hashes ^ self._seed) * _MIX, kind="stable")[: self._sample]
         ends = np.cumsum([bucket.count for bucket in self._stack.buckets])
@@ -162,7 +164,7 @@ class FleetKalman(Fleet):
         return np.concatenate(logs), starts.astype(np.float64)
 
     def _install(self, fit: _Fit) -> None:
-        """Have every key go on with what a fit has found; each filters its last rounds again when it is needed."""
+        """Apply a fit to every key; each filters its last rounds again on its next use."""
         before = np.zeros(self._template.k) if self._found is None else self._found.pooled.means
         shift = np.zeros((self._template.k, 3 + len(fit.units.centre)))
         shift[:, CONSTANT] = before - fit.pooled.means
@@ -172,7 +174,7 @@ class FleetKalman(Fleet):
         self._fits += 1
 
     def _write(self, fit: _Fit, horizon: float) -> None:
-        """Write what a fit has found into all states, and into those to come."""
+        """Write the estimates of a fit into all present and future states."""
         (mean, scale, centre, spread), pooled = fit
         hyper = pooled.hyper.copy()
         Hyper(hyper, 0).intercept_variance += float(pooled.variances.mean())
@@ -198,7 +200,7 @@ class FleetKalman(Fleet):
         return cls(policy, buckets=buckets, sample=sample, refit=refit, threads=threads)
 
     def fill(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
-        """Have an unused fleet be as a save file says."""
+        """Restore an unused fleet from a save file."""
         self._rewards, self._fits = (_checks.integer(name, header[name], least=0) for name in ("rewards", "fits"))
         self._next_fit = _checks.number("next_fit", header["next_fit"], least=0)
         if header["found"] is not None:
@@ -208,14 +210,14 @@ class FleetKalman(Fleet):
 
 
 def _as_lists(fit: _Fit) -> dict[str, Any]:
-    """Return a fit as JSON takes it; an infinite limit is null."""
+    """Return a fit for JSON; an infinite limit is null."""
     entries = fit.units._asdict() | fit.pooled._asdict()
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in entries.items()}
     return plain | {"limit": None if fit.pooled.limit == math.inf else fit.pooled.limit}
 
 
 def _from_lists(entries: dict[str, Any], policy: LevelsKalman) -> _Fit:
-    """Read what `_as_lists` wrote."""
+    """Parse the output of `_as_lists`."""
     k, q = policy.arm_count, policy.feature_dim
     lengths = {"centre": q, "spread": q, "hyper": HYPERS, "means": k, "variances": k}
     arrays = {name: np.array(_checks.array(name, entries[name], (length,))) for name, length in lengths.items()}
@@ -231,7 +233,7 @@ def _from_lists(entries: dict[str, Any], policy: LevelsKalman) -> _Fit:
 
 
 def _fitted(rows: FloatArray, starts: FloatArray, k: int, before: _Fit | None) -> _Fit:
-    """Estimate what keys have in common; the units stay those of the first fit."""
+    """Estimate the common parameters of keys; the units stay those of the first fit."""
     if before is None:
         units = units_of(rows)
         return _Fit(units, pool(rows, starts, units, k))
@@ -239,7 +241,7 @@ def _fitted(rows: FloatArray, starts: FloatArray, k: int, before: _Fit | None) -
 
 
 def remembered(own: Any) -> FloatArray:
-    """Return the rewards that a key remembers: arm, reward, features, and moments since the row before."""
+    """Return the remembered rewards of a key: arm, reward, features, and moments since the row before."""
     rounds, n = int(own.common.head.rounds), len(own.past_arm)
     slots = np.arange(max(rounds - n, 0), rounds) % n
     slots = slots[(own.past_arm[slots] >= 0) & ~np.isnan(own.past_reward[slots])]

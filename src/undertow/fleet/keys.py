@@ -1,8 +1,8 @@
 """Keys of a fleet: their bytes, their hash, and the table that finds a key's row.
 
 A key is a string or an integer. Its hash is FNV-1a over its bytes, UTF-8 of a string and eight little-endian bytes of
-an integer, followed by the finalizer of SplitMix64; its bucket is the hash modulo the number of buckets. Both are part
-of what undertow promises: data that were split by bucket stay as they are.
+an integer, followed by the finalizer of SplitMix64; its bucket is the hash modulo the number of buckets. Both are
+guaranteed: data split by bucket stay valid.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ Hashes = npt.NDArray[np.uint64]
 _LONGEST = 200  # characters of a key
 _BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of FNV-1a
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of SplitMix64
-_LOAD = 2  # places of a table for each key, at least
+_LOAD = 2  # minimum places of a table per key
 
 
 class Keys(NamedTuple):
-    """Keys of one kind: their bytes, one behind another, where each of them ends, and their hashes."""
+    """Keys of one kind: their concatenated bytes, the end of each, and their hashes."""
 
     letters: Bytes
     ends: Integers
@@ -77,7 +77,7 @@ def encoded(keys: Any) -> Keys:
 
 
 def _column(keys: Any) -> npt.NDArray[Any]:
-    """Return a column of whatever library as an array."""
+    """Return a column of any library as an array."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__len__"):
         raise InvalidInputError(f"keys: expected a list of keys, one for each row, got {keys!r:.60}")
     if isinstance(keys, Sequence):
@@ -116,7 +116,7 @@ def hashed(letters: Bytes, ends: Integers, *, whole: bool) -> Keys:
         raise InvalidInputError(
             f"keys: expected at least one character, got '' in row {np.argmin(np.diff(ends, prepend=0))}"
         )
-    own = np.array(letters)  # writable, whoever made it
+    own = np.array(letters)  # writable in any case
     hash_letters(own, ends, hashes)
     return Keys(own, ends, hashes, whole)
 
@@ -131,7 +131,7 @@ def some_of(keys: Keys, rows: Integers) -> Keys:
 
 
 def decoded(keys: Keys, rows: npt.NDArray[Any] | slice = slice(None)) -> npt.NDArray[Any]:
-    """Return some of the keys as they were given: an array of integers, or of strings."""
+    """Return some of the keys in their original form: an array of integers, or of strings."""
     starts = np.concatenate([[0], keys.ends[:-1]]) if len(keys) else keys.ends
     if keys.whole:
         return keys.letters.view("<i8")[rows].astype(np.int64)
@@ -158,7 +158,7 @@ def bucket_numbers(keys: Keys, buckets: int) -> Integers:
 
 @kernel
 def utf8_lengths(points: npt.NDArray[np.uint32]) -> Integers:
-    """Return how many bytes the strings take whose code points are the rows, zeros behind them."""
+    """Return the number of bytes of strings whose code points are the rows, padded with zeros."""
     lengths = np.zeros(len(points), dtype=np.int64)
     for i in range(len(points)):
         for j in range(points.shape[1]):
@@ -169,7 +169,7 @@ def utf8_lengths(points: npt.NDArray[np.uint32]) -> Integers:
 
 @kernel
 def write_utf8(points: npt.NDArray[np.uint32], letters: Bytes) -> None:
-    """Write strings as UTF-8, one behind another."""
+    """Write strings as concatenated UTF-8."""
     at = 0
     for i in range(len(points)):
         for j in range(points.shape[1]):
@@ -203,7 +203,7 @@ def hash_letters(letters: Bytes, ends: Integers, hashes: Hashes) -> None:
 
 
 class KeyTable:
-    """Which row each key has: an open table of hashes, and the keys' bytes in the order of their rows."""
+    """The row of each key: an open table of hashes, and the keys' bytes in the order of their rows."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -224,7 +224,7 @@ class KeyTable:
         return self.letters.nbytes + self.ends.nbytes + self.hashes.nbytes + self.places.nbytes
 
     def find(self, keys: Keys, rows: Integers) -> Integers:
-        """Return which row of the table each key has whose number is among `rows`; −1 for one that is not there."""
+        """Return the row in the table of the keys numbered `rows`; −1 for unknown ones."""
         slots = np.empty(len(rows), dtype=np.int64)
         if self.count == 0 or keys.whole != self.whole:
             slots[:] = -1
@@ -258,7 +258,7 @@ class KeyTable:
         return self.count - before
 
     def keep_first(self, count: int) -> None:
-        """Drop the keys that came last, until so many are left."""
+        """Drop the last keys, until `count` are left."""
         self.count = count
         self.places[:] = -1
         place_keys(self.hashes, self.places, count)
@@ -282,14 +282,14 @@ class KeyTable:
 
 
 def enlarge(values: npt.NDArray[Any], count: int) -> None:
-    """Have room for so many rows in an array that nothing else refers to, and for a few more."""
+    """Make room for some rows, and a few more, in an array without other references."""
     if count > len(values):
         values.resize((count + count // 32 + 8, *values.shape[1:]), refcheck=False)
 
 
 @inlined
 def free_place(hash: np.uint64, places: npt.NDArray[np.int32]) -> int:
-    """Return the first place for a hash where there is none yet."""
+    """Return the first free place for a hash."""
     mask = len(places) - 1
     at = int(hash >> np.uint64(32)) & mask
     while places[at] >= 0:
@@ -356,7 +356,7 @@ def add_keys(
     count: int,
     slots: Integers,
 ) -> int:
-    """Add the keys whose slot is −1, of which some may be the same; return how many there are then."""
+    """Add the keys whose slot is −1, some perhaps equal; return the new number of keys."""
     for i in range(len(rows)):
         if slots[i] >= 0:
             continue

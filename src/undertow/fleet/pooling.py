@@ -1,4 +1,4 @@
-"""What many keys tell about one another: the numbers of their levels, and the means of the arms, by empirical Bayes.
+"""Common parameters of many keys: those of their levels, and the means of the arms, by empirical Bayes.
 
 The reward of arm a of key i is x = m_a + √c_i (g_i + s_ia + f_ia + b_ia + ⟨w_ia + w_i, u⟩ + v). Everything in brackets
 is a process of the key's own, with a law that all keys share (`undertow.identify.levels.steps`). Given m, c and the
@@ -35,7 +35,7 @@ _TURNS = 2  # how often means and numbers are estimated in turn
 
 
 class Units(NamedTuple):
-    """Mean and scale of rewards, centre and scale of features: those of all keys together."""
+    """Mean and scale of rewards, centre and scale of features, over all keys together."""
 
     mean: float
     scale: float
@@ -44,10 +44,10 @@ class Units(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """What the keys have in common.
+    """The common parameters of keys.
 
-    Numbers of the levels (13,), means of the arms and their variances, how alike the scales of the keys' variances are,
-    and how many deviations from its forecast a reward may count for.
+    Parameters of the levels (13,), means of the arms and their variances, the similarity of the scales of the keys'
+    variances, and the limit of a reward in standard deviations from its forecast.
     """
 
     hyper: FloatArray
@@ -65,7 +65,7 @@ def units_of(rows: FloatArray) -> Units:
 
 
 def pool(rows: FloatArray, starts: FloatArray, units: Units, k: int, before: Pooled | None = None) -> Pooled:
-    """Estimate what keys have in common.
+    """Estimate the common parameters of keys.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _squares(products: FloatArray, means: FloatArray) -> FloatArray:
 
 
 def _scales(squares: FloatArray, counts: npt.NDArray[np.int64]) -> tuple[float, FloatArray]:
-    """Return how alike the scales of the keys' variances are, ν, and these scales.
+    """Return the similarity ν of the scales of the keys' variances, and these scales.
 
     With χ²_ν / ν for the inverse of a scale, the innovations of a key have a t density, of which ν has the largest
     product.
@@ -142,7 +142,7 @@ def _scales(squares: FloatArray, counts: npt.NDArray[np.int64]) -> tuple[float, 
 
 
 def _numbers(left: FloatArray, bounds: FloatArray, hyper: FloatArray, k: int, q: int, evaluations: int) -> FloatArray:
-    """Return better numbers of the levels, for what is left of the rewards without means and scales."""
+    """Return improved parameters of the levels, for the rewards without means and scales."""
     size, _ = arms_and_rows(len(left), k, q)
     parts, starts, at = list[FloatArray](), list[int](), 0
     for first, last in zip(bounds[:-1].astype(int), bounds[1:].astype(int), strict=True):
@@ -162,7 +162,7 @@ def _numbers(left: FloatArray, bounds: FloatArray, hyper: FloatArray, k: int, q:
 
 @kernel
 def limit_keys(table: FloatArray, bounds: FloatArray, hyper: FloatArray, belief: Belief) -> None:
-    """Bring gross rewards of each key, in place, to within `LIMIT` deviations of their forecasts."""
+    """Clip gross rewards of each key, in place, to within `LIMIT` standard deviations of their forecasts."""
     for part in range(len(bounds) - 1):
         limit_rewards(table[int(bounds[part]) : int(bounds[part + 1])], hyper, belief)
 

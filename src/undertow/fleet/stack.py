@@ -1,4 +1,4 @@
-"""The buckets of a fleet: which bucket a key belongs to, and what a batch does in each."""
+"""The buckets of a fleet: the bucket of a key, and the work of a batch in each."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +23,12 @@ from undertow.policies import from_bytes
 __all__ = ["Stack"]
 
 _MOST = 2**15  # buckets
-_FEW = 1000  # rows that one thread is done with before another one has begun
+_FEW = 1000  # rows that one thread finishes before another one starts
 _WHY = {
-    "unknown": "waits for no reward: it was learned already, forgotten, or the decision was never made",
+    "unknown": "is not pending: its reward was learned already, forgotten, or the decision was never made",
     "late": "is too old: only the last {most} rounds of a key can still be learned",
 }
-Part = tuple[int, Integers, Integers]  # a bucket, rows of the data that belong to it, and their slots
+Part = tuple[int, Integers, Integers]  # a bucket, its rows of the data, and their slots
 
 
 class Stack:
@@ -48,7 +48,7 @@ class Stack:
         return sum(bucket.count for bucket in self.buckets)
 
     def split(self, keys: Keys) -> Iterator[tuple[int, Integers]]:
-        """Yield each bucket that keys belong to, with their rows in order."""
+        """Yield each bucket of some keys, with their rows in order."""
         if len(self.buckets) == 1 or len(keys) == 1:
             number = int(keys.hashes[0] % np.uint64(len(self.buckets))) if len(keys) else 0
             yield number, np.arange(len(keys))
@@ -66,9 +66,9 @@ class Stack:
         return number, bucket, int(bucket.find(key, rows)[0])
 
     def turned(self, given: Keys, call: Literal["decide", "observe"], *, both: bool = False) -> list[Part]:
-        """Return rows and slots of each bucket, with room for new keys; refuse a key whose other call is due.
+        """Return rows and slots of each bucket, with room for new keys; refuse a key that is due for the other call.
 
-        With `both`, the other call comes at once.
+        With `both`, the other call comes in the same batch.
         """
         due, parts, before = int(call == "observe"), list[Part](), dict[int, int]()
         after = due if both else 1 - due
@@ -91,13 +91,13 @@ class Stack:
         return OutOfTurnError(f"{call}: key {key!r} has its {wanted} due first; call {which} for it")
 
     def renew(self) -> None:
-        """Have threads and random numbers of its own in a process that was forked."""
+        """Renew threads and random numbers in a forked process."""
         self._pool = None
         for bucket in self.buckets:
             bucket.draw_anew()
 
     def write(self, path: str, values: FloatArray | None = None, **named: float) -> None:
-        """Write a part of all states, and of those to come: an array, or numbers of a record by name."""
+        """Write a part of all present and future states: an array, or numbers of a record by name."""
         if values is not None:
             for part in self._parts(path):
                 part[...] = values
@@ -138,7 +138,7 @@ class Stack:
         return float(bucket.policy.parts.chance_of(bucket.states[slot], arm))
 
     def learn(self, found: Found, rewards: FloatArray, *, refuse: bool) -> npt.NDArray[np.bool_]:
-        """Learn the rewards of waiting decisions; return which were learned, or refuse all."""
+        """Learn the rewards of pending decisions; return which were learned, or refuse all."""
         learned, play = np.zeros(len(rewards), dtype=np.bool_), self._loop()
         parts = [self.waiting(part, found, refuse) for part in self.split(found.keys)]
         parts = [(number, rows[entries >= 0], entries[entries >= 0]) for number, rows, entries in parts]
@@ -154,13 +154,13 @@ class Stack:
         return learned
 
     def observe(self, given: Keys, contexts: FloatArray) -> None:
-        """Take in a context of each key."""
+        """Observe a context of each key."""
         parts, play = self.turned(given, "observe"), self._loop()
         self._each(lambda part: self.buckets[part[0]].observe(play, *part[1:], contexts), parts, len(given))
         self._tell(parts, lambda rows: events.observed(given, rows, contexts))
 
     def expire(self, given: Keys) -> int:
-        """Forget keys and their waiting decisions; return how many were there."""
+        """Drop keys and their pending decisions; return how many existed."""
         parts, gone = list[Part](), 0
         for number, rows in self.split(given):
             bucket = self.buckets[number]
@@ -175,7 +175,7 @@ class Stack:
         return gone
 
     def place(self, given: Keys, policy: LivePolicy, life: int) -> None:
-        """Have the bandit of a key be a policy; its waiting decisions wait here."""
+        """Set the bandit of a key to a policy, with its pending decisions."""
         require_same(self.template.policy, policy)
         policy.parts.settle()
         number, bucket, _ = self.one(given)
@@ -214,7 +214,7 @@ class Stack:
                     self.listener(number, event(rows))
 
     def waiting(self, part: tuple[int, Integers], found: Found, refuse: bool) -> Part:
-        """Return the waiting decisions of a bucket, −1 for what can be learned no more."""
+        """Return the pending decisions of a bucket, −1 for those that can no longer be learned."""
         number, rows = part
         bucket, most = self.buckets[number], self.template.max_delay
         entries = bucket.entries(bucket.find(found.keys, rows), found.rounds[rows], found.lives[rows])
@@ -227,8 +227,8 @@ class Stack:
             reason = "late" if late[row] else "unknown"
             key, t = decoded(found.keys)[rows[row]].item(), found.rounds[rows[row]]
             raise UnknownDecisionError(
-                f"decisions: round {t} of key {key!r} {_WHY[reason].format(most=most)}; missing='skip' leaves such "
-                f"rewards out",
+                f"decisions: round {t} of key {key!r} {_WHY[reason].format(most=most)}; missing='skip' skips "
+                f"such rewards",
                 reason,
             )
         return number, rows, entries
@@ -240,7 +240,7 @@ class Stack:
         return self._play
 
     def _each(self, work: Callable[[Part], None], parts: list[Part], rows: int) -> None:
-        """Do something in each bucket, on several threads if there is much to do."""
+        """Run a function on each bucket, on several threads if there is much work."""
         if self.threads == 1 or len(parts) == 1 or rows < _FEW:
             for part in parts:
                 work(part)

@@ -1,9 +1,8 @@
 """Compiled loops over many states: one row of a matrix for each key, and one step of the policy's own loop at a time.
 
-Each key has a row of `book`: which call is due, its newest and oldest waiting decision, and how many wait. Waiting
-decisions are rows of `waiting`, doubly linked for each key in the order in which they were made; rows that nobody uses
-are linked by `OLDER`: `spare` holds the first of them, and their number. What learning a reward will need is the same
-row of `memories`.
+Each key has a row of `book`: the call that is due, its newest and oldest pending decision, and their number. Pending
+decisions are rows of `waiting`, doubly linked for each key in order; free rows are linked by `OLDER`: `spare` holds the
+first of them, and their number. The numbers for learning a reward are the same row of `memories`.
 """
 
 from typing import NamedTuple
@@ -43,14 +42,14 @@ __all__ = [
 
 Book = npt.NDArray[np.int32]
 
-DUE, NEWEST, OLDEST, COUNT = range(4)  # columns of a key; DUE is 1 where the context is due
-SLOT, ROUND, ARM, LIFE, OLDER, NEWER = range(6)  # columns of a waiting decision
+DUE, NEWEST, OLDEST, COUNT = range(4)  # columns of a key; DUE is 1 if the context is due
+SLOT, ROUND, ARM, LIFE, OLDER, NEWER = range(6)  # columns of a pending decision
 BOOK, WAITING = 4, 6
 NONE = -1
 
 
 class _Begins(NamedTuple):
-    """What the state of every policy begins with."""
+    """The beginning of every policy's state."""
 
     common: Common
 
@@ -60,7 +59,7 @@ open_common = Layout(_Begins).open_in_kernels
 
 @inlined
 def link(book: Book, waiting: Integers, spare: Integers, s: int, t: int, arm: int, life: int) -> int:
-    """Have a decision wait, as the newest of its key; return its row."""
+    """Add a pending decision, as the newest of its key; return its row."""
     e = int(spare[0])
     spare[0], spare[1] = waiting[e, OLDER], spare[1] - 1
     waiting[e, SLOT], waiting[e, ROUND], waiting[e, ARM], waiting[e, LIFE] = s, t, arm, life
@@ -76,7 +75,7 @@ def link(book: Book, waiting: Integers, spare: Integers, s: int, t: int, arm: in
 
 @inlined
 def unlink(book: Book, waiting: Integers, spare: Integers, e: int) -> None:
-    """Have a decision wait no more."""
+    """Remove a pending decision."""
     s, older, newer = waiting[e, SLOT], waiting[e, OLDER], waiting[e, NEWER]
     if older != NONE:
         waiting[older, NEWER] = newer
@@ -103,7 +102,7 @@ def learn_one(
     e: int,
     reward: float,
 ) -> None:
-    """Learn the reward of a waiting decision; `before` is where the rewards begin in a row."""
+    """Learn the reward of a pending decision; `before` is the first place of rewards in a row."""
     length, p, arm = states.shape[1], memories.shape[1], waiting[e, ARM]
     state = view(states, waiting[e, SLOT] * length, (length,))
     common = open_common(state, 0).common
@@ -136,11 +135,11 @@ def decide_one(
     wanted: int,
     kept: FloatArray,
 ) -> int:
-    """Decide a round of the key in row s; decisions that waited for `wait` ≥ 0 rounds get the default reward before.
+    """Decide a round of the key in row s; decisions pending for `wait` ≥ 0 rounds get the default reward before.
 
-    Whether arms are closed is said for this round, or not at all. `row` holds the context, m numbers behind the draws.
-    The decision waits as the newest of its key, in the row that is returned; `out` holds arm, forecasts and widths.
-    If an arm is `wanted` (≥ 0), it is played whatever the policy would choose; `kept` has room for its state then.
+    Closed arms are given for this round, or not at all. `row` holds the context, m numbers after the random ones. The
+    decision becomes the newest pending one of its key, in the returned row; `out` holds arm, forecasts and widths. If
+    an arm is `wanted` (≥ 0), it is played whatever the policy would choose; `kept` has room for its state then.
     """
     length, p, d, k, given = states.shape[1], memories.shape[1], len(draws), len(shut), len(features)
     state, nothing = view(states, s * length, (length,)), view(row, 0, (0,))
@@ -194,7 +193,7 @@ def observe_one(
     row: FloatArray,
     out: FloatArray,
 ) -> None:
-    """Take in a context of the key in row s; contexts begin at number `first` of a row."""
+    """Observe a context of the key in row s; contexts begin at number `first` of a row."""
     length, m = states.shape[1], len(context)
     for j in range(m):
         row[first + j] = context[j]
@@ -230,7 +229,7 @@ def decide_rows(
     forecasts: FloatArray,
     widths: FloatArray,
 ) -> None:
-    """Decide a round of each key: `slots[i]` is the state of row `rows[i]` of the data, and of what is written.
+    """Decide a round of each key: `slots[i]` is the state of row `rows[i]` of the inputs and outputs.
 
     `draws` has a row for each decision; `contexts`, `features`, `closed` and `wanted` arms have one for each row of the
     data, or none.
@@ -277,11 +276,11 @@ def play_rows(
     rounds: Integers,
     chances: FloatArray,
 ) -> int:
-    """Go through events of many keys in order; return the first row whose reward cannot be learned, or their number.
+    """Apply events of many keys in order; return the first row whose reward cannot be learned, or their number.
 
     An event whose round is −1 is a decision, with a context that comes `first` or after it. If rewards are `full`, its
-    row of them says what each arm earns, NaN for what is not known. Any other event is a reward, the first of its row,
-    of the decision of a round, at most `oldest` rounds old. Arms, rounds and probabilities of decisions are written.
+    row has every arm's reward, NaN if unknown. Any other event is a reward, the first of its row, of the decision of a
+    round, at most `oldest` rounds old. Arms, rounds and probabilities of decisions are written.
     """
     m, k, d = contexts.shape[1], (out.shape[1] - 1) // 3, draws.shape[1]
     shut, free, decided, refused = np.zeros(k), np.zeros(0), 0, len(rows)
@@ -324,7 +323,7 @@ def link_rows(
     given: FloatArray,
     memories: FloatArray,
 ) -> None:
-    """Have decisions wait, each key's oldest first, with what learning their rewards will need."""
+    """Add pending decisions, each key's oldest first, with the numbers for learning their rewards."""
     for i in range(len(slots)):
         e = link(book, waiting, spare, slots[i], rounds[i], arms[i], lives[i])
         memories[e] = given[i]
@@ -334,7 +333,7 @@ def link_rows(
 def find_waiting(
     book: Book, waiting: Integers, slots: Integers, rounds: Integers, lives: Integers, found: Integers
 ) -> None:
-    """Write which waiting decision each pair of key and round is, −1 for one that does not wait or comes twice.
+    """Write the pending decision of each pair of key and round, −1 for one that is not pending or repeated.
 
     A life of −1 stands for any.
     """
@@ -345,7 +344,7 @@ def find_waiting(
         right = e != NONE and waiting[e, ROUND] == rounds[i] and (lives[i] == NONE or waiting[e, LIFE] == lives[i])
         found[i] = e if right else NONE
         if right:
-            waiting[e, ROUND] = -1 - waiting[e, ROUND]  # as long as the others are looked for
+            waiting[e, ROUND] = -1 - waiting[e, ROUND]  # during the search for the others
     for i in range(len(slots)):
         if found[i] != NONE:
             waiting[found[i], ROUND] = -1 - waiting[found[i], ROUND]
@@ -365,7 +364,7 @@ def learn_rows(
     row: FloatArray,
     out: FloatArray,
 ) -> None:
-    """Learn the rewards of waiting decisions, those of one key in their order."""
+    """Learn the rewards of pending decisions, those of one key in order."""
     for i in range(len(entries)):
         learn_one(play, states, waiting, memories, row, before, out, entries[i], rewards[i])
         unlink(book, waiting, spare, entries[i])
@@ -384,14 +383,14 @@ def observe_rows(
     row: FloatArray,
     out: FloatArray,
 ) -> None:
-    """Take in a context of each key; they begin at number `first` of a row, before k rewards."""
+    """Observe a context of each key; they begin at number `first` of a row, before k rewards."""
     for i in range(len(rows)):
         observe_one(play, states, book, slots[i], contexts[rows[i]], first, k, row, out)
 
 
 @kernel
 def turn_rows(book: Book, slots: Integers, due: int, after: int) -> int:
-    """Return the first row whose key has another call due than `due`, if `after` is due then; their number if none."""
+    """Return the first row whose key is not due for `due`, if `after` is due then; their number if none."""
     done = 0
     while done < len(slots) and book[slots[done], DUE] == due:
         book[slots[done], DUE], done = after, done + 1

@@ -1,4 +1,4 @@
-"""The policy that every key of a fleet begins as, and which policies can be one."""
+"""The initial policy of every key of a fleet, and its requirements."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ __all__ = ["Template"]
 
 
 class Template:
-    """A policy, and what the loops over many states need of it: sizes, the first state, and its machine code."""
+    """A policy for the loops over many states: its sizes, initial state and machine code."""
 
     def __init__(self, policy: LivePolicy) -> None:
         _require_stackable(policy)
@@ -36,11 +36,11 @@ class Template:
         self.draws_arms = not self.policy.claims.deterministic
 
     def address(self) -> Any:
-        """Return where the policy's machine code is, compiled or loaded if need be."""
+        """Return the address of the policy's machine code, compiled or loaded if necessary."""
         return address_of(self.policy.loop.play)
 
     def common(self, state: FloatArray) -> Common:
-        """Open the part of a state that all policies have."""
+        """Open the common part of a state."""
         common: Common = self.layout.open(state).common
         return common
 
@@ -49,7 +49,7 @@ class Template:
         return values if self.units is None else self.units.inward(values, first)
 
     def check_states(self, rows: FloatArray) -> None:
-        """Refuse rows of which one is no state of the policy, as a file may hold."""
+        """Refuse rows with an invalid state, as in a damaged file."""
         self.layout.check_rows(rows, self.sizes, self.fresh)
         head, closed = (rows[:, self.layout.place(f"common.{name}", **self.sizes)] for name in ("head", "closed"))
         rounds, moments, still = (head[:, Head.names.index(name)] for name in ("rounds", "moments", "still"))
@@ -57,7 +57,7 @@ class Template:
             raise InvalidInputError("state: expected an arm that can be played, and at most as many moments as rounds")
 
     def describe(self) -> str:
-        """Return the policy as it is written."""
+        """Return the policy as an expression."""
         return repr(self.policy)
 
 
@@ -80,11 +80,11 @@ def _require_stackable(policy: Any) -> None:
     timeline = policy.parts.timeline
     if hasattr(policy, "refit"):
         raise InvalidInputError(
-            f"policy: {name} fits a model to the log of each key; take FleetKalman, which fits one to all keys, or "
-            f"LinUCB or DiscountedUCB, which fit none"
+            f"policy: {name} fits a model to the log of each key; use FleetKalman, which fits one to all "
+            f"keys, or LinUCB or DiscountedUCB, which fit none"
         )
     if not timeline.plain and policy.claims.needs_system:
         raise InvalidInputError(
-            f"policy: {name} filters late rewards through a log of each key; take LevelsKalman, LinUCB or UCB, or one "
+            f"policy: {name} filters late rewards through a log of each key; use LevelsKalman, LinUCB or UCB, or one "
             f"{name} object per key"
         )
