@@ -1,11 +1,10 @@
 """One compiled loop for every policy, live and simulated, built from the policy's few steps.
 
-A policy describes its state (`Layout`) and writes on it `decide`, which proposes an arm, `played`, which takes note of
-the arm that was played (−1 where a round passes without one), `learn` and `observe`; where arms may have features of
-their own, also `see`, which takes in those of the arm that is played. Where `common.head.still` is 1, the round is of
-the same moment as the last one: the hidden state has not moved. Live calls and whole episodes go through one compiled
-loop, in which each of them stands once: both run the same instructions, so live and simulated decisions are
-bit-identical.
+A policy describes its state (`Layout`) and defines steps on it: `decide` proposes an arm, `played` counts the played
+arm (−1 if a round is skipped), `learn` and `observe` learn; `see` stores the features of the played arm, if arms may
+have their own. If `common.head.still` is 1, the round is in the same moment as the last one: the hidden state has not
+moved. Live calls and complete episodes go through one compiled loop with each step once: both run the same
+instructions, so live and simulated decisions are bit-identical.
 
 numba's cache on disk does not accept functions as arguments, so the functions below are templates: `compile_loop`
 copies each with these names bound to a policy's own steps, and compiles the copy as if it stood in the policy's file.
@@ -45,7 +44,7 @@ def order_of(context_first: bool) -> tuple[int, int, int]:
     return (OBSERVE, DECIDE, LEARN) if context_first else (DECIDE, LEARN, OBSERVE)
 
 
-if TYPE_CHECKING:  # the names that every copy of a template binds to steps of its own
+if TYPE_CHECKING:  # the names that every copy of a template binds to its own steps
 
     def open_state(state: FloatArray, start: int) -> Any: ...
     def decide(own: Any, features: FloatArray, draws: FloatArray) -> int: ...

@@ -1,13 +1,12 @@
-"""Rewards that come late: each model goes through the rounds since once more, some of them before every decision.
+"""Late rewards: each model replays the rounds since, some of them before every decision.
 
-A late reward is filed in the log, and its round is noted. Before the next decisions, a copy of the model's block goes
-from a state before that round through the log, with all rewards that have come, and takes the place of the block when
-it has arrived in the present. Rewards that come meanwhile, for rounds it has not reached, are taken along; the others
-wait for the next pass.
+A late reward is recorded in the history, with its round. Before the next decisions, a copy of the model's block replays
+the history from before that round, with all rewards so far, and replaces the block when it reaches the present. Rewards
+that come meanwhile, for rounds it has not reached, are included; the others wait for the next pass.
 
-A decision spends no more on this than it has saved up, by a formula and not by the clock, so that a seed fixes what is
-done when. A reward that is late now and then is in before the next decision. Where all are late, the work of a decision
-is the same for every delay, and a reward waits a fraction of its delay longer.
+A decision has a budget for this work, from a formula and not the clock, so that a seed fixes the order of work. An
+occasional late reward is applied before the next decision. If all are late, the work of a decision is the same for
+every delay, and a reward waits a fraction of its delay longer.
 """
 
 import math
@@ -30,34 +29,34 @@ from undertow.live.saved import COUNT, Saved
 
 __all__ = ["LateRewards", "Past"]
 
-_PACE, _SAVINGS = 60_000, 3_000_000  # nanoseconds of work that a round adds, and that may be saved up and spent at once
-_LEAST, _CALL = 300_000, 40_000  # that are worth a start, and that going on with one model takes in any case
-_SLICE = 64  # rounds between two moments that are remembered, where all rewards come at once
-_SELDOM = 4  # how much farther apart moments are where no reward has been late
-_WIDEST = 8192  # rounds between those that are remembered of long ago
+_PACE, _SAVINGS = 60_000, 3_000_000  # nanoseconds of work per round, and largest budget of a decision
+_LEAST, _CALL = 300_000, 40_000  # minimum budget to start, and overhead per model
+_SLICE = 64  # rounds between two remembered moments, if no reward is late
+_SELDOM = 4  # factor between moments if no reward has been late
+_WIDEST = 8192  # largest number of rounds between remembered moments
 
-Moment = tuple[int, FloatArray]  # a round, and a block as it was before that was decided
+Moment = tuple[int, FloatArray]  # a round, and a block before its decision
 _ROUND = itemgetter(0)
 _NEVER: Moment = -1, np.empty(0)
 
 
 class Past(NamedTuple):
-    """What one model remembers for late rewards; replaced as a whole, and no block is written into.
+    """One model's memory for late rewards, immutable, blocks included.
 
     Attributes
     ----------
     base
-        The model as it was fitted. For rounds before, only its belief is filtered again, and the model stays as it is.
+        The fitted model. For earlier rounds, only its belief is filtered again, with the same model.
     begin
         The first round that it was fitted to.
     marks
-        Moments to go back to, before the base (rewound) and after it, oldest first.
+        Moments to return to, before the base (rewound) and after it, oldest first.
     again
-        The block that goes through the log once more, if there is one, and the round that it has come to.
+        The block that replays the history, if any, and the round that it has reached.
     since
-        The oldest round whose reward that block brings.
+        The oldest round whose late reward that block includes.
     late
-        The oldest round whose reward it does not bring, and the model does not know; infinite where there is none.
+        The oldest round whose late reward neither it nor the model includes; infinite if none.
     """
 
     base: Moment
@@ -87,7 +86,7 @@ def thinned(marks: tuple[Moment, ...], now: int, oldest: int, widest: int, facto
 
 
 class LateRewards:
-    """How the models of a learner come to know of late rewards."""
+    """The late rewards of a learner, applied to its models."""
 
     remembers: ClassVar[tuple[Field, ...]] = (
         *map(Field, ("counted", "wake")),
@@ -120,30 +119,30 @@ class LateRewards:
         max_delay: int | None,
     ) -> None:
         self.player, self.turns, self.models, self.places, self.log = player, turns, models, places, log
-        self.by_time = max_delay is None  # then it is as many rounds as rewards are waited for
+        self.by_time = max_delay is None  # then it follows the rounds within the longest delay
         self.max_delay = max_delay or 0
         self.work = [round(1000 * model.step_work) for model in models]
-        self.widest = min(_WIDEST, (log.keep - self.max_delay) // 2)  # what is remembered has to be in the log
-        self.savings, self.counted = _SAVINGS, 0  # and the round up to which they have been added up
-        self.wake = 0.0  # the round before whose decision there is something to do
+        self.widest = min(_WIDEST, (log.keep - self.max_delay) // 2)  # remembered rounds must be in the history
+        self.savings, self.counted = _SAVINGS, 0  # and the round up to which it is added up
+        self.wake = 0.0  # the round before whose decision work is due
         self.past: dict[int, Past] = {}
         for number, (model, place) in enumerate(zip(models, places, strict=True)):
             self.begin(number, (0, player.own.blocks[place : place + model.length].copy()))
 
     def begin(self, number: int, base: Moment, earlier: Moment | None = None, late: float = math.inf) -> None:
-        """Begin with a model as it was fitted; it does not know of rewards from round `late` on."""
+        """Begin with a fitted model, which lacks late rewards from round `late` on."""
         if self.models[number].filtered:
             marks = () if earlier is None or earlier[0] >= base[0] else (earlier,)
             self.past[number] = Past(base, int(BLOCK.open(base[1]).head.begin), marks, late=late)
             self.wake = 0.0
 
     def reach_back(self, rounds: int) -> None:
-        """Remember what rewards that are so many rounds late will need, where the longest delay is a time."""
+        """Extend the memory to rewards that are `rounds` late, if the longest delay is a time."""
         self.log.keep += rounds - self.max_delay
         self.max_delay = rounds
 
     def note(self, then: int) -> None:
-        """Note a reward of an earlier round, for the models whose block on its way will not come by."""
+        """Record a reward of an earlier round, for models whose replaying block is past it."""
         for number, past in self.past.items():
             ahead = past.again is None or then < past.again[0]
             if ahead and past.begin <= then < past.late:
@@ -151,28 +150,28 @@ class LateRewards:
         self.wake = min(self.wake, self._funded())
 
     def _funded(self) -> int:
-        """Return the round before whose decision the savings are worth a start."""
+        """Return the round before whose decision the budget suffices to start."""
         return self.counted + max(0, -((self.savings - _LEAST) // _PACE))
 
     def missing(self, number: int) -> float:
-        """Return the oldest round whose reward a model does not know; infinite where it knows all."""
+        """Return the oldest round whose late reward a model lacks; infinite if none."""
         past = self.past.get(number)
         return math.inf if past is None else min(past.since, past.late)
 
     @property
     def settled(self) -> bool:
-        """Whether all models know of all rewards."""
+        """Whether all models include all rewards."""
         return all(self.missing(number) == math.inf for number in self.past)
 
     def attend(self, *, due: bool = False, keep: bool = True) -> dict[int, FloatArray]:
-        """Go on with late rewards, as far as the savings reach, and return blocks that have arrived, by model.
+        """Continue with late rewards within the budget, and return finished blocks, by model.
 
-        A decision may be `due`, or pass by unmade; otherwise, a context may come first. Without `keep`, nothing of it
-        is remembered.
+        A decision may be `due` or skipped; otherwise, a context may come first. Without `keep`, no moment is
+        remembered.
         """
         past, now, arrived = self.past.copy(), int(self.player.begun()), dict[int, FloatArray]()
         savings = min(self.savings + _PACE * (now - self.counted), _SAVINGS)
-        unsettled, work = [], 0  # all of them go equally far
+        unsettled, work = [], 0  # all of them replay equally many rounds
         for number, own in past.items():
             if own.since < math.inf or own.late < math.inf:
                 unsettled.append(number)
@@ -181,7 +180,7 @@ class LateRewards:
             seen = now + 1 if self.turns.context_first and due else self.turns.contexts_seen(now)
             self.log.open(max(now, seen) - 1)
             rows = self.log.rows(self.log.begin, max(now, seen))
-            # at least so many rounds that it is faster than time
+            # enough rounds to catch up with the present
             most = max((savings - _CALL * len(unsettled)) // work, 2 * _LEAST // _PACE)
             spent = 0
             for number in unsettled:
@@ -197,12 +196,12 @@ class LateRewards:
     def _go_on(
         self, number: int, past: Past, rows: FloatArray, most: int, now: int, seen: int
     ) -> tuple[Past, FloatArray | None, int]:
-        """Lead a block through at most so many rounds; return it if it arrives, and how many they were."""
+        """Replay at most `most` rounds with a block; return it if it is finished, and their number."""
         model, at, first = self.models[number], self.log.begin, int(self.turns.context_first)
         base, begin, marks, again, since, late = past
         rounds, arrived = 0, None
         while rounds < most and (since < math.inf or late < math.inf):
-            if again is None:  # go back to the last moment before the late reward, by the model as it was fitted
+            if again is None:  # return to the last moment before the late reward, under the fitted model
                 marks = marks[: bisect_right(marks, late, key=_ROUND)]
                 again = max((*marks[-1:], base if base[0] <= late else _NEVER), key=_ROUND)
                 if again[0] < at:
@@ -211,7 +210,7 @@ class LateRewards:
                     again = start, model.led(model.rewound(base[1]), *begins)
                 since, late = late, math.inf
             (t, block), fitted = again, base[0]
-            apart = max(_SLICE, (now - t) // 8)  # the farther back, the fewer moments are remembered
+            apart = max(_SLICE, (now - t) // 8)  # the further back, the fewer moments are remembered
             stop = min(now, t + min(most - rounds, apart), fitted if t < fitted else now)
             span = Span(t, stop, t + first, min(stop + first, seen))
             block = model.led(block, rows[t - at : max(stop, span.seen) - at], span)
@@ -226,9 +225,9 @@ class LateRewards:
         return Past(base, begin, marks, again, since, late), arrived, rounds
 
     def remember(self, blocks: Sequence[FloatArray], latest: int) -> None:
-        """Remember the present moment, in which a decision is due, if it is time.
+        """Remember the present moment, in which a decision is due, at certain intervals.
 
-        It is time often where rewards have come a little late, and seldom where they have not.
+        The intervals are short if rewards have been a little late, and long if not.
         """
         now, spacing = int(self.player.begun()), min(max(latest // 4, _LEAST // _PACE), _SLICE) if latest else _SLICE
         wake = math.inf

@@ -86,7 +86,7 @@ class Calls(Steering):
         subject, sticky
             The subject of the decision, such as a visitor. An earlier decision for the same subject is returned again
             (`decision.again`), if its arm can be played, and nothing else happens: for `sticky`, a time ("7 days") or a
-            number of rounds, or for as long as it is remembered. Only a keyed hash of the subject is kept.
+            number of rounds, or as long as the policy remembers it. Only a keyed hash of the subject is kept.
         """
         with self._lock:
             journal = self._journal
