@@ -13,7 +13,7 @@ help:
 	@echo "make test    run the tests; ONLY=linucb, ONLY=replay or ONLY=tests/test_ridge.py for a policy, a room or a file"
 	@echo "make services install PostgreSQL and Chromium from Debian's packages, for the tests that need them"
 	@echo "make torture the long tests of reliability, SECONDS=60 for a part, SEED=0"
-	@echo "make check   format, lint, types, direction of imports, how states are read: all complaints at once"
+	@echo "make check   format, lint, types, direction of imports, how states are read, words: all complaints together"
 	@echo "make fix     format, repair what a tool can, fill the pages from results/, then check"
 	@echo "make bench   compare with other libraries, plain NumPy and C++; BENCH=full for everything"
 	@echo "make results run everything whose numbers stand in a document, and fill the pages; PIECES='channels theory' for some"

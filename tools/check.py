@@ -42,6 +42,7 @@ CHECKS = [  # the longest first
     ),
     Check("lint", ("ruff", "check", "."), "make fix; what is left, by hand"),
     Check("format", ("ruff", "format", "--check", "."), "make fix"),
+    Check("words", ("python", "tools/check_words.py"), "by hand: write what it says"),
     Check("inside", ("python", "tools/check_inside.py", "--long", "400"), "by hand: name the place, split the file"),
 ]
 FIXES = [
