@@ -178,7 +178,7 @@ def test_what_is_wrong_with_one_row_changes_nothing() -> None:
         fleet.decide_many(["a", "c"], np.ones((2, 3)))
     with pytest.raises(InvalidInputError, match="at least one arm for each key, got none in row 1"):
         fleet.decide_many(["a", "c"], np.ones((2, 2)), available=[[True] * 3, [False] * 3])
-    with pytest.raises(UnknownDecisionError, match="round 5 of key 'b' waits for no reward"):
+    with pytest.raises(UnknownDecisionError, match="round 5 of key 'b' is not pending"):
         fleet.learn_many((["a", "b"], [0, 5]), [1.0, 1.0])
     with pytest.raises(UnknownDecisionError, match="round 0 of key 'a'"):
         fleet.learn_many((["a", "a"], [0, 0]), [1.0, 1.0])  # twice
