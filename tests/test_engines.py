@@ -55,7 +55,7 @@ def test_rewards_come_later_in_rows_of_their_own() -> None:
     rewards = {"key": ["b", "a", "a"], "round": [0, 1, None], "reward": [1.0, 0.5, None]}
     states, second = play(policy, states, rewards)  # the last row is a decision
     assert second["round"].tolist() == [2]
-    with pytest.raises(UnknownDecisionError, match="row 1: round 0 of key 'b' waits for no reward"):
+    with pytest.raises(UnknownDecisionError, match="row 1: round 0 of key 'b' is not pending"):
         play(policy, states, {"key": ["a", "b"], "round": [0, 0], "reward": [0.1, 0.1]})
     skipped, _ = play(policy, states, {"key": ["b"], "round": [0], "reward": [0.1]}, missing="skip")
     assert contents(skipped) == contents(states)

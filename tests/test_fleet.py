@@ -190,7 +190,7 @@ def test_what_is_wrong_with_one_row_changes_nothing() -> None:
         fleet.decide_many(["a", None], np.ones((2, 2)))
     with pytest.raises(OutOfTurnError, match="built without contexts"):
         fleet.observe_many(["a"], [[1.0]])
-    with pytest.raises(UnknownDecisionError, match="waits for no reward"):
+    with pytest.raises(UnknownDecisionError, match="is not pending"):
         Fleet(linucb()).learn_many(first, [1.0, 1.0])  # another fleet
     assert fleet.to_bytes() == before
 

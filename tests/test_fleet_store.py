@@ -284,7 +284,7 @@ def test_a_reward_counts_once(url: str, name: str) -> None:
     plain.learn_many(alike.take([0, 3]), [1.0, 2.0])
     one.learn(decisions.ids[0], 1.0)
     assert not other.learn_many(decisions, [9.0] * 4, missing="skip").any()
-    with pytest.raises(UnknownDecisionError, match="round 0 of key 'Aachen' waits for no reward"):
+    with pytest.raises(UnknownDecisionError, match="round 0 of key 'Aachen' is not pending"):
         other.learn_many(shops().decide_many(SHOPS, X), np.zeros(4))  # of another fleet
     with pytest.raises(UnknownDecisionError, match="round 3 of key 'Zug'"):
         other.learn_many((["Zug"], [3]), [1.0])

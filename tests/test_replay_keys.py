@@ -192,10 +192,10 @@ def test_costs_and_logs_are_said_as_such() -> None:
         (["--cluster", "local", "--time-unit", "1"], "cluster: for tables with keys only; name the column of keys"),
         (
             ["--key", "shop", "--policies", "autopilot"],
-            "policies: Autopilot: Autopilot fits a model to the log of each key; take FleetKalman",
+            "policies: Autopilot: Autopilot fits a model to the log of each key; use FleetKalman",
         ),
         (["--key", "shop", "--policies", "linucb(standardise=true)"], "a fleet changes no units"),
-        (["--key", "shop", "--policies", "kalman-ucb"], "kalman-ucb has to know the system"),
+        (["--key", "shop", "--policies", "kalman-ucb"], "kalman-ucb needs the true system"),
         (["--key", "feature_x", "--features", "feature_x"], "more than one role"),
         (["--key", "shop", "--cluster", "nowhere"], "cluster: no scheduler answers at 'nowhere'"),
     ],

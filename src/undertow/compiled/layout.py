@@ -54,7 +54,7 @@ class Index(NamedTuple):
     once: bool = False
 
     def describe(self, sizes: "Sizes") -> str:
-        """Say what is expected."""
+        """Describe the expected numbers."""
         once = ", each once" if self.once else ""
         return f"integers from {self.least} to {size_of(self.below, sizes) - 1}{once}"
 

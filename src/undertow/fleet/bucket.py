@@ -87,7 +87,7 @@ class Bucket:
 
     def __init__(self, template: Template, number: int) -> None:
         self.template = template
-        self.policy = template.policy.parts.for_run(number)  # whose stream the bucket draws from
+        self.policy = template.policy.parts.for_run(number)  # with the bucket's random stream
         self.keys = KeyTable()
         self.states = np.empty((0, len(template.fresh)))
         self.book: Book = np.empty((0, BOOK), dtype=np.int32)

@@ -51,7 +51,7 @@ class Calls(abc.ABC):
 
     @property
     def policy(self) -> LivePolicy:
-        """The policy that every key begins with; a copy, which is unused."""
+        """A new copy of the initial policy."""
         policy: LivePolicy = self._template.policy.parts.for_run(0)
         return policy
 
@@ -197,7 +197,7 @@ class Calls(abc.ABC):
         self.learn_many([decision], [_checks.reward(reward)])
 
     def observe(self, key: str | int, context: "npt.ArrayLike | None") -> None:
-        """Take in the context of a key's round, (m,); NaN where an entry is missing, None where all are."""
+        """Observe the context of a key's round, (m,); NaN if an entry is missing, None if all are."""
         m = self._template.m
         row = np.full(m, np.nan) if context is None else context
         self.observe_many([key], _checks.measured("context", row, (m,), missing=True)[None])
@@ -276,7 +276,7 @@ class Calls(abc.ABC):
         return _checks.readonly(np.asarray(rewards if units is None else units.rewards(rewards)))
 
     def observe_many(self, keys: Any, contexts: "npt.ArrayLike") -> None:
-        """Take in the context of each key's round, (n, m): NaN where an entry is missing. All or, if refused, none."""
+        """Observe the context of each key's round, (n, m): NaN if missing. All or, if refused, none."""
         given, m = self._encoded(keys, new=True), self._template.m
         if not m:
             raise OutOfTurnError("observe: this fleet was built without contexts; give context_dim at construction")

@@ -18,7 +18,7 @@ __all__ = ["exported", "require_same", "waiting_in"]
 def exported(
     template: Template, number: int, state: FloatArray, waiting: Waiting, ids: Sequence[str], *, observes: bool
 ) -> LivePolicy:
-    """Return a policy in a state, in which decisions with these ids wait; it draws from stream `number`."""
+    """Return a policy in a state, with pending decisions of these ids and random stream `number`."""
     policy: LivePolicy = template.policy.parts.for_run(number)
     player, _, streams, turns, pending, _ = policy.parts
     player.state[:] = state

@@ -1,4 +1,4 @@
-"""A rehearsal: a fleet is led through everything that has a kernel of its own, so that nothing is compiled later."""
+"""A rehearsal: call every kernel of a fleet, so that nothing is compiled later."""
 
 import numpy as np
 

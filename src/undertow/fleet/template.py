@@ -17,7 +17,7 @@ class Template:
 
     def __init__(self, policy: LivePolicy) -> None:
         _require_stackable(policy)
-        self.policy: Any = policy.parts.for_run(0)  # unused, whatever has happened to the one that was given
+        self.policy: Any = policy.parts.for_run(0)  # unused, whatever the state of the original
         player, columns, _, turns, pending, timeline = self.policy.parts
         self.k, self.m, self.q, self.p = map(int, player.common.sizes)
         self.fresh: FloatArray = player.state.copy()

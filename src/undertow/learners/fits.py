@@ -260,7 +260,7 @@ class BackgroundFits:
         self.missed[number] = _or_infinite(missed)
 
     def written_taken(self, number: int) -> tuple[FloatArray, npt.NDArray[np.uint8], FloatArray]:
-        """Return a fit that was taken up, and its block on its way."""
+        """Return a finished fit, and its block, which catches up."""
         taken = self.taken[number]
         event = np.frombuffer(encode(taken.event), dtype=np.uint8)
         return np.array([taken.end, _or_none(taken.missed)], dtype=np.float64), event, taken.block

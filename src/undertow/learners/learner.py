@@ -368,6 +368,6 @@ class Learner(Timeline):
             raise InvalidInputError(f"log: rounds {log.begin} to {log.end} do not fit round {now}")
         busy = [number for number, own in enumerate(self.blocks) if own.model.running.busy]
         if busy != list(self.fits.under_way) or (busy and self.refit == "inline"):
-            raise InvalidInputError("state: expected a task for every fit that is under way in the background")
+            raise InvalidInputError("state: expected a task for every fit under way in the background")
         log.check(log.rows(log.begin, log.end), len(self.player.rewards))
         self.fits.check_times(now)

@@ -29,7 +29,7 @@ BEFORE, AFTER = 1, 2  # flags: a round shares its moment with the one before, wi
 
 LARGEST = 1e100  # of the rewards: the cube of one is finite, since a loading times a state is learned from it
 _ROOM = 64  # rows, at least
-ROWS = Saved(("log", "m+q+3"), *MEASURED, missing=True)  # their arms have bounds of their own, see `check`
+ROWS = Saved(("log", "m+q+3"), *MEASURED, missing=True)  # `check` has the bounds of their arms
 
 
 class RoundLog:
@@ -139,7 +139,7 @@ class RoundLog:
             raise InvalidInputError(f"log: expected arms from -1 to {arms - 1}, and their features")
 
     def read(self, begin: int, rows: FloatArray, room: int) -> None:
-        """Take back rows that were saved, with as much room as there was: what is dropped when has to be the same."""
+        """Restore saved rows, with the same allocation, so that rows are dropped at the same time."""
         if not len(rows) <= room <= self.room_for(len(rows)):
             raise InvalidInputError(f"log_room: {room} rows do not fit {len(rows)} that are kept")
         self.begin, self.end = begin, begin + len(rows)

@@ -126,7 +126,7 @@ class LearningPolicy(ContextPolicy):
     def _begin_without_kernels(self) -> bool:
         """Return whether another process compiles the kernels, while initial rounds run without."""
         kind = type(self)
-        ours = kind.__module__.startswith("undertow.policies.")  # what another process can find
+        ours = kind.__module__.startswith("undertow.policies.")  # kernels that another process can find
         if are_loaded(kind.loop) or not ours or not self._whole().unused or self._timeline is not self._learner:
             return False
 
@@ -145,7 +145,7 @@ class LearningPolicy(ContextPolicy):
         return True
 
     def _settle(self) -> None:
-        """Draw nothing ahead; wait for kernels if there have been rounds without, and rebuild the policy with them."""
+        """Discard numbers sampled ahead; wait for kernels after rounds without them, and rebuild the policy."""
         super()._settle()
         if not isinstance(self._timeline, Starting):
             return
@@ -155,7 +155,7 @@ class LearningPolicy(ContextPolicy):
         self._journal.torn = True
         self._rebuild(self._have_kernels)
         self._checkpoint()
-        _LOG.info("the kernels of %s are there, and know of %d rounds", type(self).__name__, self.round)
+        _LOG.info("the kernels of %s are ready; %d rounds were replayed", type(self).__name__, self.round)
         self._timeline.report()
 
     def _have_kernels(self) -> None:
@@ -165,7 +165,7 @@ class LearningPolicy(ContextPolicy):
         del self._compilation  # which has a thread, and cannot be copied
 
     def _compile_here(self) -> None:
-        """Have this process compile what is missing, quietly, and not another one."""
+        """Compile missing kernels in this process, without notice, and not in another one."""
         super()._compile_here()
         self._learner.notices.quiet = True
 
@@ -214,7 +214,7 @@ class LearningPolicy(ContextPolicy):
         return content if isinstance(content, LinearGaussianSystem) else None
 
     def plot(self, features: "Inputs | None" = None) -> "Sheet":
-        """Draw the forecasts, the rewards of the last rounds by arm, and which model leads by how much.
+        """Draw the forecasts, the rewards of the last rounds by arm, and the leads of models.
 
         `features` are those of the next round, if the policy takes them, without side effects.
         """
@@ -242,7 +242,7 @@ class LearningPolicy(ContextPolicy):
             return health_of(self._learner, health)
 
     def _measures(self, **labels: str) -> list[Measure]:
-        """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
+        """Return the numbers of `metrics`, with more labels, to combine with those of other policies."""
         with self._lock:
             found, models = super()._measures(**labels), self.models
         for model in models:
@@ -318,7 +318,7 @@ class LearningPolicy(ContextPolicy):
         self._learner.costly = True
 
     def _past_features(self, features: "npt.ArrayLike", played: npt.NDArray[np.int64]) -> FloatArray:
-        """Return the features of the arms that were played, (n, q)."""
+        """Return the features of the played arms, (n, q)."""
         n, k, q = len(played), self.arm_count, self._feature_dim
         given = _checks.numbers("features", features)
         if given.ndim != 3 or not self.claims.takes_arm_features:

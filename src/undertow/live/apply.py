@@ -75,7 +75,7 @@ class Applies(Commits):
 
     @abc.abstractmethod
     def _settle(self) -> None:
-        """Have the parts be as if nothing were done ahead or put off, so that they can be looked at."""
+        """Finish or undo all work done ahead or deferred, so that the parts can be inspected."""
 
     @abc.abstractmethod
     def _start_warm(self, rows: FloatArray) -> None:

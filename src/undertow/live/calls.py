@@ -298,7 +298,7 @@ class Calls(Steering):
         self._timeline.check_reward(waiting, value, int(self._player.begun()) - 1 - waiting.round)
 
     def observe(self, context: "Inputs | None", *, at: datetime | None = None) -> None:
-        """Take in the round's context, by name or (m,): NaN where an entry is missing, None where all are.
+        """Observe the round's context, by name or (m,): NaN if an entry is missing, None if all are.
 
         `at` is its time. With a `tick` and `context_first`, a second one of a time step is ignored.
         """
@@ -360,7 +360,7 @@ class Calls(Steering):
         return np.array(known) if known is not None else None  # the caller may overwrite it
 
     def _ignores_context(self, context: "Inputs | None") -> bool:
-        """Whether a policy without contexts may be given this one, since it has names, as another policy's would."""
+        """Whether a policy without contexts ignores this one, since it has names."""
         row, names = as_row(context), self._columns.contexts
         if row is not None and names is not None:
             names.require(row)

@@ -118,7 +118,7 @@ class Clock:
 
 
 def _whole(name: str, value: Any) -> int | None:
-    """Return a number of a file, None where there is none."""
+    """Return a number of a file, None if there is none."""
     if (value is not None and not isinstance(value, int)) or abs(value or 0) >= 2**53:
         raise InvalidInputError(f"clock: {name}: expected an integer, got {value!r:.60}")
     return value

@@ -52,7 +52,7 @@ class RidgePolicy(ContextPolicy):
         """Convert the state to new units."""
 
     def _claims_as_built(self) -> Claims:
-        """Return the claims; where rewards enter inputs or units, what is learned depends on when they came."""
+        """Return the claims; if rewards enter inputs or units, their delay matters."""
         if self.standardise or self._window_sizes()["lags"]:
             return self.claims._replace(late_rewards_count_alike=False)
         return self.claims

@@ -263,7 +263,7 @@ def _with_costs(name: str, states: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _restore(policy: LivePolicy, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Have a fresh policy continue from a snapshot."""
+    """Restore a fresh policy from a snapshot."""
     parts = policy.parts
     parts.timeline.check(arrays["state"])
     parts.player.state[:] = arrays["state"]  # the bounds of other arrays count its rounds
@@ -273,7 +273,7 @@ def _restore(policy: LivePolicy, header: Mapping[str, Any], arrays: Mapping[str,
 
 
 def _plain_value(name: str, value: Any) -> Any:
-    """Return a parameter as JSON takes it."""
+    """Return a parameter for JSON."""
     if name == "candidates":
         return [written_candidate(candidate) for candidate in value]
     if isinstance(value, timedelta):

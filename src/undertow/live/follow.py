@@ -87,7 +87,7 @@ class Follows(Calls):
                 case Unpinned() | Keyed():
                     pass  # it checks the key
                 case Installed() | WarmStarted():
-                    self._settle()  # a learner that begins without kernels fits no models yet; it checks the rest
+                    self._settle()  # a learner that starts without kernels fits no models yet; it checks the rest
                 case Reseeded():
                     if not event.entropy.isdecimal() or len(event.entropy) > _DIGITS:
                         raise InvalidInputError(f"entropy: expected an integer, got {event.entropy!r:.60}")

@@ -28,5 +28,5 @@ def read_ids(name: str, content: npt.NDArray[Any]) -> list[str]:
     text = content.astype(np.uint8).tobytes().decode()
     ids = text.split("\n") if text else []
     if not all(map(is_id, ids)) or len(set(ids)) < len(ids):
-        raise InvalidInputError(f"{name}: expected texts of 1 to {LONGEST} characters that differ")
+        raise InvalidInputError(f"{name}: expected different strings of 1 to {LONGEST} characters")
     return ids

@@ -54,7 +54,7 @@ class Parts(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers that the policy remembers: state, waiting decisions, log; not of Python's objects."""
+        """Bytes of the policy's numbers: state, pending decisions, history; without Python's objects."""
         return nbytes_of(self.all)
 
     @property

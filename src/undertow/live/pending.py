@@ -212,7 +212,7 @@ class Pending(Waits):
     # Save files
 
     def waiting_rows(self) -> Iterable[tuple[Any, ...]]:
-        """Return the decisions that wait as rows of a save file."""
+        """Return the pending decisions as rows of a save file."""
         for id, (then, arm, memory, number, learns, at) in self.waiting.items():
             yield id, number, then, arm, memory, learns, at
 

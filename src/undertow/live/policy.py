@@ -84,7 +84,7 @@ class LivePolicy(Shows):
 
     claims: ClassVar[Claims]
     loop: ClassVar[Loop]
-    _has_windows: ClassVar[bool] = False  # whether the forecast of an arm uses a window of its own
+    _has_windows: ClassVar[bool] = False  # whether each arm's forecast has its own window
 
     arms: int | Sequence[str]
     explore: float = 0.0
@@ -203,7 +203,7 @@ class LivePolicy(Shows):
         return chances
 
     def _claims_as_built(self) -> Claims:
-        """Return what the policy claims with the parameters that it has."""
+        """Return the policy's claims with its present parameters."""
         return self.claims
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
@@ -239,7 +239,7 @@ class LivePolicy(Shows):
         raise InvalidInputError("event: this policy does not learn from past rounds")
 
     def _parameters(self) -> dict[str, Any]:
-        """Return what the policy was constructed with."""
+        """Return the parameters of the policy."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
@@ -295,18 +295,18 @@ class LivePolicy(Shows):
         )
 
     def _settle(self) -> None:
-        """Have the parts be as if nothing were done ahead or put off, so that they can be looked at."""
+        """Finish or undo all work done ahead or deferred, so that the parts can be inspected."""
         if self._journal.torn:
             self._rebuild()
         self._catch_up()
         self._streams.stand(self._pending.made, self._draws)
 
     def _compile_here(self) -> None:
-        """Have this process compile what is missing, quietly, and not another one."""
+        """Compile missing kernels in this process, without notice, and not in another one."""
         self._awaits_kernels = False
 
     def _runs_in_python(self) -> bool:
-        """Whether `simulate` has to play through the methods, which no policy of ours needs by itself."""
+        """Whether `simulate` must call the methods; no compiled policy needs this."""
         return False
 
     def _for_run(self, number: int, *, context_first: bool | None = None, order: Sequence[int] | None = None) -> Any:
@@ -326,7 +326,7 @@ class LivePolicy(Shows):
         return twin
 
     def _begin_log(self) -> None:
-        """Have the log of events begin with the parts as they are, after they were changed by more than events."""
+        """Restart the log of events from the present parts, after changes other than by events."""
         self._journal = Journal()
 
     def _chance_of(self, state: FloatArray, arm: int) -> float:
@@ -343,7 +343,7 @@ class LivePolicy(Shows):
         records: FloatArray,
         played: Callable[[int], None] = lambda rounds: None,
     ) -> None:
-        """Play through a path; write the chosen arms and, where there is room, forecasts, widths and windows."""
+        """Play through a path; write the chosen arms and, if there is room, forecasts, widths and windows."""
         self._settle()
         self._begin_log()  # these rounds are no events
         play_episode(self._parts, self._draws, self._rescale, path, arms, records, played)
@@ -352,7 +352,7 @@ class LivePolicy(Shows):
             records[:, -1] = math.nan
 
     def _take_over(self, old: Parts) -> None:
-        """Become what a policy with one arm less is made of; nothing is known of the new arm."""
+        """Carry over the parts of a policy with one arm less; the new arm has no data."""
         own, before = self._player.own, len(old.player.common.order)
         places = self._places(before)
         self.loop.layout.carry(old.player.state, self._player.state, places)

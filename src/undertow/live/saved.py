@@ -48,7 +48,7 @@ class Saved(NamedTuple):
     whole, rising
         Whether they are integers, and each larger than the one before.
     missing
-        Whether NaN may be among them.
+        Whether NaN is allowed.
     kind
         Of which type it is written.
     since

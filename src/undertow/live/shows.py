@@ -39,7 +39,7 @@ class Shows(Follows):
         return self._whole().pending.count
 
     def forecast(self, features: "Inputs | None" = None) -> Outlook:
-        """Return what the policy would predict now, before its own draws, and change nothing."""
+        """Return the policy's present forecast, before randomisation, without side effects."""
         with self._lock:
             self._get_ready()
             self._catch_up()
@@ -50,7 +50,7 @@ class Shows(Follows):
             return self._forecast(given)
 
     def _forecast_in_new_units(self, features: FloatArray | None) -> Outlook:
-        """Return a forecast after the units have changed, or begun, as they would before a decision; for a copy."""
+        """Return a forecast after a change of units that is due before a decision; for a copy."""
         if self._player.rounds >= self._columns.pause:
             self._rescale()
         self._columns.begin(**({} if features is None else {"features": features}))
@@ -67,7 +67,7 @@ class Shows(Follows):
         return Outlook(forecast, width, player.window.astype(np.int64) if self._has_windows else None)
 
     def plot(self, features: "Inputs | None" = None) -> "Sheet":
-        """Draw what the policy would predict now, given features where it takes them; nothing changes.
+        """Draw the policy's present forecast, given features if it takes them, without side effects.
 
         A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.
         """
@@ -87,7 +87,7 @@ class Shows(Follows):
             return Health(name, now, pending.count, oldest, *refused, {}, {}, {}, (), ())
 
     def _measures(self, **labels: str) -> list[Measure]:
-        """Return the numbers of `metrics`, with more labels, to be joined with those of other policies."""
+        """Return the numbers of `metrics`, with more labels, to combine with those of other policies."""
         with self._lock:
             found = measures_of(self.health(), **labels)
             times, all_labels = self._journal.times, found[0].labels
@@ -95,5 +95,5 @@ class Shows(Follows):
         return found + [Measure(name, times[kind], all_labels) for name, kind in named if kind in times]
 
     def metrics(self) -> str:
-        """Return rounds, waiting decisions, refused rewards, models and fits as text for Prometheus."""
+        """Return rounds, pending decisions, refused rewards, models and fits as text for Prometheus."""
         return exposition(self._measures())

@@ -69,7 +69,7 @@ class Columns:
     """The columns of a policy, checked and in units that never change."""
 
     remembers: ClassVar[tuple[Field, ...]] = (Written("seen", "features_seen", Saved((2, "q"), *FINITE), when="fills"),)
-    follows = False  # whether the units follow what is seen
+    follows = False  # whether the units follow the data
 
     def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
         self.context_dim, self.feature_dim, self.minimise = context_dim, feature_dim, minimise

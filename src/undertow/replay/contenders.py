@@ -102,9 +102,9 @@ def check_labels(chosen: Sequence[Contender]) -> None:
 
 
 def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Contender], list[str]]:
-    """Return the policies that play a table, by default all that can, and remarks on the choice.
+    """Return the policies for a table, by default all that can play it, and remarks on the choice.
 
-    A chosen policy that cannot play the table is an error; one of the default set is left out.
+    A chosen policy that cannot play the table is an error; one of the default set is omitted.
     """
     check_labels(chosen)
     playing, notes = [], []

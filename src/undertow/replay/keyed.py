@@ -44,7 +44,7 @@ class KeyedContender(Contender):
 
 
 class Rows(NamedTuple):
-    """What is played: keys, rewards, NaN where none is learned, contexts, features, and which arms there are."""
+    """The inputs: keys, rewards, NaN if none is learned, contexts, features, and available arms."""
 
     keys: npt.NDArray[np.str_]
     rewards: FloatArray
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 def require_keys(table: Table, cluster: str | None) -> None:
-    """Refuse a cluster where there are no keys."""
+    """Refuse a cluster without keys."""
     if cluster is not None and table.keys is None:
         raise InvalidInputError("cluster: for tables with keys only; name the column of keys with key, or leave it out")
 
@@ -62,7 +62,7 @@ def require_keys(table: Table, cluster: str | None) -> None:
 def keyed_contenders(table: Table, chosen: Sequence[Contender]) -> tuple[list[Contender], list[str]]:
     """Return how a table with keys is played: by a fleet, and by each policy per key and for all keys; and remarks.
 
-    By default that is LinUCB where there are features or contexts, otherwise UCB, and discounted UCB.
+    By default that is LinUCB with features or contexts, otherwise UCB, and discounted UCB.
     """
     keys = table.keys
     assert keys is not None
@@ -166,7 +166,7 @@ def _template(
 ) -> Any:
     """Return the policy or the fleet that plays the rows."""
     if contender.claims.needs_system or contender.claims.simulates_only:
-        raise InvalidInputError(f"{contender.policy} has to know the system, and a table does not contain it")
+        raise InvalidInputError(f"{contender.policy} needs the true system, and a table does not contain it")
     fleet, blind = contender.how == FLEET, rows.features.ndim == 3 and not contender.claims.takes_arm_features
     policy = contender.build(
         arms=list(arms),

@@ -36,7 +36,7 @@ def acceptance(log: Log) -> FloatArray:
 
 
 def learnable(table: Table, kept: npt.NDArray[np.bool_], learn_from: Learning) -> FloatArray:
-    """Return the rewards that a policy can learn from a log, (n, k), NaN where there is none."""
+    """Return the rewards that a policy can learn from a log, (n, k), NaN if there is none."""
     log, rewards = table.log, np.full((table.rounds, len(table.arms)), np.nan)
     assert log is not None
     rewards[np.arange(table.rounds), log.arms] = np.where(kept | (learn_from == "matched"), log.rewards, np.nan)

@@ -84,7 +84,8 @@ class Table(Framed):
     times
         The time of each row, if there is a column of times.
     tick
-        How long a moment is for policies, where `time_unit` says it of timestamps; one with its own `tick` keeps that.
+        The length of a moment for policies, if `time_unit` applies to timestamps; a policy with its own `tick` keeps
+        that.
     keys
         The key of each row, (n,), if there is a column of keys: then a fleet plays the table.
     """
@@ -152,7 +153,7 @@ class Table(Framed):
 
     @property
     def _feature_names(self) -> tuple[list[str], list[str]]:
-        """Names of the features that all arms share, which come first, and of those that each has for itself."""
+        """Names of the features that all arms share, then of those of each arm."""
         own = [name.removesuffix(EACH) for name in self.feature_names if name.endswith(EACH)]
         return list(self.feature_names[: len(self.feature_names) - len(own)]), own
 

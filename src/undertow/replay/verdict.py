@@ -47,7 +47,7 @@ def answer_on_log(result: LogReplay) -> tuple[str, str]:
 
 
 def answer_on_table(result: Replay) -> tuple[str, str]:
-    """Return the policy that beats the best fixed arm by most, at the lower end, and the answer.
+    """Return the policy with the largest gain over the best fixed arm, at the lower end, and the answer.
 
     The name is "" if none beats it beyond chance.
     """
@@ -129,7 +129,7 @@ def _apart(values: Sequence[float], words: tuple[str, str]) -> str:
 
 
 def _trust(result: LogReplay, row: dict[str, Any]) -> str:
-    """Say how far to trust an estimate."""
+    """Describe the reliability of an estimate."""
     behind = f"{row['effective']:,.0f} effective rounds stand behind it"
     if any("propensities" in note and "do not fit" in note for note in result.notes):
         return f"Do not trust it: the propensities do not fit the log ({behind})."

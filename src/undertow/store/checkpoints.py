@@ -74,7 +74,7 @@ def newest_policy(store: Store, name: str, locked: Locked) -> tuple[Checkpoint, 
 
 
 def _begun(spec: dict[str, Any], begin: dict[str, Any]) -> LivePolicy:
-    """Return the policy of a spec as it began."""
+    """Return the initial policy of a spec."""
     return made(spec["policy"], spec["parameters"] | begin["parameters"], begin["random"])
 
 

@@ -143,7 +143,7 @@ def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: f
     if not policy.claims.simulates_only:
         with alone(type(policy).__module__):
             rehearsed = policy.parts.for_run(0)
-            rehearsed.parts.compile_here()  # a process of its own would wait for this one
+            rehearsed.parts.compile_here()  # another process would wait for this one
             rehearse(rehearsed)
 
 
