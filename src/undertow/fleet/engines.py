@@ -85,8 +85,8 @@ def play(
         if refused < len(rows) and missing == "refuse":
             row = int(rows[refused])
             raise UnknownDecisionError(
-                f"events: row {row}: round {given.outcome.rounds[row]} of key {decoded(keys)[row].item()!r} waits for "
-                f"no reward; pass missing='skip' to skip such rewards"
+                f"events: row {row}: round {given.outcome.rounds[row]} of key {decoded(keys)[row].item()!r} is not "
+                f"pending; pass missing='skip' to skip such rewards"
             )
         before[number] = archived(*written(known, [bucket]))
     after = {"bucket": np.array(sorted(before), dtype=np.int64), "state": np.empty(len(before), dtype=object)}
