@@ -248,7 +248,7 @@ def _record_by_hand(
         player: Policy = policy.parts.for_run(number, context_first=order["context_first"])
         order = order | {"context_first": bool(getattr(player, "context_first", order["context_first"]))}
     else:
-        player = policy.parts.for_run(number)  # type: ignore[attr-defined]  # set by as_policy
+        player = policy.for_run(number)  # type: ignore[attr-defined]  # set by as_policy
     contexts = path.contexts[:, : getattr(policy, "context_dim", 0 if isinstance(policy, LivePolicy) else None)]
     features = path.features[..., : getattr(policy, "feature_dim", 0)]
     decisions = play_by_hand(player, contexts, features, path.reward, **order)
