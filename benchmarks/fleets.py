@@ -23,10 +23,10 @@ import undertow
 from benchmarks.report import HERE, OUT, Report
 from undertow.fleet import Fleet, FleetKalman
 from undertow.problems.fleets import FLEETS, Keyed, play_keyed
-from undertow.reporting.figure import DPI, LEGEND, colour, panels, plain_axis
 from undertow.store import Store
 from undertow.store.address import store_at
 from undertow.store.sqlite import SqliteStore
+from undertow.support.figure import DPI, LEGEND, colour, panels, plain_axis
 
 Array = npt.NDArray[np.float64]
 K, Q, TURNS, SEEDS, ROUNDS = 5, 3, 5, range(100, 110), 60  # seeds by which nothing was chosen

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from benchmarks.report import markdown
 from undertow import make, simulate
 from undertow.problems.worlds import SAFE_WORLDS
-from undertow.reporting.figure import LEGEND, SMALL, panels, plain_axis, save_sheet
+from undertow.support.figure import LEGEND, SMALL, panels, plain_axis, save_sheet
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS, ROUNDS, SPANS = range(100, 110), 1500, 30

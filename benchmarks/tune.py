@@ -23,7 +23,7 @@ from benchmarks.peers.play import Job
 from benchmarks.peers.protocol import Parameters
 from benchmarks.problems import Problem, tuning_problems
 from benchmarks.report import HERE, OUT
-from undertow.reporting.numbers import share
+from undertow.support.numbers import share
 
 LAGS = {"contexts": 0, "own rewards": 5}  # inputs besides features: own rewards come with contexts
 TUNED = HERE / "peers" / "tuned.json"

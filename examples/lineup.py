@@ -21,7 +21,7 @@ from undertow import Trajectory, simulate
 from undertow.contenders import build
 from undertow.policies import LivePolicy
 from undertow.problems.datasets import Dataset
-from undertow.reporting.numbers import share
+from undertow.support.numbers import share
 
 FloatArray = npt.NDArray[np.float64]
 Earned = dict[str, FloatArray]  # by label: reward in every round, (seeds, rounds)

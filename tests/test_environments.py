@@ -19,7 +19,7 @@ from undertow.problems.environments import (
     with_missing,
     without_contexts,
 )
-from undertow.reporting.numbers import share_won
+from undertow.support.numbers import share_won
 
 # Recorded data
 

@@ -12,8 +12,8 @@ from tables import Terminal, paper_table, write_csv
 from undertow.experiments.trials import write
 from undertow.replay import diagnose, parse_policies, replay_table
 from undertow.replay.output import write_diagnosis, write_replay
-from undertow.reporting.folders import whole
-from undertow.reporting.page import write_page
+from undertow.support.folders import whole
+from undertow.support.page import write_page
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import undertow
 from undertow import Decision, InvalidInputError
 from undertow.replay import parse_policies, read_table, replay_log, replay_table
 from undertow.replay.output import write_replay
-from undertow.reporting.folders import write_csv
 from undertow.study.plan import read_plan
+from undertow.support.folders import write_csv
 
 
 def decision(**changes: Any) -> str:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from undertow import InvalidInputError
-from undertow._checks import FloatArray
 from undertow.compiled import Index, Layout, Record, Within, kernel
 from undertow.policies import LivePolicy, registry
+from undertow.support.checks import FloatArray
 
 
 class Sizes(Record):

@@ -12,9 +12,9 @@ from undertow import InvalidInputError, Trajectory, make, simulate
 from undertow.replay import parse_policies, read_table, replay_log, replay_table
 from undertow.replay.contenders import DEFAULTS, build, usual_runs, who_plays
 from undertow.replay.verdict import answer_on_table
-from undertow.reporting.folders import plain
-from undertow.reporting.numbers import decimals, spelled
 from undertow.study.plan import contenders_of
+from undertow.support.folders import plain
+from undertow.support.numbers import decimals, spelled
 
 CHEAP = "linucb(window=2), Discounted UCB, Random"
 

@@ -12,9 +12,9 @@ import pytest
 
 import undertow
 from digests import played
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.policies import registry
+from undertow.support.checks import FloatArray
 
 EVERY = list(registry())
 LEARNERS = [name for name, entry in registry().items() if "refit" in entry.parameters]

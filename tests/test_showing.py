@@ -11,15 +11,15 @@ import pytest
 
 import undertow
 from undertow import Trajectory, make, simulate
-from undertow.drawing import panels
 from undertow.errors import InvalidInputError
 from undertow.live import registry
 from undertow.policies import StructuralKalman
 from undertow.replay import Diagnosis, LogReplay, Replay, Table, diagnose, parse_policies, read_table, replay_log
 from undertow.replay import replay_table as play
 from undertow.replay.diagnosis_text import answer, describe
-from undertow.showing import html_table, progress_line
 from undertow.simulation import Run
+from undertow.support.display import html_table, progress_line
+from undertow.support.drawing import panels
 
 HOSTILE = "<script>alert(1)</script>&"
 ROUNDS = 120
@@ -221,7 +221,7 @@ def test_a_log_axis_shows_powers_and_a_dollar_is_a_dollar() -> None:
 
 
 def test_figures_name_the_extra_that_they_need(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "undertow.drawing")
+    monkeypatch.delitem(sys.modules, "undertow.support.drawing")
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     with pytest.raises(ModuleNotFoundError, match=r"plot needs matplotlib\S*; pip install 'undertow\[plot\]'"):
         run.plot()
@@ -243,7 +243,7 @@ def test_progress_of_a_simulation(paths: Trajectory, run: Run, capsys: pytest.Ca
 
 def test_a_line_of_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.01, 10.0, 20.0])
-    monkeypatch.setattr("undertow.showing.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("undertow.support.display.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     show = progress_line("work")

@@ -8,9 +8,9 @@ import pytest
 import undertow
 from helpers import make_policy
 from undertow import InvalidInputError, Trajectory, paper_system, simulate
-from undertow._checks import child, seed_sequence
 from undertow.policies import ARES, UCB, Decision, LinTS, LinUCB, Random, registry
 from undertow.simulation import play_by_hand
+from undertow.support.checks import child, seed_sequence
 
 
 @pytest.mark.parametrize("name", registry())

@@ -22,8 +22,6 @@ from undertow import InvalidInputError, paper_system, random_system, theory
 from undertow.cli import common
 from undertow.contenders import Contender
 from undertow.policies import registry
-from undertow.reporting import cluster
-from undertow.reporting.figure import line_style, line_styles
 from undertow.study.appendix import pieces_of_work
 from undertow.study.chunks import Tables, open_folder, run_plan
 from undertow.study.claims import caveat, check_claims
@@ -33,6 +31,8 @@ from undertow.study.plan import Plan, SystemSpec, paper_plan, read_plan
 from undertow.study.run import run_study
 from undertow.study.statements import EXACT, STATEMENTS
 from undertow.study.summary import comparisons, final_regret, headline, leaders, read_comparisons, winners
+from undertow.support import cluster
+from undertow.support.figure import line_style, line_styles
 
 TABLES = ("regret.parquet", "detail.parquet")
 

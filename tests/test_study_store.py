@@ -17,10 +17,10 @@ import pytest
 from deadly import always_dies, refuses, square
 from test_study import contents, small_plan
 from undertow import InvalidInputError, UndertowError
-from undertow.reporting.workers import on_processes
 from undertow.study.chunks import open_folder, read_tables, run_plan
 from undertow.study.plan import Plan
 from undertow.study.store import is_whole
+from undertow.support.workers import on_processes
 
 FLIPS = 200
 
@@ -204,7 +204,7 @@ def test_workers_end_when_nobody_asks_for_more(tmp_path: Path) -> None:
 
 
 def test_workers_that_always_die_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undertow.reporting.workers.TRIES", 2)
+    monkeypatch.setattr("undertow.support.workers.TRIES", 2)
     with pytest.raises(UndertowError, match=r"workers: they died 2 times in a row .* use fewer of them \(--threads\)"):
         list(on_processes(always_dies, [()], 1))
 
@@ -227,7 +227,7 @@ def test_local_workers_listen_to_nobody(plan: Plan, tmp_path: Path) -> None:
 LEADER = """
 import sys
 from deadly import waits
-from undertow.reporting.workers import on_processes
+from undertow.support.workers import on_processes
 if __name__ == "__main__":
     list(on_processes(waits, [(sys.argv[1],)], 1))
 """

@@ -22,7 +22,7 @@ from undertow import (
     random_system,
     riccati,
 )
-from undertow._checks import child, seed_sequence
+from undertow.support.checks import child, seed_sequence
 
 NAN, INF = math.nan, math.inf
 

@@ -17,9 +17,9 @@ from tables import Terminal, table_of, write_csv
 from undertow import InvalidInputError, __main__
 from undertow.cli import main
 from undertow.cli.streams import dependable_streams
-from undertow.drawing import panels
 from undertow.replay import read_table
-from undertow.reporting.figure import save_sheet
+from undertow.support.drawing import panels
+from undertow.support.figure import save_sheet
 
 REWARDS = np.random.default_rng(0).normal(size=(120, 2))
 

@@ -13,7 +13,7 @@ from undertow.experiments.overall import overall, show_overall
 from undertow.experiments.trials import CONTENDERS, FLOOR, OTHERS, SIMPLE, run_trials, show, summarise, write
 from undertow.problems.datasets import dataset
 from undertow.problems.families import FAMILIES, select_families
-from undertow.reporting.numbers import share_won
+from undertow.support.numbers import share_won
 
 OLD = ["KalmanGreedy", "Oracle", "PIES(10)", "LinUCB + own rewards", "Discounted UCB"]
 

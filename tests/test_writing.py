@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import undertow
-from undertow import InvalidInputError, paper_system, writing
-from undertow.reporting.folders import whole
+from undertow import InvalidInputError, paper_system
+from undertow.support import writing
+from undertow.support.folders import whole
 
 SAVERS = {
     "policy": lambda path: undertow.UCB(arms=2).save(path),
@@ -106,8 +107,8 @@ def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path: Path) -> None:
 SLOW = """
 import sys, time
 from pathlib import Path
-from undertow.reporting.folders import whole
-from undertow.writing import replacing
+from undertow.support.folders import whole
+from undertow.support.writing import replacing
 path = Path(sys.argv[1])
 with whole(path / "results") as folder, replacing(path / "saved.json") as part:
     part.write_text("half")

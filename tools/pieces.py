@@ -114,7 +114,7 @@ def _tuner(printed: str) -> Blocks:
 
 
 def _replay(printed: str) -> Blocks:
-    from undertow.reporting.numbers import cells
+    from undertow.support.numbers import cells
 
     rows = _done(printed)[-1]["summary"]
     measures = {

@@ -32,8 +32,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # only the script's own folder is on the path
 from tools.pieces import PIECES, ROOT, tables_in
-from undertow.reporting.folders import versions, write_json
-from undertow.reporting.numbers import duration
+from undertow.support.folders import versions, write_json
+from undertow.support.numbers import duration
 
 RESULTS = ROOT / "results"
 MARK = re.compile(r"(<!-- results: (.+?) -->)(.*?)(<!-- end -->)", re.S)

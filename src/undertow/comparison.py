@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.plain import as_policy
-from undertow.reporting.numbers import Measured, cells, with_interval
-from undertow.reporting.tables import aligned, latex, markdown
-from undertow.showing import Framed, Progress, html_table
 from undertow.simulation import simulate
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.display import Framed, Progress, html_table
+from undertow.support.numbers import Measured, cells, with_interval
+from undertow.support.tables import aligned, latex, markdown
 from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from undertow.drawing import Sheet
+    from undertow.support.drawing import Sheet
 
 __all__ = ["Comparison", "compare", "mean_with_interval"]
 
@@ -77,7 +77,7 @@ class Comparison(Framed):
 
             return polars.DataFrame(rows)
         except ModuleNotFoundError:
-            with _checks.needing("to_frame", "pandas"):
+            with checks.needing("to_frame", "pandas"):
                 import pandas
             return pandas.DataFrame(rows)
 
@@ -113,7 +113,7 @@ class Comparison(Framed):
         log
             Whether the vertical axis is logarithmic.
         """
-        from undertow.reporting.curves import draw_curves
+        from undertow.support.curves import draw_curves
 
         chosen = [self._known(name) for name in policies] or list(self.values)
         curves = {name: [mean_with_interval(column) for column in self.curves[name].T] for name in chosen}
@@ -127,7 +127,7 @@ class Comparison(Framed):
 
     def _known(self, policy: str) -> str:
         if policy not in self.values:
-            near = _checks.did_you_mean(policy, self.values)
+            near = checks.did_you_mean(policy, self.values)
             raise InvalidInputError(f"policy: unknown {policy!r:.60}{near}; expected one of {', '.join(self.values)}")
         return policy
 

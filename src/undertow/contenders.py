@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.plain import as_policy
 from undertow.policies import Claims, LivePolicy, make, registry
+from undertow.support import checks
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
@@ -151,7 +151,7 @@ def known_policy(name: Any) -> _Known:
         entry = registry()[name]
         return _Known(entry.parameters, entry.claims)
     if not isinstance(name, str) or ":" not in name:
-        near = _checks.did_you_mean(name, registry())
+        near = checks.did_you_mean(name, registry())
         raise InvalidInputError(
             f"policies: no policy is called {name!r:.80}{near}; known are {', '.join(sorted(registry()))}, and your "
             f"own classes by module and name, my_policies:Mine"

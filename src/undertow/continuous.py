@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support.checks import FloatArray
 
 __all__ = ["Rates", "Step", "over", "rates_of", "times"]
 

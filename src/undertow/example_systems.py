@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from undertow import _checks, riccati
+from undertow import riccati
 from undertow.errors import InvalidInputError
+from undertow.support import checks
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["paper_system", "random_system"]
@@ -23,7 +24,7 @@ def paper_system(psi: float) -> LinearGaussianSystem:
     >>> round(float(np.abs(np.linalg.eigvals(system.steady_state.closed_loop)).max()), 4)
     0.8396
     """
-    psi = _checks.number("psi", psi)
+    psi = checks.number("psi", psi)
     i, j = np.indices((5, 5))
     with np.errstate(over="ignore"):
         T = np.where(i < j, 1.0, -1.0) * np.exp2(-psi * np.abs(i - j))
@@ -60,14 +61,14 @@ def random_system(
     >>> random_system(4, 2, 3, rng=0, spectral_radius=0.95)
     LinearGaussianSystem(state_dim=4, context_dim=2, arm_count=3, spectral_radius=0.95)
     """
-    d = _checks.integer("state_dim", state_dim, least=1)
-    m = _checks.integer("context_dim", context_dim, least=0)
-    k, drift = _checks.integer("arm_count", arm_count, least=1), _checks.flag("drift", drift)
-    draw = _checks.child(_checks.seed_sequence(rng), _checks.SYSTEM_BRANCH, 0)
+    d = checks.integer("state_dim", state_dim, least=1)
+    m = checks.integer("context_dim", context_dim, least=0)
+    k, drift = checks.integer("arm_count", arm_count, least=1), checks.flag("drift", drift)
+    draw = checks.child(checks.seed_sequence(rng), checks.SYSTEM_BRANCH, 0)
     if spectral_radius is None:
         radius = 1 - 10 ** draw.uniform(-3, -1)
     else:
-        radius = _checks.number("spectral_radius", spectral_radius, above=0)
+        radius = checks.number("spectral_radius", spectral_radius, above=0)
     Γ = draw.standard_normal((d, d))
     H = draw.standard_normal((d, d))
     q = 10 ** draw.uniform(-0.5, 0.5)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.example_systems import paper_system, random_system
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
-with _checks.needing("undertow.gym", "gym"):
+with checks.needing("undertow.gym", "gym"):
     import gymnasium
 
 __all__ = ["ID", "LinearGaussianBandit"]
@@ -67,8 +67,8 @@ class LinearGaussianBandit(gymnasium.Env[FloatArray, np.int64]):
         context_first: bool = False,
     ) -> None:
         self.system = _system(system)
-        self.rounds = _checks.integer("rounds", rounds, least=1)
-        self.context_first = _checks.flag("context_first", context_first)
+        self.rounds = checks.integer("rounds", rounds, least=1)
+        self.context_first = checks.flag("context_first", context_first)
         self.action_space = gymnasium.spaces.Discrete(self.system.arm_count)
         self.observation_space = _box(self.system, self.rounds)
         self._episode, self._round, self._regret = -1, 0, 0.0
@@ -96,7 +96,7 @@ class LinearGaussianBandit(gymnasium.Env[FloatArray, np.int64]):
         path, t = self._path, self._round
         if path is None or t == self.rounds:
             raise OutOfTurnError("step: no episode is under way; call reset() first")
-        (arm,) = _checks.indices("action", [action], (1,), below=self.system.arm_count)
+        (arm,) = checks.indices("action", [action], (1,), below=self.system.arm_count)
         assert path.means is not None
         means = path.means[t]
         self._round = t + 1
@@ -114,7 +114,7 @@ def _system(system: LinearGaussianSystem | float | Mapping[str, Any]) -> LinearG
             return random_system(**({"rng": 0} | dict(system)))
         except TypeError as error:
             raise InvalidInputError(f"system: expected the arguments of random_system, got {system!r:.80}") from error
-    return paper_system(psi=_checks.number("system", system))
+    return paper_system(psi=checks.number("system", system))
 
 
 def _box(system: LinearGaussianSystem, rounds: int) -> "gymnasium.spaces.Box[Any]":

@@ -16,11 +16,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Index
 from undertow.compiled.views import Record
 from undertow.ridge import ridge_project, ridge_update
+from undertow.support.checks import FloatArray
 from undertow.window import ring_push
 
 __all__ = [

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks, riccati
-from undertow._checks import FloatArray
+from undertow import riccati
 from undertow.errors import InvalidInputError
 from undertow.kalman_steps import condition_step, filter_series, predict_step, smooth_series
 from undertow.riccati import SteadyState
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.symbols import Symbols
 from undertow.system import LinearGaussianSystem
 
@@ -162,9 +163,9 @@ def filter(
         raise InvalidInputError("contexts, rewards: expected at least one of them, got neither")
     m, k = system.context_dim, system.arm_count
     name, given = ("rewards", rewards) if contexts is None else ("contexts", contexts)
-    n = len(np.atleast_1d(_checks.numbers(name, given)))  # type: ignore[arg-type]
-    θ = _checks.array("contexts", np.full((n, m), np.nan) if contexts is None else contexts, (n, m), missing=True)
-    x = _checks.array("rewards", np.full((n, k), np.nan) if rewards is None else rewards, (n, k), missing=True)
+    n = len(np.atleast_1d(checks.numbers(name, given)))  # type: ignore[arg-type]
+    θ = checks.array("contexts", np.full((n, m), np.nan) if contexts is None else contexts, (n, m), missing=True)
+    x = checks.array("rewards", np.full((n, k), np.nan) if rewards is None else rewards, (n, k), missing=True)
     d = system.state_dim
     predicted_means, means = np.empty((n, d)), np.empty((n, d))
     predicted_covariances, covariances = np.empty((n, d, d)), np.empty((n, d, d))
@@ -229,7 +230,7 @@ def steady_state(system: LinearGaussianSystem, arms: Iterable[int] = ()) -> Stea
     >>> everything.filter_gain.shape
     (5, 3)
     """
-    seen = _checks.indices("arms", _checks.entries("arms", arms), ("n",), below=system.arm_count)
+    seen = checks.indices("arms", checks.entries("arms", arms), ("n",), below=system.arm_count)
     if not seen.size:
         return system.steady_state
     Γ, _, Q, C, _, R, c, _, σ2 = system.symbols
@@ -300,7 +301,7 @@ class KalmanFilter:
 
 def _pass(z: FloatArray, P: FloatArray, system: LinearGaussianSystem, rounds: float) -> None:
     """Let time steps pass, in place."""
-    rounds = _checks.number("rounds", rounds, least=0)
+    rounds = checks.number("rounds", rounds, least=0)
     if rounds.is_integer() and rounds <= _ONE_BY_ONE:
         for _ in range(int(rounds)):
             predict_step(z, P, system.symbols)
@@ -319,7 +320,7 @@ def _symbols_over(system: LinearGaussianSystem, time: float) -> Symbols:
 
 def _elapsed(times: npt.ArrayLike, rounds: int) -> FloatArray:
     """Return the time steps between each row and the next."""
-    elapsed = np.diff(_checks.array("times", times, (rounds,)))
+    elapsed = np.diff(checks.array("times", times, (rounds,)))
     if (elapsed < 0).any():
         row = int((elapsed < 0).argmax()) + 1
         raise InvalidInputError(
@@ -337,20 +338,20 @@ def _require_numbers(means: FloatArray, covariances: FloatArray, rounds: float) 
 
 
 def _copy(belief: Belief, system: LinearGaussianSystem) -> tuple[FloatArray, FloatArray]:
-    mean = _checks.array("belief.mean", belief.mean, (system.state_dim,))
-    covariance = _checks.covariance("belief.covariance", belief.covariance, system.state_dim)
+    mean = checks.array("belief.mean", belief.mean, (system.state_dim,))
+    covariance = checks.covariance("belief.covariance", belief.covariance, system.state_dim)
     return mean.copy(), covariance.copy()
 
 
 def _context(context: npt.ArrayLike | None, system: LinearGaussianSystem) -> FloatArray:
     m = system.context_dim
-    return _checks.array("context", np.full(m, np.nan) if context is None else context, (m,), missing=True)
+    return checks.array("context", np.full(m, np.nan) if context is None else context, (m,), missing=True)
 
 
 def _rewards(rewards: Mapping[int, float] | npt.ArrayLike | None, system: LinearGaussianSystem) -> FloatArray:
     x = np.full(system.arm_count, np.nan)
     if isinstance(rewards, Mapping):
-        arms = _checks.indices("rewards", list(rewards), (len(rewards),), below=len(x))
-        x[arms] = _checks.array("rewards", list(rewards.values()), (len(rewards),))
+        arms = checks.indices("rewards", list(rewards), (len(rewards),), below=len(x))
+        x[arms] = checks.array("rewards", list(rewards.values()), (len(rewards),))
         rewards = None
-    return _checks.array("rewards", x if rewards is None else rewards, x.shape, missing=True)
+    return checks.array("rewards", x if rewards is None else rewards, x.shape, missing=True)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.errors import NoStationaryLawError, NoSteadyStateError
+from undertow.support.checks import FloatArray
 
 UNIT_CIRCLE = 1e-9  # eigenvalues this close to modulus 1 count as on the circle
 _RANK = 1e-10  # relative size of a singular value that counts as zero

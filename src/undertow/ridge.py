@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["NestedForecast", "NestedRidge"]
 
@@ -51,9 +51,9 @@ class NestedRidge:
     """
 
     def __init__(self, block: int, max_window: int, ridge: float = 1.0) -> None:
-        self.block = _checks.integer("block", block, least=1)
-        self.max_window = _checks.integer("max_window", max_window, least=0)
-        self.ridge = _checks.number("ridge", ridge, above=0)
+        self.block = checks.integer("block", block, least=1)
+        self.max_window = checks.integer("max_window", max_window, least=0)
+        self.ridge = checks.number("ridge", ridge, above=0)
         size = self.block * self.max_window + 1
         self.rows = 0
         self._W = np.eye(size) / math.sqrt(self.ridge)
@@ -64,8 +64,8 @@ class NestedRidge:
 
     def update(self, inputs: npt.ArrayLike, target: float) -> None:
         """Learn one row: V ← V + ΘΘ', b ← b + XΘ."""
-        Θ = _checks.measured("inputs", inputs, self._u.shape)
-        X = _checks.number("target", target)
+        Θ = checks.measured("inputs", inputs, self._u.shape)
+        X = checks.number("target", target)
         y, row_norms = np.empty_like(Θ), np.empty_like(Θ)
         ridge_project(self._W, Θ, y, len(y))
         ridge_update(self._W, self._u, y, X, np.empty_like(Θ), row_norms)
@@ -75,7 +75,7 @@ class NestedRidge:
 
     def forecast(self, inputs: npt.ArrayLike) -> NestedForecast:
         """Return every window's forecast for one row of inputs, and its uncertainty."""
-        Θ = _checks.measured("inputs", inputs, self._u.shape)
+        Θ = checks.measured("inputs", inputs, self._u.shape)
         y = np.empty_like(Θ)
         ridge_project(self._W, Θ, y, len(y))
         return NestedForecast(self._boundaries(self._u * y), self._boundaries(y**2))
@@ -97,7 +97,7 @@ class NestedRidge:
 
     def weights(self, window: int) -> FloatArray:
         """Return Ĝ(s) = V(s)⁻¹b(s), (m s + 1,)."""
-        size = self.block * min(_checks.integer("window", window, least=0), self.max_window) + 1
+        size = self.block * min(checks.integer("window", window, least=0), self.max_window) + 1
         return np.asarray(self._W[:size, :size].T @ self._u[:size], dtype=np.float64)
 
     def _boundaries(self, terms: FloatArray) -> FloatArray:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import Decision, LivePolicy, Policy
-from undertow.moments import with_one_context
 from undertow.plain import as_policy
-from undertow.showing import Framed, Progress, columns, html_table, progress_line, shortly
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.display import Framed, Progress, columns, html_table, progress_line, shortly
+from undertow.support.timesteps import with_one_context
 from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from undertow.drawing import Sheet
+    from undertow.support.drawing import Sheet
 
 __all__ = ["Run", "play_by_hand", "simulate"]
 
@@ -67,7 +67,7 @@ class Run(Framed):
 
         A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.
         """
-        from undertow.drawing import draw_run
+        from undertow.support.drawing import draw_run
 
         flat = (-1, self.arms.shape[-1])
         so_far = np.cumsum(self.rewards, axis=-1) / np.arange(1, flat[1] + 1)
@@ -147,12 +147,12 @@ def simulate(
     >>> run.regret.shape, run.windows.shape
     ((4, 1000), (4, 1000, 2))
     """
-    wanted = {_checks.choice("record", name, (*_TABLES, "errors")) for name in _checks.entries("record", record)}
-    threads, policy = _checks.thread_count(threads), as_policy(policy)
+    wanted = {checks.choice("record", name, (*_TABLES, "errors")) for name in checks.entries("record", record)}
+    threads, policy = checks.thread_count(threads), as_policy(policy)
     _check_fit(policy, trajectory)
     count = trajectory.runs or 1
-    given = range(count) if runs is None else _checks.entries("runs", runs)
-    numbers = [_checks.integer("runs", number, least=0) for number in given]
+    given = range(count) if runs is None else checks.entries("runs", runs)
+    numbers = [checks.integer("runs", number, least=0) for number in given]
     if len(numbers) != count:
         raise InvalidInputError(
             f"runs: expected {count} numbers, one for each run of the trajectory, got {len(numbers)}"

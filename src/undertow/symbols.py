@@ -6,7 +6,7 @@ like the equation. docs/notation.md has the full table.
 
 from typing import Annotated, NamedTuple
 
-from undertow._checks import FloatArray
+from undertow.support.checks import FloatArray
 
 __all__ = ["Symbols"]
 

@@ -17,14 +17,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks, continuous, riccati
-from undertow._checks import FloatArray
+from undertow import continuous, riccati
 from undertow.continuous import Rates, Step
 from undertow.errors import InvalidInputError
 from undertow.riccati import SteadyState
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.writing import replacing, require_file
 from undertow.symbols import Symbols
 from undertow.trajectory import Trajectory, sample_in_time, sample_paths
-from undertow.writing import replacing, require_file
 
 __all__ = ["LinearGaussianSystem"]
 
@@ -98,29 +99,29 @@ class LinearGaussianSystem:
         context_offset: "npt.ArrayLike | None" = None,
         reward_offset: "npt.ArrayLike | None" = None,
     ) -> None:
-        Γ = _checks.measured("dynamics", dynamics, ("d", "d"))
+        Γ = checks.measured("dynamics", dynamics, ("d", "d"))
         d = len(Γ)
         if d == 0 or Γ.shape != (d, d):
             raise InvalidInputError(f"dynamics: expected a square matrix with at least one row, got shape {Γ.shape}")
-        c = _checks.measured("arms", arms, ("k", d))
+        c = checks.measured("arms", arms, ("k", d))
         k = len(c)
         if k == 0:
             raise InvalidInputError("arms: expected at least one row, one for each arm, got none")
-        C = _checks.measured("context_map", _rows("context_map", context_map, d), ("m", d))
+        C = checks.measured("context_map", _rows("context_map", context_map, d), ("m", d))
         m = len(C)
         if m and context_noise is None:
             raise InvalidInputError(f"context_noise: expected a {m} × {m} covariance to go with context_map, got None")
         R = _covariance("context_noise", _rows("context_noise", context_noise, 0), m, definite=True)
-        σ2 = _checks.numbers("reward_noise", reward_noise)
+        σ2 = checks.numbers("reward_noise", reward_noise)
         σ2 = np.full(k, σ2) if σ2.ndim == 0 else σ2
-        σ2 = _checks.measured("reward_noise", σ2, (k,), below=_checks.LARGEST**2)
+        σ2 = checks.measured("reward_noise", σ2, (k,), below=checks.LARGEST**2)
         if (σ2 <= 0).any():
             raise InvalidInputError(f"reward_noise: expected variances above 0, got {σ2.min():g}")
         Q = _covariance("state_noise", state_noise, d)
-        μ = _checks.measured("drift", np.zeros(d) if drift is None else drift, (d,))
+        μ = checks.measured("drift", np.zeros(d) if drift is None else drift, (d,))
         mean, covariance = _initial_law(Γ, μ, Q, initial_mean, initial_covariance)
-        θ0 = _checks.measured("context_offset", np.zeros(m) if context_offset is None else context_offset, (m,))
-        x0 = _checks.measured("reward_offset", np.zeros(k) if reward_offset is None else reward_offset, (k,))
+        θ0 = checks.measured("context_offset", np.zeros(m) if context_offset is None else context_offset, (m,))
+        x0 = checks.measured("reward_offset", np.zeros(k) if reward_offset is None else reward_offset, (k,))
         for field, value in zip(fields(self), (Γ, c, Q, σ2, C, R, μ, mean, covariance, θ0, x0), strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -156,7 +157,7 @@ class LinearGaussianSystem:
         return len(self.arms)
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
-        _checks.restore_frozen(self, entries)
+        checks.restore_frozen(self, entries)
 
     @functools.cached_property
     def symbols(self) -> Symbols:
@@ -193,7 +194,7 @@ class LinearGaussianSystem:
         >>> round(float(reverting.dynamics[0, 0]), 4), round(float(reverting.stationary_covariance[0, 0]), 4)
         (0.9048, 1.0)
         """
-        A = _checks.array("generator", generator, ("d", "d"))
+        A = checks.array("generator", generator, ("d", "d"))
         d = len(A)
         if d == 0 or A.shape != (d, d):
             raise InvalidInputError(f"generator: expected a square matrix with at least one row, got shape {A.shape}")
@@ -202,8 +203,8 @@ class LinearGaussianSystem:
                 "generator: expected swings slower than half a turn per unit of time, since "
                 "faster ones look like slower ones; count time in a smaller unit"
             )
-        D = _checks.covariance("diffusion", diffusion, d)
-        u = _checks.array("drift", np.zeros(d) if drift is None else drift, (d,))
+        D = checks.covariance("diffusion", diffusion, d)
+        u = checks.array("drift", np.zeros(d) if drift is None else drift, (d,))
         Γ, μ, Q = continuous.over(Rates(A, u, D), 1.0)
         return cls(dynamics=Γ, drift=μ, state_noise=Q, **parts)
 
@@ -221,7 +222,7 @@ class LinearGaussianSystem:
         >>> calm.over(0.5).dynamics.round(6)
         array([[0.5]])
         """
-        time = _checks.number("time", time, least=0)
+        time = checks.number("time", time, least=0)
         if time.is_integer():
             return continuous.times(Step(self.dynamics, self.drift, self.state_noise), int(time))
         return continuous.over(self.rates, time)
@@ -355,7 +356,7 @@ class LinearGaussianSystem:
         """Read a system from a JSON file, written by `save` or by hand."""
         require_file(path)
         try:
-            content = _checks.strict_json(Path(path).read_text(encoding="utf-8"))
+            content = checks.strict_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:  # not UTF-8, or not JSON
             raise InvalidInputError(f"{path!s}: not a JSON file ({error}); expected one from save()") from error
         try:
@@ -378,16 +379,16 @@ def _initial_law(
         mean = riccati.stationary_mean(Γ, μ) if stable else np.zeros(d)
     if covariance is None:
         covariance = riccati.stationary_covariance(Γ, Q)
-    return _checks.measured("initial_mean", mean, (d,)), _checks.covariance("initial_covariance", covariance, d)
+    return checks.measured("initial_mean", mean, (d,)), checks.covariance("initial_covariance", covariance, d)
 
 
 def _covariance(name: str, value: "npt.ArrayLike", size: int, *, definite: bool = False) -> FloatArray:
     """Return a covariance; a single number means independent entries of that variance."""
-    given = _checks.numbers(name, value)
-    return _checks.covariance(name, given * np.eye(size) if given.ndim == 0 else given, size, definite=definite)
+    given = checks.numbers(name, value)
+    return checks.covariance(name, given * np.eye(size) if given.ndim == 0 else given, size, definite=definite)
 
 
 def _rows(name: str, value: "npt.ArrayLike | None", columns: int) -> FloatArray:
     """Return the given rows, or no rows for None."""
-    given = np.empty(0) if value is None else _checks.numbers(name, value)
+    given = np.empty(0) if value is None else checks.numbers(name, value)
     return given if given.size else np.empty((0, columns))

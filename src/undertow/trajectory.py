@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.errors import InvalidInputError
-from undertow.moments import moments_passed, with_one_context
 from undertow.riccati import square_root
-from undertow.showing import Framed, columns, html_table
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.display import Framed, columns, html_table
+from undertow.support.timesteps import moments_passed, with_one_context
 from undertow.symbols import Symbols
 
 __all__ = ["Trajectory"]
@@ -70,9 +70,9 @@ class Trajectory(Framed):
         states: "npt.ArrayLike | None" = None,
         elapsed: "npt.ArrayLike | None" = None,
     ) -> None:
-        several = _checks.numbers("rewards", rewards).ndim == 3
+        several = checks.numbers("rewards", rewards).ndim == 3
         shape = ("runs", "n", "k") if several else ("n", "k")
-        checked = _checks.measured("rewards", rewards, shape, missing=True)
+        checked = checks.measured("rewards", rewards, shape, missing=True)
         lead = checked.shape[:-1]
         if 0 in checked.shape:
             raise InvalidInputError(f"rewards: expected at least one round and one arm, got shape {checked.shape}")
@@ -80,12 +80,12 @@ class Trajectory(Framed):
         passed = None if elapsed is None else moments_passed(elapsed, lead[-1])
         for name, value in {
             "rewards": checked,
-            "contexts": _checks.measured(
+            "contexts": checks.measured(
                 "contexts", empty if contexts is None else contexts, (*lead, "m"), missing=True
             ),
-            "means": None if means is None else _checks.array("means", means, checked.shape),
+            "means": None if means is None else checks.array("means", means, checked.shape),
             "features": _features(empty if features is None else features, checked.shape),
-            "states": None if states is None else _checks.array("states", states, (*lead, "d")),
+            "states": None if states is None else checks.array("states", states, (*lead, "d")),
             "elapsed": passed,
         }.items():
             object.__setattr__(self, name, value)
@@ -95,7 +95,7 @@ class Trajectory(Framed):
                 with_one_context(contexts_of_run, passed == 0, last=False)
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
-        _checks.restore_frozen(self, entries)
+        checks.restore_frozen(self, entries)
 
     @classmethod
     def trusted(cls, *parts: npt.NDArray[Any] | None) -> "Trajectory":
@@ -161,7 +161,7 @@ class Trajectory(Framed):
         """Return one of several runs as a single path."""
         if self.runs is None:
             raise InvalidInputError("run: this trajectory is a single path; sample it with runs=… to have several")
-        if not 0 <= _checks.integer("run", number, least=0) < self.runs:
+        if not 0 <= checks.integer("run", number, least=0) < self.runs:
             raise InvalidInputError(f"run: expected a number from 0 to {self.runs - 1}, got {number}")
         parts = (self.contexts, self.rewards, self.means, self.features, self.states)
         return Trajectory.trusted(*(None if part is None else part[number] for part in parts), self.elapsed)
@@ -185,7 +185,7 @@ class Trajectory(Framed):
         if self.means is None:
             raise InvalidInputError("means: regret needs the rewards without noise; build the Trajectory with means=…")
         chosen = np.take_along_axis(self.means, self._arms(arms)[..., None], axis=-1)[..., 0]
-        if _checks.flag("minimise", minimise):
+        if checks.flag("minimise", minimise):
             return np.cumsum(chosen - self.means.min(axis=-1), axis=-1)
         return np.cumsum(self._best_means - chosen, axis=-1)
 
@@ -196,17 +196,17 @@ class Trajectory(Framed):
 
     def _arms(self, arms: "npt.ArrayLike") -> npt.NDArray[np.int64]:
         lead = self.rewards.shape[:-1]
-        if _checks.numbers("arms", arms).ndim != len(lead):
+        if checks.numbers("arms", arms).ndim != len(lead):
             which = "is one path" if self.runs is None else f"has an axis of runs, here {self.runs}"
             raise InvalidInputError(f"arms: expected shape {lead}, got {np.shape(arms)}; this trajectory {which}")
-        return _checks.indices("arms", arms, lead, below=self.arm_count)
+        return checks.indices("arms", arms, lead, below=self.arm_count)
 
 
 def _features(features: "npt.ArrayLike", rewards: tuple[int, ...]) -> FloatArray:
     """Return checked features, shared or of each arm, for rewards of this shape."""
-    given = _checks.numbers("features", features)
+    given = checks.numbers("features", features)
     lead = rewards if given.ndim > len(rewards) else rewards[:-1]
-    return _checks.measured("features", given, (*lead, "q"))
+    return checks.measured("features", given, (*lead, "q"))
 
 
 def sample_paths(
@@ -226,11 +226,11 @@ def sample_paths(
     Run i uses child i of the seed sequence: first the d numbers of z₁, then for each round m numbers for the
     context, k for the rewards and d for the step to the next state.
     """
-    rounds = _checks.integer("rounds", rounds, least=1)
-    burn_in = _checks.integer("burn_in", burn_in, least=0)
-    threads = _checks.thread_count(threads)
+    rounds = checks.integer("rounds", rounds, least=1)
+    burn_in = checks.integer("burn_in", burn_in, least=0)
+    threads = checks.thread_count(threads)
     numbers = _run_numbers(runs)
-    seeds, states = _checks.seed_sequence(rng), _checks.flag("states", states)
+    seeds, states = checks.seed_sequence(rng), checks.flag("states", states)
     d, m, k = len(symbols.Γ), len(symbols.C), len(symbols.c)
     _require_memory(len(numbers) * rounds * (m + 2 * k + (d if states else 0)))
     contexts = np.empty((len(numbers), rounds, m))
@@ -240,7 +240,7 @@ def sample_paths(
     Q_root, R_root, Σ0_root = (square_root(Σ) for Σ in (symbols.Q, symbols.R, covariance))
 
     def sample_run(row: int) -> None:
-        draw = _checks.child(seeds, numbers[row])
+        draw = checks.child(seeds, numbers[row])
         z = mean + Σ0_root @ draw.standard_normal(d)
         normals = np.empty((min(_BLOCK, burn_in + rounds), m + k + d))
         for first in range(-burn_in, rounds, len(normals)):
@@ -275,16 +275,16 @@ def sample_in_time(
 
     The noise of a further round in the same moment comes from child 1 of a run's child.
     """
-    passed = moments_passed(elapsed, _checks.integer("rounds", rounds, least=1))
+    passed = moments_passed(elapsed, checks.integer("rounds", rounds, least=1))
     moments, same = np.cumsum(passed) - 1, passed == 0
-    seeds, numbers = _checks.seed_sequence(rng), _run_numbers(runs)
+    seeds, numbers = checks.seed_sequence(rng), _run_numbers(runs)
     paths = sample_paths(symbols, mean, covariance, int(moments[-1]) + 1, rng=seeds, runs=numbers, **given)
     parts = (paths.contexts, paths.rewards, paths.means, paths.features, paths.states)
     contexts, rewards, means, features, states = (None if part is None else part[:, moments] for part in parts)
     assert rewards is not None
     assert means is not None
     for row, number in enumerate(numbers):
-        noise = _checks.child(seeds, number, 1).standard_normal((int(same.sum()), rewards.shape[-1]))
+        noise = checks.child(seeds, number, 1).standard_normal((int(same.sum()), rewards.shape[-1]))
         rewards[row, same] = means[row, same] + np.sqrt(symbols.σ2) * noise
     found = Trajectory.trusted(contexts, rewards, means, features, states, passed)
     return found.run(0) if runs is None else found
@@ -304,8 +304,8 @@ def _run_numbers(runs: int | Sequence[int] | None) -> Sequence[int]:
     if runs is None:
         return [0]
     if isinstance(runs, int | np.integer):
-        return range(_checks.integer("runs", runs, least=1))
-    numbers = [_checks.integer("runs", number, least=0) for number in _checks.entries("runs", runs)]
+        return range(checks.integer("runs", runs, least=1))
+    numbers = [checks.integer("runs", number, least=0) for number in checks.entries("runs", runs)]
     if not numbers:
         raise InvalidInputError("runs: expected at least one run number, got none")
     return numbers

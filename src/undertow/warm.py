@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from undertow import _checks
 from undertow.compiled.cache import alone, cache_folder, is_incomplete, mark_complete
 from undertow.contenders import build
 from undertow.errors import InvalidInputError
@@ -12,8 +11,9 @@ from undertow.example_systems import random_system
 from undertow.fleet.rehearsal import rehearse as rehearse_fleet
 from undertow.live.rehearsal import rehearse
 from undertow.policies import registry
-from undertow.showing import Progress
 from undertow.simulation import simulate
+from undertow.support import checks
+from undertow.support.display import Progress
 
 __all__ = ["to_warm_up", "warm_up", "warm_up_alone"]
 
@@ -54,7 +54,7 @@ def to_warm_up(names: Sequence[str]) -> list[str]:
     known = registry()
     for name in names:
         if name not in known:
-            near = _checks.did_you_mean(name, known)
+            near = checks.did_you_mean(name, known)
             raise InvalidInputError(
                 f"names: no policy is called {name!r:.60}{near}; known are {', '.join(sorted(known))}"
             )

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.errors import InvalidInputError
 from undertow.kalman import Belief, condition, predict
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 
 __all__ = [
@@ -55,7 +55,7 @@ def window_weights(system: LinearGaussianSystem, window: int) -> FloatArray:
     >>> window_weights(paper_system(psi=1), 3).shape
     (2, 4)
     """
-    window = _checks.integer("window", window, least=0)
+    window = checks.integer("window", window, least=0)
     _, μ, _, _, θ0, _, c, x0, _ = system.symbols
     ΓK, A = system.steady_state.prediction_gain, system.steady_state.closed_loop
     G = [x0[:, None]]
@@ -72,10 +72,10 @@ def window_bias(system: LinearGaussianSystem, predicted_mean: npt.ArrayLike, win
 
     `predicted_mean` is the steady-state filter's ẑ_{t−s}, (d,) or (n, d); the result is (k,) or (n, k).
     """
-    window = _checks.integer("window", window, least=0)
+    window = checks.integer("window", window, least=0)
     d = system.state_dim
-    rows: tuple[int | str, ...] = (d,) if _checks.numbers("predicted_mean", predicted_mean).ndim == 1 else ("n", d)
-    z = _checks.array("predicted_mean", predicted_mean, rows)
+    rows: tuple[int | str, ...] = (d,) if checks.numbers("predicted_mean", predicted_mean).ndim == 1 else ("n", d)
+    z = checks.array("predicted_mean", predicted_mean, rows)
     return np.asarray(z @ (system.arms @ np.linalg.matrix_power(system.steady_state.closed_loop, window)).T)
 
 
@@ -91,7 +91,7 @@ def bias_deviations(system: LinearGaussianSystem, max_window: int) -> FloatArray
     >>> bias_deviations(paper_system(psi=4), 10)[[0, 3, 10], 0].round(2)
     array([3.43, 3.71, 3.47])
     """
-    A, steps = system.steady_state.closed_loop, _checks.integer("max_window", max_window, least=0)
+    A, steps = system.steady_state.closed_loop, checks.integer("max_window", max_window, least=0)
     Ẑ = system.stationary_covariance - system.steady_state.prediction_covariance
     deviations = np.empty((steps + 1, system.arm_count))
     powers = system.arms
@@ -111,9 +111,9 @@ def context_window(contexts: npt.ArrayLike, t: int, window: int) -> FloatArray:
     >>> context_window([[0.1], [0.2], [0.3]], t=3, window=2)
     array([1. , 0.3, 0.2])
     """
-    θ = _checks.array("contexts", contexts, ("n", "m"), missing=True)
-    window = _checks.integer("window", window, least=0)
-    t = _checks.integer("t", t, least=0)
+    θ = checks.array("contexts", contexts, ("n", "m"), missing=True)
+    window = checks.integer("window", window, least=0)
+    t = checks.integer("t", t, least=0)
     if not window <= t <= len(θ):
         raise InvalidInputError(
             f"t: expected a round from {window} (the window) to {len(θ)} (the number of contexts), got {t}"
@@ -133,7 +133,7 @@ def best_window(system: LinearGaussianSystem, window: int) -> BestWindow:
     >>> best_window(paper_system(psi=1), 10).error_variance.round(2)
     array([5.54, 4.02])
     """
-    s = _checks.integer("window", window, least=0)
+    s = checks.integer("window", window, least=0)
     Γ, _, _, C, θ0, R, c, x0, σ2 = system.symbols
     z, Z = system.stationary_mean, system.stationary_covariance
     m = len(C)
@@ -167,7 +167,7 @@ def window_errors(system: LinearGaussianSystem, max_window: int) -> FloatArray:
            [22.08,  6.03],
            [ 5.54,  4.02]])
     """
-    max_window = _checks.integer("max_window", max_window, least=0)
+    max_window = checks.integer("max_window", max_window, least=0)
     belief = Belief(system.stationary_mean, system.stationary_covariance)
     anything = np.zeros(system.context_dim)  # the covariance does not depend on the observations
     errors = np.empty((max_window + 1, system.arm_count))
@@ -195,8 +195,8 @@ class ContextRing:
     """
 
     def __init__(self, max_window: int, context_dim: int) -> None:
-        self.max_window = _checks.integer("max_window", max_window, least=1)
-        self.context_dim = _checks.integer("context_dim", context_dim, least=0)
+        self.max_window = checks.integer("max_window", max_window, least=1)
+        self.context_dim = checks.integer("context_dim", context_dim, least=0)
         self.seen = 0
         self._head = 0
         self._rows = np.zeros((2 * self.max_window, self.context_dim))
@@ -204,13 +204,13 @@ class ContextRing:
     def push(self, context: npt.ArrayLike | None) -> None:
         """Add one row; None if the whole row is missing, NaN if an entry is."""
         row = np.full(self.context_dim, np.nan) if context is None else context
-        checked = _checks.array("context", row, (self.context_dim,), missing=True)
+        checked = checks.array("context", row, (self.context_dim,), missing=True)
         self._head = ring_push(self._rows, self._head, checked)
         self.seen += 1
 
     def newest(self, window: int) -> FloatArray:
         """Return a read-only view of the newest rows, (s, m), newest first."""
-        if not 0 <= _checks.integer("window", window, least=0) <= self.max_window:
+        if not 0 <= checks.integer("window", window, least=0) <= self.max_window:
             raise InvalidInputError(f"window: expected at most max_window = {self.max_window}, got {window}")
         view = self._rows[self._head : self._head + window]
         view.setflags(write=False)

@@ -8,12 +8,12 @@ import copy
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from undertow import _checks
 from undertow.adapters.translation import Arms, Columns
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live import LivePolicy
+from undertow.support import checks
 
-with _checks.needing("this adapter", "coba"):
+with checks.needing("this adapter", "coba"):
     from coba.primitives import Learner, is_batch
     from coba.safety import SafeLearner
 

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
-from undertow import _checks
 from undertow.errors import InvalidInputError, UndertowError, UnknownDecisionError
 from undertow.live import LivePolicy
+from undertow.support import checks
 
-with _checks.needing("this adapter", "litellm"):
+with checks.needing("this adapter", "litellm"):
     import litellm
     from litellm.integrations.custom_logger import CustomLogger
     from litellm.router import Router
@@ -75,7 +75,7 @@ class UndertowRouting(CustomRoutingStrategyBase, CustomLogger):
             if given is not None and not callable(given):
                 raise InvalidInputError(f"{name}: expected a function, or None, got {given!r:.60}")
         self.policy, self.quality, self.features = policy, quality, features
-        self.failure = None if failure is None else _checks.number("failure", failure)
+        self.failure = None if failure is None else checks.number("failure", failure)
         self._router = router
         # Key of a request's metadata, for this routing alone; public, since LiteLLM takes loggers of a class for one if
         # all their public strings and numbers are equal.

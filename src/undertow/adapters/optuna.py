@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.policies import Decision, LivePolicy, make
+from undertow.support import checks
 
-with _checks.needing("this adapter", "optuna"):
+with checks.needing("this adapter", "optuna"):
     from optuna.distributions import BaseDistribution, CategoricalDistribution
     from optuna.samplers import BaseSampler, RandomSampler
     from optuna.study import Study, StudyDirection
@@ -58,7 +58,7 @@ class UndertowSampler(BaseSampler):
             raise InvalidInputError(f"{taken[0]}: this follows from the study and the seed; omit it")
         if others is not None and not isinstance(others, BaseSampler):
             raise InvalidInputError(f"others: expected a sampler of Optuna, got {others!r:.80}")
-        self._seed = None if seed is None else _checks.integer("seed", seed, least=0)
+        self._seed = None if seed is None else checks.integer("seed", seed, least=0)
         self._name, self._parameters = policy, parameters
         self._make(2, minimise=True)  # errors appear now, not within a trial
         self._others = RandomSampler(seed) if others is None else others
@@ -105,7 +105,7 @@ class UndertowSampler(BaseSampler):
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Learn the value of a trial."""
         for policy, decision in self._waiting.pop((study.study_name, trial.number), []):
-            if state == TrialState.COMPLETE and values is not None and abs(values[0]) < _checks.LARGEST:
+            if state == TrialState.COMPLETE and values is not None and abs(values[0]) < checks.LARGEST:
                 policy.learn(decision, float(values[0]))
         self._others.after_trial(study, trial, state, values)
 

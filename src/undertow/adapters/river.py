@@ -8,12 +8,12 @@ import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
-from undertow import _checks
 from undertow.adapters.translation import Arms, Columns
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live import Decision, LivePolicy
+from undertow.support import checks
 
-with _checks.needing("this adapter", "river"):
+with checks.needing("this adapter", "river"):
     import gymnasium
     from river import bandit
 

@@ -4,10 +4,10 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import Decision, LivePolicy
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Arms", "Columns"]
 
@@ -105,11 +105,11 @@ def _row(name: str, context: Any, entries: Sequence[Hashable] | None, size: int,
         row = [context.get(key, absent) for key in entries]
     else:
         whole = list(context) if isinstance(context, Iterable) and not isinstance(context, str) else [context]
-        places = range(len(whole)) if entries is None else [_checks.integer(name, entry, least=0) for entry in entries]
+        places = range(len(whole)) if entries is None else [checks.integer(name, entry, least=0) for entry in entries]
         if len(whole) <= max(places, default=-1):
             raise InvalidInputError(f"{name}: expected at least {max(places) + 1} entries, got {context!r:.80}")
         row = [whole[place] for place in places]
-    return _checks.array(name, row, (size,), missing=name == "contexts")
+    return checks.array(name, row, (size,), missing=name == "contexts")
 
 
 def _distinct(identifiers: Iterable[Any]) -> list[Any]:

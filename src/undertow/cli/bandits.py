@@ -63,7 +63,7 @@ def _export(store: "Store", names: list[str], name: str | None, file: Path, *, a
     import polars as pl
 
     from undertow.store.past import log_of
-    from undertow.writing import replacing
+    from undertow.support.writing import replacing
 
     if name is None and len(names) != 1:
         raise InvalidInputError(f"name: expected one bandit to export, there are {len(names)}: {', '.join(names)}")

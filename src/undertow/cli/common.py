@@ -14,8 +14,8 @@ from typing import Annotated
 import undertow
 from undertow.cli.streams import dependable_streams
 from undertow.errors import InvalidInputError, UndertowError
-from undertow.reporting.numbers import duration, number
-from undertow.reporting.pool import Clock
+from undertow.support.numbers import duration, number
+from undertow.support.pool import Clock
 
 try:
     import typer

@@ -34,7 +34,7 @@ def trials(
     """
     from undertow.experiments.overall import overall, show_overall
     from undertow.experiments.trials import run_trials, show, summarise, write
-    from undertow.reporting.folders import require_writable
+    from undertow.support.folders import require_writable
 
     require_writable(out)
     size: dict[str, Any] = {"runs": runs, "seeds": seeds, "rounds": rounds}

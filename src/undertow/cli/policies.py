@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow import _checks
 from undertow.cli.common import AsJson, Module, app, console, load_module, watching
 from undertow.errors import InvalidInputError
+from undertow.support import checks
 
 if TYPE_CHECKING:
     from undertow.policies import Entry
@@ -29,7 +29,7 @@ def policies(
     load_module(module)
     entries = registry()
     if name is not None and name not in entries:
-        near = _checks.did_you_mean(name, entries)
+        near = checks.did_you_mean(name, entries)
         raise InvalidInputError(f"name: no policy is called {name!r:.60}{near}; known are {', '.join(sorted(entries))}")
     for key, entry in entries.items():
         if name in (None, key):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow._checks import needing
 from undertow.cli.common import Module, app, load_module
 from undertow.errors import InvalidInputError
+from undertow.support.checks import needing
 
 if TYPE_CHECKING:
     from undertow.serve.run import Plan

@@ -101,8 +101,8 @@ def _run(
     module: Path | None = None,
     appendix: bool = False,
 ) -> None:
-    from undertow.reporting.folders import plain
     from undertow.study.run import run_study
+    from undertow.support.folders import plain
 
     start = time.monotonic()
     interrupted = "completed chunks are kept; run the same command again to resume"

@@ -216,8 +216,8 @@ def replay(
     from undertow.replay import parse_policies, replay_log, replay_table
     from undertow.replay.contenders import MOST_ROUNDS, usual_runs
     from undertow.replay.output import write_replay
-    from undertow.reporting.folders import require_writable
     from undertow.study.plan import contenders_of, read_toml
+    from undertow.support.folders import require_writable
 
     if policies and plan:
         raise InvalidInputError("plan: give policies or a plan, not both")
@@ -262,8 +262,8 @@ def diagnose(
     from undertow.replay.diagnosis import diagnose as measure
     from undertow.replay.diagnosis_text import answer, arm_lines, closing, describe
     from undertow.replay.output import write_diagnosis
-    from undertow.reporting.folders import plain, require_writable
-    from undertow.reporting.tables import aligned
+    from undertow.support.folders import plain, require_writable
+    from undertow.support.tables import aligned
 
     table = read(every_arm=True)
     require_writable(out)
@@ -310,7 +310,7 @@ def _show(result: "Replay | LogReplay", written: "Written", as_json: bool) -> No
     """Print the answer, the table, one warning, and the report's path."""
     from undertow.replay.full import Replay
     from undertow.replay.verdict import answer_on_log, answer_on_table
-    from undertow.reporting.folders import plain
+    from undertow.support.folders import plain
 
     warnings = list(getattr(result, "warnings", ()))
     _, answer = answer_on_table(result) if isinstance(result, Replay) else answer_on_log(result)
@@ -349,8 +349,8 @@ _MEASURES = {
 
 def _grid(summary: "pl.DataFrame", *, minimise: bool) -> str:
     """Return a summary as text, with as many digits as the intervals support; the report has more columns."""
-    from undertow.reporting.numbers import cells, with_values
-    from undertow.reporting.tables import aligned
+    from undertow.support.numbers import cells, with_values
+    from undertow.support.tables import aligned
 
     rows = summary.to_dicts()
     measures = with_values(rows, _MEASURES)

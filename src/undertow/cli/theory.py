@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from undertow import _checks
 from undertow.cli.common import AsJson, app, console, numbers, words
+from undertow.support import checks
 
 
 @app.command()
@@ -29,7 +29,7 @@ def bounds(
     from undertow.system import LinearGaussianSystem
 
     chosen = paper_system(psi) if system is None else LinearGaussianSystem.load(system)
-    sizes = [_checks.integer("windows", window, least=0) for window in numbers("windows", windows)]
+    sizes = [checks.integer("windows", window, least=0) for window in numbers("windows", windows)]
     rows = bound_table(chosen, rounds, sizes, confidence, out)
     if as_json:
         print(json.dumps([row._asdict() for row in rows]))
@@ -57,6 +57,6 @@ def theory(
 
     chosen = list(EXPERIMENTS) if experiment == "all" else words(experiment)
     for name in chosen:
-        _checks.choice("experiment", name, ("all", *EXPERIMENTS))
+        checks.choice("experiment", name, ("all", *EXPERIMENTS))
     for name in chosen:
         print("\n".join(EXPERIMENTS[name]()), flush=True)

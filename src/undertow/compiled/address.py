@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import lower_builtin, type_callable
 
-from undertow._checks import FloatArray
+from undertow.support.checks import FloatArray
 
 __all__ = ["address_of", "take_step"]
 

@@ -2,10 +2,10 @@
 
 from typing import Annotated, NamedTuple
 
-from undertow._checks import LARGEST, FloatArray
 from undertow.compiled.kernel import inlined
 from undertow.compiled.layout import Fixed, Index, Within
 from undertow.compiled.views import Record, view
+from undertow.support.checks import LARGEST, FloatArray
 
 __all__ = ["Common", "CommonSizes", "Head", "best_arm", "count_open", "features_of_arm", "known_cost", "present_moment"]
 

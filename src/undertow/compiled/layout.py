@@ -30,10 +30,10 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_o
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined
 from undertow.compiled.views import Record, view
 from undertow.errors import InvalidInputError
+from undertow.support.checks import FloatArray
 
 __all__ = ["Fixed", "Index", "Layout", "Within", "size_of", "states_of_at_most"]
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.common import Common, Head, count_open, features_of_arm
 from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.layout import Layout
 from undertow.compiled.views import view
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "DECIDE",

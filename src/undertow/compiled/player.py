@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.common import Common
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE, Loop
+from undertow.support.checks import FloatArray
 
 __all__ = ["Player"]
 

@@ -20,7 +20,7 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import lower_builtin, register_model, type_callable
 from numba.np.arrayobj import make_array, populate_array
 
-from undertow._checks import FloatArray
+from undertow.support.checks import FloatArray
 
 __all__ = ["Record", "view"]
 

@@ -13,15 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from undertow import _checks, kalman
-from undertow._checks import FloatArray
+from undertow import kalman
 from undertow.contenders import Contender
 from undertow.problems.families import FAMILIES, Problem
-from undertow.reporting.figure import DPI, LEGEND, SMALL, line_style, log_scale, panels, plain_axis, save_sheet
-from undertow.reporting.folders import naming, require_writable
-from undertow.reporting.numbers import share
-from undertow.reporting.pool import Progress, run_tasks
 from undertow.simulation import play_by_hand, simulate
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.figure import DPI, LEGEND, SMALL, line_style, log_scale, panels, plain_axis, save_sheet
+from undertow.support.folders import naming, require_writable
+from undertow.support.numbers import share
+from undertow.support.pool import Progress, run_tasks
 from undertow.trajectory import Trajectory
 
 __all__ = ["Drawing", "draw_learners"]
@@ -83,8 +84,8 @@ def draw_learners(
     figure, and of every problem in the second: the problems of `undertow.problems.families`, from the first on. There
     is one thread per core by default, and `progress` is called with the number of completed runs and their total.
     """
-    rounds = _checks.integer("rounds", rounds, least=_SPANS**2)
-    threads = _checks.thread_count(threads)
+    rounds = checks.integer("rounds", rounds, least=_SPANS**2)
+    threads = checks.thread_count(threads)
     place = Path(folder)
     require_writable(place)
     for name in PLACES:  # fail now, not at the end, if data are not installed

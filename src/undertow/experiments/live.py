@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.example_systems import paper_system
 from undertow.problems.environments import contextless, with_missing, without_contexts
-from undertow.reporting.pool import Progress, run_tasks
 from undertow.simulation import simulate
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.pool import Progress, run_tasks
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
@@ -105,7 +105,7 @@ def with_rewards(path: Trajectory, kind: Rewards, seed: int, *, twin: bool = Fal
     rewards are Poisson with mean exp(η / 2). A Gaussian `twin` has the same means, with normal noise of the same
     average variance.
     """
-    kind = _checks.choice("kind", kind, REWARDS)
+    kind = checks.choice("kind", kind, REWARDS)
     assert path.means is not None
     η = path.means / path.means.std()
     means = ndtr(η) if kind == "binary" else np.exp(η / 2)

@@ -9,9 +9,9 @@ import numpy as np
 from undertow import kalman
 from undertow.example_systems import paper_system
 from undertow.policies import ARES, PIES, ContextOracle, FullInformationOracle, KalmanGreedy, LivePolicy
-from undertow.reporting.numbers import plus_minus
 from undertow.ridge import NestedRidge
 from undertow.simulation import simulate
+from undertow.support.numbers import plus_minus
 from undertow.system import LinearGaussianSystem
 from undertow.theory import (
     corrected_regret_bound,

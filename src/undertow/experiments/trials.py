@@ -16,16 +16,16 @@ import numpy as np
 import polars as pl
 from rich.table import Table
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.problems.datasets import dataset, follow_average
 from undertow.problems.families import FAMILIES, Family, Problem, select_families
-from undertow.reporting.folders import whole, write_csv, write_json
-from undertow.reporting.numbers import share_won
-from undertow.reporting.pool import Progress, run_tasks
 from undertow.simulation import simulate
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.folders import whole, write_csv, write_json
+from undertow.support.numbers import share_won
+from undertow.support.pool import Progress, run_tasks
 from undertow.trajectory import Trajectory
 
 __all__ = ["CONTENDERS", "OTHERS", "SIMPLE", "run_trials", "show", "summarise", "write"]
@@ -115,14 +115,14 @@ def run_trials(
     reward per round), stayed (the share of the last third of the rounds in which arm 0, the safe one of the family
     "safe", was played), share (won, of recorded data only) and microseconds per round.
     """
-    rounds, seeds = _checks.integer("rounds", rounds, least=1), _checks.integer("seeds", seeds, least=1)
-    threads = _checks.thread_count(threads)
+    rounds, seeds = checks.integer("rounds", rounds, least=1), checks.integer("seeds", seeds, least=1)
+    threads = checks.thread_count(threads)
     chosen = {name: FAMILIES[name] for name in select_families(families)}
     contenders = _contenders(policies)
     problems = [
         (name, family.problem(number))
         for name, family in chosen.items()
-        for number in range(family.size if runs is None else _checks.integer("runs", runs, least=1))
+        for number in range(family.size if runs is None else checks.integer("runs", runs, least=1))
     ]
     _warm_up(problems, contenders, rounds)
     tasks = [partial(_play, name, problem, contenders, rounds, seeds) for name, problem in problems]
@@ -207,7 +207,7 @@ def _warm_up(problems: Sequence[tuple[str, Problem]], contenders: Sequence[Conte
 def _contenders(labels: Collection[str]) -> list[Contender]:
     known = {contender.label: contender for contender in (*CONTENDERS, *SIMPLE)}
     if unknown := [label for label in labels if label not in known]:
-        near = _checks.did_you_mean(unknown[0], known)
+        near = checks.did_you_mean(unknown[0], known)
         raise InvalidInputError(f"policies: there is no {unknown[0]!r}{near}; there are {', '.join(known)}")
     return [contender for label, contender in known.items() if not labels or label in labels]
 

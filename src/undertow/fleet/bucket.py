@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.fleet.keys import Integers, Keys, KeyTable, enlarge
 from undertow.fleet.stacked import (
     ARM,
@@ -31,6 +29,8 @@ from undertow.fleet.stacked import (
     turn_rows,
 )
 from undertow.fleet.template import Template
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Bucket", "Data", "Outcome", "Waiting"]
 
@@ -230,7 +230,7 @@ class Bucket:
     def put_waiting(self, waiting: Waiting) -> None:
         """Add pending decisions, each key's oldest first."""
         self._make_room(len(waiting.slots))
-        link_rows(self.book, self.waiting, self.spare, *waiting[:4], _checks.readonly(waiting.memories), self.memories)
+        link_rows(self.book, self.waiting, self.spare, *waiting[:4], checks.readonly(waiting.memories), self.memories)
 
     def put(self, slot: int, state: FloatArray, due: bool, waiting: Waiting) -> None:
         """Set the state and the pending decisions of a key."""

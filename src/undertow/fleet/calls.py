@@ -9,8 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.fleet.bucket import Data
 from undertow.fleet.data import checked_data
@@ -24,6 +22,8 @@ from undertow.fleet.template import Template
 from undertow.live import Decision, LivePolicy
 from undertow.live.arms import open_arms
 from undertow.live.files import archived
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Calls"]
 
@@ -181,26 +181,26 @@ class Calls(abc.ABC):
 
     def _decide_one(self, key: Any, features: Any, context: Any, available: Any, **how: Any) -> Decision:
         template = self._template
-        rows = None if features is None else _checks.numbers("features", features)[None]
+        rows = None if features is None else checks.numbers("features", features)[None]
         marks = contexts = None
         if available is not None:
             marks = open_arms(available, template.common(template.fresh).closed > 0, self.names)[None] == 0
         if context is not ...:
             row = np.full(template.m, np.nan) if context is None else context
-            contexts = _checks.measured("context", row, (template.m,), missing=True)[None]
+            contexts = checks.measured("context", row, (template.m,), missing=True)[None]
         given = self._encoded([key], new=True)
         data = checked_data(template, 1, rows, contexts, marks)
         return self._decide(given, data, observed=contexts is not None, exact=True, **how).decision(0)
 
     def learn(self, decision: Decision | str, reward: float) -> None:
         """Learn the reward of an earlier decision, given as the decision or as its id."""
-        self.learn_many([decision], [_checks.reward(reward)])
+        self.learn_many([decision], [checks.reward(reward)])
 
     def observe(self, key: str | int, context: "npt.ArrayLike | None") -> None:
         """Observe the context of a key's round, (m,); NaN if an entry is missing, None if all are."""
         m = self._template.m
         row = np.full(m, np.nan) if context is None else context
-        self.observe_many([key], _checks.measured("context", row, (m,), missing=True)[None])
+        self.observe_many([key], checks.measured("context", row, (m,), missing=True)[None])
 
     # Calls for many keys
 
@@ -261,9 +261,9 @@ class Calls(abc.ABC):
             Whether a decision that is not pending is refused, and with it all others, or skipped. A fleet
             does not remember which rewards it has learned, so a stream with repeated rewards needs "skip".
         """
-        _checks.choice("missing", missing, ("refuse", "skip"))
+        checks.choice("missing", missing, ("refuse", "skip"))
         found = found_in(decisions, whole=bool(self._are_integers()))
-        values = _checks.measured("rewards", rewards, (len(found.keys),))
+        values = checks.measured("rewards", rewards, (len(found.keys),))
         return self._learn(found, values, refuse=missing == "refuse")
 
     def _learn(self, found: Found, rewards: FloatArray, *, refuse: bool) -> npt.NDArray[np.bool_]:
@@ -273,15 +273,15 @@ class Calls(abc.ABC):
     def _inward(self, rewards: FloatArray) -> FloatArray:
         """Return rewards in the policy's units."""
         units = self._template.units
-        return _checks.readonly(np.asarray(rewards if units is None else units.rewards(rewards)))
+        return checks.readonly(np.asarray(rewards if units is None else units.rewards(rewards)))
 
     def observe_many(self, keys: Any, contexts: "npt.ArrayLike") -> None:
         """Observe the context of each key's round, (n, m): NaN if missing. All or, if refused, none."""
         given, m = self._encoded(keys, new=True), self._template.m
         if not m:
             raise OutOfTurnError("observe: this fleet was built without contexts; give context_dim at construction")
-        rows = _checks.measured("contexts", contexts, (len(given), m), missing=True)
-        inward = _checks.readonly(self._template.inward(rows, 0))
+        rows = checks.measured("contexts", contexts, (len(given), m), missing=True)
+        inward = checks.readonly(self._template.inward(rows, 0))
         with self._inside(given, new=True):
             self._stack.observe(given, inward)
             self._whole = given.whole if len(given) else self._whole

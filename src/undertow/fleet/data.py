@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.fleet.bucket import Data
 from undertow.fleet.template import Template
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["checked_data"]
 
@@ -36,9 +36,9 @@ def checked_data(template: Template, n: int, features: Any, contexts: Any, avail
                 "contexts: this fleet's policy decides before it sees contexts, or takes none; call observe_many "
                 "after it, or build it with context_first=True"
             )
-        rows = template.inward(_checks.measured("contexts", contexts, (n, m), missing=True), 0)
+        rows = template.inward(checks.measured("contexts", contexts, (n, m), missing=True), 0)
     known = _features(template, n, features)
-    return Data(_checks.readonly(rows), _checks.readonly(known), _checks.readonly(closed))
+    return Data(checks.readonly(rows), checks.readonly(known), checks.readonly(closed))
 
 
 def _features(template: Template, n: int, features: Any) -> FloatArray:
@@ -48,7 +48,7 @@ def _features(template: Template, n: int, features: Any) -> FloatArray:
     if features is None or not q:
         wanted = f"expected shape ({n}, {q}), got None" if q else "this fleet's policy takes none"
         raise InvalidInputError(f"features: {wanted}")
-    given = features if isinstance(features, np.ndarray) else _checks.numbers("features", features)
+    given = features if isinstance(features, np.ndarray) else checks.numbers("features", features)
     shape = (n, k, q) if given.ndim == 3 and claims.takes_arm_features else (n, q)
-    values = template.inward(_checks.measured("features", given, shape), template.m)
+    values = template.inward(checks.measured("features", given, shape), template.m)
     return np.ascontiguousarray(values.reshape(n, -1) if n else values.reshape(0, q))

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.fleet.bucket import Outcome
 from undertow.fleet.keys import Integers, Keys, decoded, some_of
 from undertow.live import Decision
+from undertow.support.checks import FloatArray
 
 __all__ = ["Decisions", "id_of", "life_of", "new_life", "parts_of", "prefix_of"]
 

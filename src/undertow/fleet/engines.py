@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.fleet.bucket import Bucket, Data, Outcome
 from undertow.fleet.export import require_same
@@ -20,6 +18,8 @@ from undertow.fleet.keys import Keys, bucket_numbers, decoded, encoded
 from undertow.fleet.template import Template
 from undertow.live import LivePolicy
 from undertow.live.files import archived, unarchived
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["play"]
 
@@ -71,8 +71,8 @@ def play(
     [0, 0, 1]
     """
     known, policy = Template(template), template
-    _checks.choice("missing", missing, ("refuse", "skip"))
-    count = _checks.integer("buckets", buckets, least=1)
+    checks.choice("missing", missing, ("refuse", "skip"))
+    count = checks.integer("buckets", buckets, least=1)
     if known.draws and not policy.parts.streams.seeded:
         raise InvalidInputError("template: a random policy needs a seed, so that all processes agree; pass rng")
     table = _table("events", events)
@@ -122,7 +122,7 @@ def _numbers(name: str, column: Any, count: int) -> FloatArray:
     values = column if isinstance(column, np.ma.MaskedArray) else np.asarray(column)
     if values.dtype.kind == "O":  # as DuckDB and Ray return decimals, and numbers with missing ones
         values = np.array([np.nan if value is None else value for value in values])
-    return _checks.measured(name, values, (count,), missing=True)
+    return checks.measured(name, values, (count,), missing=True)
 
 
 def _matrix(names: Sequence[str], table: Mapping[str, Any], width: int, what: str, count: int) -> FloatArray:
@@ -163,13 +163,13 @@ def _events(template: Template, table: Mapping[str, Any]) -> tuple[Keys, _Events
     if np.isnan(features[decides]).any():
         raise InvalidInputError("events: a feature is missing; give every decision all of them")
     seen, known = (
-        _checks.readonly(np.ascontiguousarray(template.inward(each, first)))
+        checks.readonly(np.ascontiguousarray(template.inward(each, first)))
         for each, first in ((contexts, 0), (features, template.m))
     )
-    data = Data(seen, known, _checks.readonly(np.empty((0, template.k))))
+    data = Data(seen, known, checks.readonly(np.empty((0, template.k))))
     outcome = Outcome.of(n, template.k)
     outcome.rounds[:] = rounds
-    return keys, _Events(data, _checks.readonly(np.ascontiguousarray(rewards)), outcome, is_full, decides)
+    return keys, _Events(data, checks.readonly(np.ascontiguousarray(rewards)), outcome, is_full, decides)
 
 
 def _states(states: Any, count: int) -> dict[int, bytes]:

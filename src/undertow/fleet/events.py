@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.fleet.bucket import Data, Outcome
 from undertow.fleet.found import Found
 from undertow.fleet.keys import Integers, Keys, hashed, some_of
 from undertow.fleet.template import Template
 from undertow.live.events import ManyDecided, ManyExpired, ManyObserved, ManyRewarded
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "columns_of",
@@ -99,20 +99,20 @@ def data_in(event: ManyDecided, template: Template, n: int) -> Data:
     if len(arms) and not 0 <= arms.min() <= arms.max() < k:
         raise InvalidInputError(f"arms: expected numbers from 0 to {k - 1}")
     arms.setflags(write=False)
-    return Data(_checks.readonly(contexts), _checks.readonly(features), _checks.readonly(closed), arms)
+    return Data(checks.readonly(contexts), checks.readonly(features), checks.readonly(closed), arms)
 
 
 def rewards_in(event: ManyRewarded, keys: Keys) -> tuple[Found, FloatArray]:
     """Return the decisions of an event, and their rewards."""
     n = len(keys)
     rounds, rewards = _numbers("rounds", event.rounds, np.int64, n), _numbers("rewards", event.rewards, np.float64, n)
-    _checks.array("rewards", rewards, (n,))
-    return Found(keys, rounds, np.full(n, -1)), _checks.readonly(rewards)
+    checks.array("rewards", rewards, (n,))
+    return Found(keys, rounds, np.full(n, -1)), checks.readonly(rewards)
 
 
 def contexts_in(event: ManyObserved, template: Template, n: int) -> FloatArray:
     """Return the contexts of an event."""
-    return _checks.readonly(_matrix("contexts", event.contexts, n, (template.m,)))
+    return checks.readonly(_matrix("contexts", event.contexts, n, (template.m,)))
 
 
 def _numbers(name: str, content: bytes, kind: Any, count: int | None = None) -> npt.NDArray[Any]:

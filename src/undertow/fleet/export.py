@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.fleet.bucket import Waiting
 from undertow.fleet.template import Template
 from undertow.live import LivePolicy
 from undertow.live.rounds import Waiting as Decided
+from undertow.support.checks import FloatArray
 
 __all__ = ["exported", "require_same", "waiting_in"]
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.fleet.bucket import Bucket, Waiting
 from undertow.fleet.keys import Keys, hashed
@@ -14,6 +13,7 @@ from undertow.fleet.template import Template
 from undertow.live.files import restored, snapshot
 from undertow.live.saved import COUNT, Saved, check_arrays
 from undertow.policies import LivePolicy
+from undertow.support import checks
 
 __all__ = ["FORMAT", "VERSION", "fill_buckets", "policy_of", "written"]
 
@@ -76,7 +76,7 @@ def fill_buckets(buckets: list[Bucket], header: Mapping[str, Any], arrays: Array
         },
     )
     template.check_states(arrays["states"])
-    keys = _keys(arrays, whole=_checks.flag("integers", header["integers"]))
+    keys = _keys(arrays, whole=checks.flag("integers", header["integers"]))
     numbers = (keys.hashes % np.uint64(len(buckets))).astype(np.int64)
     waiting = Waiting(*(arrays[name] for name in Waiting._fields))
     _check_order(arrays["states"][:, template.rounds_at], numbers, waiting)
@@ -89,7 +89,7 @@ def fill_buckets(buckets: list[Bucket], header: Mapping[str, Any], arrays: Array
             raise InvalidInputError("keys: expected every key once")
         own = waiting.take(slice(of_waiting[number], of_waiting[number + 1]))
         bucket.fill(arrays["states"][first:last], arrays["due"][first:last], own._replace(slots=own.slots - first))
-        decided = _checks.integer("decided", header["decided"][number], least=0)
+        decided = checks.integer("decided", header["decided"][number], least=0)
         bucket.restore_stream(header["random"][number], decided)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.fleet.calls import Calls
 from undertow.fleet.decisions import new_life
@@ -16,6 +15,7 @@ from undertow.live import LivePolicy
 from undertow.live.events import Event
 from undertow.live.files import read_archive, unarchived, write_archive
 from undertow.live.saved import DAMAGE
+from undertow.support import checks
 
 __all__ = ["Fleet"]
 
@@ -143,7 +143,7 @@ class Fleet(Calls):
 
     @classmethod
     def _made(cls, header: dict[str, Any], policy: LivePolicy, threads: int) -> Self:
-        return cls(policy, buckets=_checks.integer("buckets", header["buckets"], least=1), threads=threads)
+        return cls(policy, buckets=checks.integer("buckets", header["buckets"], least=1), threads=threads)
 
     def fill(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Restore an unused fleet from a save file."""

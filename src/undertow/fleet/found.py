@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.fleet.decisions import Decisions, life_of, parts_of
 from undertow.fleet.keys import Integers, Keys, encoded, some_of
 from undertow.live import Decision
+from undertow.support import checks
 
 __all__ = ["Found", "Ids", "found_in"]
 
@@ -34,7 +34,7 @@ def found_in(decisions: Ids, *, whole: bool) -> Found:
         return Found(decisions.encoded, decisions.rounds, np.full(len(decisions), life_of(decisions.fleet)))
     if isinstance(decisions, tuple) and len(decisions) == 2 and not isinstance(decisions[0], str | Decision):
         keys, given = encoded(decisions[0]), np.asarray(decisions[1])
-        rounds = np.array(_checks.indices("rounds", given, (len(keys),), below=2**53))
+        rounds = np.array(checks.indices("rounds", given, (len(keys),), below=2**53))
         return Found(keys, rounds, np.full(len(keys), -1))
     if isinstance(decisions, str | Decision) or not isinstance(decisions, Iterable):
         raise InvalidInputError(f"decisions: expected a list of decisions or ids, got {decisions!r:.60}")

@@ -6,8 +6,6 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.fleet.bucket import Data
 from undertow.fleet.decisions import Decisions
@@ -21,6 +19,8 @@ from undertow.identify.levels.steps import HYPERS, Hyper
 from undertow.learners.crew import join_crew
 from undertow.live import LivePolicy
 from undertow.policies.levels import LevelsKalman
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["FleetKalman"]
 
@@ -84,8 +84,8 @@ class FleetKalman(Fleet):
                 f"policy: expected a LevelsKalman, got {policy!r:.60}; Fleet accepts other policies"
             )
         super().__init__(policy, buckets=buckets, threads=threads)
-        self._sample = _checks.integer("sample", sample, least=1)
-        self._refit = _checks.choice("refit", refit, ("inline", "background"))
+        self._sample = checks.integer("sample", sample, least=1)
+        self._refit = checks.choice("refit", refit, ("inline", "background"))
         self._seed = np.uint64(self._template.policy.parts.streams.seeds.generate_state(1, np.uint64)[0])
         self._rewards, self._next_fit, self._fits = 0, float(_FIRST), 0
         self._found: _Fit | None = None
@@ -201,10 +201,10 @@ class FleetKalman(Fleet):
 
     def fill(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Restore an unused fleet from a save file."""
-        self._rewards, self._fits = (_checks.integer(name, header[name], least=0) for name in ("rewards", "fits"))
-        self._next_fit = _checks.number("next_fit", header["next_fit"], least=0)
+        self._rewards, self._fits = (checks.integer(name, header[name], least=0) for name in ("rewards", "fits"))
+        self._next_fit = checks.number("next_fit", header["next_fit"], least=0)
         if header["found"] is not None:
-            horizon = _checks.number("horizon", header["horizon"], least=0)
+            horizon = checks.number("horizon", header["horizon"], least=0)
             self._write(_from_lists(header["found"], self._template.policy), horizon)
         super().fill(header, arrays)
 
@@ -220,15 +220,15 @@ def _from_lists(entries: dict[str, Any], policy: LevelsKalman) -> _Fit:
     """Parse the output of `_as_lists`."""
     k, q = policy.arm_count, policy.feature_dim
     lengths = {"centre": q, "spread": q, "hyper": HYPERS, "means": k, "variances": k}
-    arrays = {name: np.array(_checks.array(name, entries[name], (length,))) for name, length in lengths.items()}
-    limit = math.inf if entries["limit"] is None else _checks.number("limit", entries["limit"], above=0)
+    arrays = {name: np.array(checks.array(name, entries[name], (length,))) for name, length in lengths.items()}
+    limit = math.inf if entries["limit"] is None else checks.number("limit", entries["limit"], above=0)
     units = Units(
-        _checks.number("mean", entries["mean"]),
-        _checks.number("scale", entries["scale"], above=0),
+        checks.number("mean", entries["mean"]),
+        checks.number("scale", entries["scale"], above=0),
         arrays["centre"],
         arrays["spread"],
     )
-    degrees = _checks.number("degrees", entries["degrees"], least=2)
+    degrees = checks.number("degrees", entries["degrees"], least=2)
     return _Fit(units, Pooled(arrays["hyper"], arrays["means"], arrays["variances"], degrees, limit))
 
 

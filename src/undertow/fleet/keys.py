@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.compiled.kernel import inlined, kernel
 from undertow.errors import InvalidInputError
+from undertow.support import checks
 
 __all__ = [
     "Bytes",
@@ -148,7 +148,7 @@ def bucket_of(keys: Any, buckets: int) -> Integers:
     >>> bucket_of(["shop 1", "shop 2", "shop 3"], 8).tolist()
     [4, 5, 4]
     """
-    return bucket_numbers(encoded(keys), _checks.integer("buckets", buckets, least=1))
+    return bucket_numbers(encoded(keys), checks.integer("buckets", buckets, least=1))
 
 
 def bucket_numbers(keys: Keys, buckets: int) -> Integers:

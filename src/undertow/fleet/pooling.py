@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.identify.levels.filter import LIMIT, Belief, filter_levels, limit_rewards, new_belief
 from undertow.identify.levels.fit import optimise_levels
@@ -25,6 +24,7 @@ from undertow.identify.levels.prior import typical_levels
 from undertow.identify.levels.steps import Hyper
 from undertow.identify.table import centre_and_scale, mostly_one_value
 from undertow.learners.levels import arms_and_rows, in_groups
+from undertow.support.checks import FloatArray
 
 __all__ = ["Pooled", "Units", "pool", "units_of"]
 

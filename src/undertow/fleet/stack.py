@@ -7,8 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.fleet import events
 from undertow.fleet.bucket import Bucket, Data, Outcome
@@ -19,6 +17,8 @@ from undertow.fleet.template import Template
 from undertow.live import LivePolicy
 from undertow.live.events import Event, KeysNamed, ManyDecided, ManyExpired, ManyObserved, ManyRewarded, OnePlaced
 from undertow.policies import from_bytes
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Stack"]
 
@@ -35,10 +35,10 @@ class Stack:
     """Buckets of states; calls are checked in all of them before they change any."""
 
     def __init__(self, template: Template, buckets: int, threads: int) -> None:
-        count = _checks.integer("buckets", buckets, least=1)
+        count = checks.integer("buckets", buckets, least=1)
         if count > _MOST:
             raise InvalidInputError(f"buckets: expected at most {_MOST}, got {count}")
-        self.template, self.threads = template, _checks.thread_count(threads)
+        self.template, self.threads = template, checks.thread_count(threads)
         self.buckets = [Bucket(template, number) for number in range(count)]
         self.listener: Callable[[int, Event], object] | None = None  # called with a bucket and what has happened to it
         self._play: Any = None

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Layout, count_open
 from undertow.compiled.address import take_step
 from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.compiled.views import view
 from undertow.fleet.keys import Integers
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "ARM",

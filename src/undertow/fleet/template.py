@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Layout
 from undertow.compiled.address import address_of
 from undertow.compiled.common import Head
 from undertow.errors import InvalidInputError
 from undertow.live import LivePolicy
+from undertow.support.checks import FloatArray
 
 __all__ = ["Template"]
 

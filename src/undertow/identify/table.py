@@ -5,14 +5,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["centre_and_scale", "mostly_one_value", "played_arms"]
 
 _CONSTANT = 1e-13  # a column that varies less than this, relative to its size, is taken as constant
-_TINY = 1.0 / _checks.LARGEST  # below this a square may underflow
+_TINY = 1.0 / checks.LARGEST  # below this a square may underflow
 
 
 def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.NDArray[np.int64], int]:
@@ -23,11 +23,11 @@ def played_arms(arms: npt.ArrayLike, arm_count: int | None = None) -> tuple[npt.
         raise InvalidInputError(f"arms: expected one integer per round, got {arms!r:.80}") from error
     if given.dtype.kind not in "iu" and given.size:
         raise InvalidInputError(f"arms: expected integers, -1 if no arm was played, got {arms!r:.80}")
-    result = _checks.array("arms", given, ("n",)).astype(np.int64)
+    result = checks.array("arms", given, ("n",)).astype(np.int64)
     if result.min(initial=0) < -1:
         raise InvalidInputError(f"arms: expected numbers from 0 on, -1 if no arm was played, got {result.min()}")
     least = max(int(result.max(initial=0)) + 1, 1)
-    k = least if arm_count is None else _checks.integer("arm_count", arm_count, least=1)
+    k = least if arm_count is None else checks.integer("arm_count", arm_count, least=1)
     if k < least:
         raise InvalidInputError(f"arm_count: expected at least {least}, as arm {least - 1} was played, got {k}")
     return result, k

@@ -14,8 +14,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.compiled.layout import Layout
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
@@ -29,6 +27,8 @@ from undertow.live.events import Installed
 from undertow.live.fields import Field
 from undertow.live.rounds import Timeline, Waiting
 from undertow.live.saved import MEASURED, Saved
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Candidate", "CandidateForecast", "CandidateModel", "WithCandidates"]
 
@@ -100,9 +100,9 @@ class CandidateModel(Model):
         """Write a candidate's forecasts into its block."""
         k = self.arms
         mean, width, deviation = candidate.forecast(features)
-        own.model.forecast[:] = _checks.array(f"{self.name}: mean", mean, (k,))
-        own.model.width[:] = _checks.array(f"{self.name}: width", width, (k,))
-        own.deviation[:] = _checks.array(f"{self.name}: deviation", deviation, (k,))
+        own.model.forecast[:] = checks.array(f"{self.name}: mean", mean, (k,))
+        own.model.width[:] = checks.array(f"{self.name}: width", width, (k,))
+        own.deviation[:] = checks.array(f"{self.name}: deviation", deviation, (k,))
         if not (own.deviation > 0).all():
             raise InvalidInputError(f"{self.name}: deviation: expected numbers above 0, got {own.deviation.min():g}")
         own.model.arm_error[:] = own.deviation

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.compiled.loop import DECIDE, OBSERVE, bound
 from undertow.compiled.views import view
 from undertow.learners.log import AFTER, BEFORE
 from undertow.learners.model import Steps, open_block
+from undertow.support.checks import FloatArray
 
 __all__ = ["compile_catch_up"]
 

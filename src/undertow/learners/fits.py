@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
 from undertow.learners.crew import Crew, join_crew
@@ -25,6 +24,7 @@ from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.live.events import Installed, decode, encode
 from undertow.live.fields import Each, Field
 from undertow.live.saved import COUNT, LETTERS, Saved
+from undertow.support.checks import FloatArray
 
 __all__ = ["BackgroundFits", "Claim", "Refit", "attempt", "begun", "fit_with_past"]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Index, Layout, Record, Within, best_arm, compile_loop, features_of_arm, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
 from undertow.learners.looks import Looks, look_again, note_play, note_reward
 from undertow.learners.model import Block, ModelHead, Steps, open_block
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "LEARNER",

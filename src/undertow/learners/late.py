@@ -18,7 +18,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.learners.log import RoundLog
@@ -26,6 +25,7 @@ from undertow.learners.model import BLOCK, Model, Span
 from undertow.live.fields import Each, Field, Number
 from undertow.live.rounds import Turns
 from undertow.live.saved import COUNT, Saved
+from undertow.support.checks import FloatArray
 
 __all__ = ["LateRewards", "Past"]
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
@@ -33,6 +32,7 @@ from undertow.live.health import FitRecord
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
 from undertow.live.saved import LETTERS, Saved
+from undertow.support.checks import FloatArray
 
 __all__ = ["Learner"]
 

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.kernel import inlined, plain
 from undertow.identify.levels.filter import (
@@ -46,6 +45,7 @@ from undertow.learners.model import (
     watch,
 )
 from undertow.learners.worth import lifetime, worth
+from undertow.support.checks import FloatArray
 
 __all__ = ["Levels"]
 

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.identify.table import played_arms
 from undertow.live.fields import Field
 from undertow.live.saved import COUNT, MEASURED, Saved
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "AFTER",

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.common import Common, known_cost
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Index
 from undertow.compiled.views import Record
 from undertow.learners.model import Block
+from undertow.support.checks import FloatArray
 
 if TYPE_CHECKING:
     from undertow.learners.judge import LearnerState

@@ -22,12 +22,12 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.views import Record
 from undertow.identify.table import centre_and_scale, mostly_one_value
 from undertow.live.health import ALARM
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "BLOCK",

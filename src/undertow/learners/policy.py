@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import ahead
 from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError, OutOfTurnError
@@ -32,11 +30,13 @@ from undertow.live.names import Inputs, Rows
 from undertow.live.registry import name_of
 from undertow.live.rehearsal import rehearse
 from undertow.live.rounds import Timeline
-from undertow.moments import rows_in_time, with_one_context
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.timesteps import rows_in_time, with_one_context
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:
-    from undertow.drawing import Sheet
+    from undertow.support.drawing import Sheet
 
 __all__ = ["LearningPolicy"]
 
@@ -77,10 +77,10 @@ class LearningPolicy(ContextPolicy):
         """Check the parameters and return the models, in the order of the loop's."""
 
     def _sizes(self) -> dict[str, int]:
-        _checks.choice("refit", self.refit, ("auto", "inline", "background"))
+        checks.choice("refit", self.refit, ("auto", "inline", "background"))
         if not is_duration(self.max_delay):
-            self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
-        self.looks = _checks.flag("looks", self.looks)
+            self.max_delay = checks.integer("max_delay", self.max_delay, least=0)
+        self.looks = checks.flag("looks", self.looks)
         require_small(0.0 if self.default_reward is None else self.default_reward)
         self._models = tuple(self._make_models())
         return {"n": sum(model.length for model in self._models)}
@@ -218,7 +218,7 @@ class LearningPolicy(ContextPolicy):
 
         `features` are those of the next round, if the policy takes them, without side effects.
         """
-        from undertow.drawing import draw_arms
+        from undertow.support.drawing import draw_arms
 
         with self._lock:
             outlook, models, log = self.forecast(features), self.models, self._learner.log
@@ -276,11 +276,11 @@ class LearningPolicy(ContextPolicy):
             self._settle()
             m, q = self._context_dim, self._feature_dim
             n = len(played := arms_played(indices_of_names(arms, self.names), self.arm_count))
-            x = _checks.measured("rewards", rewards, (n,), missing=True)
+            x = checks.measured("rewards", rewards, (n,), missing=True)
             contexts = self._columns.past_contexts(contexts, n)
             features = self._columns.past_features(features, self.names, self._player.common.closed, played)
             given = np.full((n, m), math.nan) if contexts is None else contexts
-            θ = _checks.measured("contexts", given, (n, m), missing=True)
+            θ = checks.measured("contexts", given, (n, m), missing=True)
             if features is None and q:
                 raise InvalidInputError(f"features: expected shape ({n}, {q}), got None")
             u = self._past_features(np.empty((n, 0)) if features is None else features, played)
@@ -320,10 +320,10 @@ class LearningPolicy(ContextPolicy):
     def _past_features(self, features: "npt.ArrayLike", played: npt.NDArray[np.int64]) -> FloatArray:
         """Return the features of the played arms, (n, q)."""
         n, k, q = len(played), self.arm_count, self._feature_dim
-        given = _checks.numbers("features", features)
+        given = checks.numbers("features", features)
         if given.ndim != 3 or not self.claims.takes_arm_features:
-            return _checks.measured("features", given, (n, q))
-        return _checks.measured("features", given, (n, k, q))[np.arange(n), played]
+            return checks.measured("features", given, (n, q))
+        return checks.measured("features", given, (n, k, q))[np.arange(n), played]
 
     def _note_past(self) -> None:
         """Count the rounds of a warm start, which are in the history."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
 from undertow.learners.judge import handicap
 from undertow.learners.model import last_innovations
 from undertow.live.health import FitRecord, Health
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.layout import Index, Within
 from undertow.identify.table import centre_and_scale
@@ -29,6 +28,7 @@ from undertow.learners.model import (
 )
 from undertow.learners.worth import worth
 from undertow.ridge import ridge_project, ridge_update
+from undertow.support.checks import FloatArray
 
 __all__ = ["Ridge"]
 

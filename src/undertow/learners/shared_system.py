@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled import Layout
 from undertow.compiled.kernel import inlined, straight_kernel
 from undertow.identify.system.information import spectral_radius
@@ -44,6 +43,7 @@ from undertow.learners.model import (
     note_error,
     watch,
 )
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["SharedSystem"]

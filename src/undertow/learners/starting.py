@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import plain
 from undertow.compiled.loop import DECIDE, LEARN, Loop, count_round, explored
 from undertow.learners.fits import Claim
@@ -17,6 +16,7 @@ from undertow.learners.judge import start_up
 from undertow.learners.learner import Learner
 from undertow.live.decision import Why
 from undertow.live.rounds import Timeline, Waiting
+from undertow.support.checks import FloatArray
 
 __all__ = ["Starting"]
 

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.loop import DECIDE, OBSERVE
 from undertow.live.clock import stamp
 from undertow.live.commits import Commits
@@ -35,6 +34,7 @@ from undertow.live.events import (
     Unpinned,
     WarmStarted,
 )
+from undertow.support.checks import FloatArray
 
 __all__ = ["Applies"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["arm_index", "arm_names", "checked_costs", "indices_of_names", "open_arms"]
 
@@ -23,7 +23,7 @@ def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(arms, Sequence):
         if isinstance(arms, Iterable) and np.size(arms) != 1:
             raise InvalidInputError(f"arms: expected a number or a list of names, got {arms!r:.80}")
-        return tuple(str(arm) for arm in range(_few(_checks.integer("arms", arms, least=1))))
+        return tuple(str(arm) for arm in range(_few(checks.integer("arms", arms, least=1))))
     _few(len(arms))
     names = tuple(arms)
     if not names or not all(isinstance(name, str) for name in names):
@@ -46,7 +46,7 @@ def arm_index(argument: str, arm: Any, names: Sequence[str]) -> int:
         if arm not in names:
             raise InvalidInputError(f"{argument}: expected one of {', '.join(names)}, got {arm!r}")
         return names.index(arm)
-    index = _checks.integer(argument, arm, least=0)
+    index = checks.integer(argument, arm, least=0)
     if index >= len(names):
         raise InvalidInputError(f"{argument}: expected an index below {len(names)} or a name, got {index}")
     return index
@@ -57,7 +57,7 @@ def checked_costs(argument: str, costs: Any, names: Sequence[str]) -> dict[str, 
     if not isinstance(costs, Mapping):
         raise InvalidInputError(f"{argument}: expected a cost by arm, such as {{{names[0]!r}: 0.5}}, got {costs!r:.60}")
     return {
-        names[arm_index(argument, arm, names)]: float(_checks.measured(f"{argument}: {arm!r}", cost, ()))
+        names[arm_index(argument, arm, names)]: float(checks.measured(f"{argument}: {arm!r}", cost, ()))
         for arm, cost in costs.items()
     }
 

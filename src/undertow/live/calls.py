@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError, OutOfTurnError, UndertowError
 from undertow.live.arms import open_arms
 from undertow.live.clock import as_time
@@ -27,6 +25,8 @@ from undertow.live.requests import request_of
 from undertow.live.several import several
 from undertow.live.steering import Steering
 from undertow.live.subjects import given_again
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Calls"]
 
@@ -235,7 +235,7 @@ class Calls(Steering):
             pending = self._pending
             try:
                 now = None if pending.timeless else self._turns.clock.reached(at)
-                value = _checks.reward(reward)
+                value = checks.reward(reward)
                 id, waiting = pending.find(decision, value, self.names)
                 if waiting is None:
                     return
@@ -283,7 +283,7 @@ class Calls(Steering):
         self, decisions: Sequence[Decision | str], rewards: "npt.ArrayLike", now: int | None
     ) -> list[Rewarded]:
         """Return the rewards that are new, or refuse all of them."""
-        values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
+        values = checks.measured("rewards", rewards, (len(decisions),)).tolist()
         given = list(zip(decisions, values, strict=True))
         found = [(*self._pending.find(decision, value, self.names), value) for decision, value in given]
         if len({id for id, *_ in found}) < len(found):
@@ -332,9 +332,9 @@ class Calls(Steering):
 
     def skip(self, rounds: int = 1, contexts: "npt.ArrayLike | None" = None) -> None:
         """Advance by `rounds` rounds without a decision. Pass their contexts, (rounds, m), if you have them."""
-        rounds = _checks.integer("rounds", rounds, least=1)
+        rounds = checks.integer("rounds", rounds, least=1)
         m = self._context_dim
-        rows = None if contexts is None else _checks.measured("contexts", contexts, (rounds, m), missing=True)
+        rows = None if contexts is None else checks.measured("contexts", contexts, (rounds, m), missing=True)
         with self._lock:
             if self._journal.torn or self._awaits_kernels:
                 self._get_ready(decides=True)
@@ -371,7 +371,7 @@ class Calls(Steering):
             return None
         if type(context) is not np.ndarray and (named := as_row(context)) is not None:
             return self._columns.named_context(named)
-        row = _checks.row("context", cast("npt.ArrayLike", context), (self._context_dim,), missing=True)
+        row = checks.row("context", cast("npt.ArrayLike", context), (self._context_dim,), missing=True)
         return row.copy() if row is context else row
 
 

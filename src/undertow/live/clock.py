@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.fields import Entry, Field
+from undertow.support import checks
 
 __all__ = ["Clock", "as_time", "duration", "is_duration", "spelled", "stamp"]
 
@@ -95,7 +95,7 @@ class Clock:
         """Return the number of steps since that of the present moment, up to the largest gap."""
         assert self.tick is not None
         step = (now - _MONDAY) // self.tick
-        return 1 if self.step is None else min(step - self.step, _checks.LONGEST_GAP)
+        return 1 if self.step is None else min(step - self.step, checks.LONGEST_GAP)
 
     def between(self, times: Sequence[datetime]) -> npt.NDArray[np.int64] | None:
         """Return the number of steps that begin with each time, 1 for the first; None without a tick."""
@@ -103,7 +103,7 @@ class Clock:
             return None
         stamps = np.maximum.accumulate(np.array([stamp("times", time) for time in times], dtype=np.int64))
         passed = np.diff((stamps - _MONDAY) // self.tick)
-        return np.concatenate([[1], np.minimum(passed, _checks.LONGEST_GAP)])
+        return np.concatenate([[1], np.minimum(passed, checks.LONGEST_GAP)])
 
     def advance(self, now: int, *, begins: bool) -> None:
         """Advance to a time; `begins` says whether a moment begins with it."""

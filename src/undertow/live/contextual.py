@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.inputs import input_places, inputs_sizes
 from undertow.live.decision import Claims
 from undertow.live.policy import LivePolicy
 from undertow.live.standardise import Change, StandardisedColumns
 from undertow.live.units import Columns
+from undertow.support import checks
 
 __all__ = ["ContextPolicy", "LaggedPolicy", "RidgePolicy"]
 
@@ -58,7 +58,7 @@ class RidgePolicy(ContextPolicy):
         return self.claims
 
     def _make_columns(self) -> Columns:
-        self.standardise = _checks.flag("standardise", self.standardise)
+        self.standardise = checks.flag("standardise", self.standardise)
         kind = StandardisedColumns if self.standardise else Columns
         return kind(self._context_dim, self._feature_dim, minimise=self.minimise)
 
@@ -101,10 +101,10 @@ class LaggedPolicy(RidgePolicy):
 
     def _input_sizes(self) -> dict[str, int]:
         """Check the parameters and return the sizes of the inputs."""
-        self.window = _checks.integer("window", self.window, least=0)
-        self.reward_lags = _checks.integer("reward_lags", self.reward_lags, least=0)
-        self.ridge = _checks.number("ridge", self.ridge, above=0)
-        self.exploration = _checks.number("exploration", self.exploration, least=0)
+        self.window = checks.integer("window", self.window, least=0)
+        self.reward_lags = checks.integer("reward_lags", self.reward_lags, least=0)
+        self.ridge = checks.number("ridge", self.ridge, above=0)
+        self.exploration = checks.number("exploration", self.exploration, least=0)
         return inputs_sizes(self.arm_count, self._context_dim, self._feature_dim, self.window, self.reward_lags)
 
     def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:

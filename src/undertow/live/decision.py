@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import wire
-from undertow.showing import html_table, shortly
+from undertow.support.checks import FloatArray
+from undertow.support.display import html_table, shortly
 
 __all__ = ["Claims", "Decision", "Outlook", "Policy", "Why"]
 

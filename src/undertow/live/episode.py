@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.live.parts import Parts
 from undertow.live.units import Columns, Units
+from undertow.support.checks import FloatArray
 from undertow.trajectory import Trajectory
 
 __all__ = ["play_episode"]

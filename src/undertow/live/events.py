@@ -13,7 +13,7 @@ import numpy as np
 from undertow.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from undertow._checks import FloatArray as Numbers
+    from undertow.support.checks import FloatArray as Numbers
 else:
     Numbers = np.ndarray
 

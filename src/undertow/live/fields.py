@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.ids import read_ids, written_ids
 from undertow.live.saved import COUNT, LETTERS, Saved, check_arrays
+from undertow.support import checks
 
 __all__ = [
     "Each",
@@ -52,7 +52,7 @@ Files = Mapping[str, npt.NDArray[Any]]
 
 def read_count(name: str, value: Any, *, least: int, most: int) -> int:
     """Return an integer from a header."""
-    number = _checks.integer(name, value, least=least)
+    number = checks.integer(name, value, least=least)
     if number > most:
         raise InvalidInputError(f"{name}: expected at most {most}, got {number!r:.60}")
     return number

@@ -12,7 +12,6 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.compiled.layout import states_of_at_most
 from undertow.errors import InvalidInputError
 from undertow.live.clock import duration, spelled
@@ -22,8 +21,9 @@ from undertow.live.policy import LivePolicy
 from undertow.live.registry import NotRegisteredError, make, name_of, read_candidate, registry, written_candidate
 from undertow.live.saved import DAMAGE, read_arrays
 from undertow.live.streams import Streams
+from undertow.support import checks
+from undertow.support.writing import replacing, require_file
 from undertow.system import LinearGaussianSystem
-from undertow.writing import replacing, require_file
 
 __all__ = [
     "archived",
@@ -219,7 +219,7 @@ def _read(name: Any, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, npt.NDA
     try:
         arrays = read_arrays(file)
         text = arrays.pop("header").tobytes()
-        header = _checks.strict_json(text.decode()) if len(text) <= _LONGEST_HEADER else None
+        header = checks.strict_json(text.decode()) if len(text) <= _LONGEST_HEADER else None
         if not isinstance(header, dict):
             raise InvalidInputError("expected a JSON object as its header")
     except (*DAMAGE, OSError) as error:

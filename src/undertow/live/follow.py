@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.arms import checked_costs, open_arms
 from undertow.live.calls import Calls
@@ -26,6 +25,7 @@ from undertow.live.events import (
     Unpinned,
     WarmStarted,
 )
+from undertow.support import checks
 
 __all__ = ["Follows"]
 
@@ -59,7 +59,7 @@ class Follows(Calls):
                     self._follow_decision(event)
                     return
                 case Rewarded():
-                    _, waiting = self._pending.find(event.id, _checks.reward(event.reward), self.names)
+                    _, waiting = self._pending.find(event.id, checks.reward(event.reward), self.names)
                     if waiting is None:
                         return
                     self._check_reward(waiting, event.reward)
@@ -73,9 +73,9 @@ class Follows(Calls):
                     self._checked_context(event.context)
                 case Skipped():
                     self._require_begin()
-                    rounds, m = _checks.integer("rounds", event.rounds, least=1), self._context_dim
+                    rounds, m = checks.integer("rounds", event.rounds, least=1), self._context_dim
                     if event.contexts is not None:
-                        _checks.measured("contexts", event.contexts, (rounds, m), missing=True)
+                        checks.measured("contexts", event.contexts, (rounds, m), missing=True)
                 case ArmAdded():
                     self._check_new_arm(event.name)
                 case ArmRetired():
@@ -102,7 +102,7 @@ class Follows(Calls):
             raise InvalidInputError(f"id: {event.id!r} is already pending")
         if not 0 <= event.round < player.rounds or not 0 <= event.arm < len(self.names):
             raise InvalidInputError(f"event: expected a decision of this policy, got {event!r:.80}")
-        _checks.array("memory", event.memory, (len(player.common.memory),), missing=True)
+        checks.array("memory", event.memory, (len(player.common.memory),), missing=True)
 
     def _follow_decision(self, event: Decided) -> None:
         """Play the arm of an event; if the policy chooses another one, as if no other had been available."""
@@ -111,7 +111,7 @@ class Follows(Calls):
         if not event.still:
             turns.require("decide")
         retired = self._player.common.closed > 0
-        if not 0 <= _checks.integer("arm", event.arm, least=0) < k or retired[event.arm]:
+        if not 0 <= checks.integer("arm", event.arm, least=0) < k or retired[event.arm]:
             raise InvalidInputError(f"arm: expected one that can be played, got {event.arm}")
         known = self._checked_features(event.features)
         closed = None if event.available is None else open_arms(event.available, retired, self.names)

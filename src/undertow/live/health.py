@@ -3,10 +3,10 @@
 import math
 from typing import Any, NamedTuple
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live import wire
-from undertow.showing import html_table
+from undertow.support.checks import FloatArray
+from undertow.support.display import html_table
 
 __all__ = ["ALARM", "FitRecord", "Health"]
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Inputs", "Named", "Names", "Rows", "as_row", "as_rows", "declared", "in_row"]
 
@@ -113,7 +113,7 @@ class Named:
             return np.array(values, dtype=np.float64)
         except OverflowError as error:
             raise InvalidInputError(
-                f"{self.argument}: expected numbers below {_checks.LARGEST:g}, got {row!r:.80}"
+                f"{self.argument}: expected numbers below {checks.LARGEST:g}, got {row!r:.80}"
             ) from error
 
     def _check_gap(self, name: str) -> None:
@@ -139,7 +139,7 @@ class Named:
     def _number(self, name: str, given: Any) -> float:
         if isinstance(given, str | bytes):
             raise InvalidInputError(f"{self.argument}: {name!r}: expected a number, got {given!r:.60}")
-        return float(_checks.measured(f"{self.argument}: {name!r}", given, ()))
+        return float(checks.measured(f"{self.argument}: {name!r}", given, ()))
 
     def _word(self, name: str, given: Any) -> str:
         if isinstance(given, str | int | np.integer):

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from undertow._checks import FloatArray
 from undertow.compiled.player import Player
 from undertow.live.decision import Claims
 from undertow.live.fields import Field, Written, nbytes_of
@@ -14,6 +13,7 @@ from undertow.live.rounds import Timeline, Turns
 from undertow.live.saved import Saved
 from undertow.live.streams import Streams
 from undertow.live.units import Columns
+from undertow.support.checks import FloatArray
 
 __all__ = ["Inside", "LivePlayer", "Parts"]
 

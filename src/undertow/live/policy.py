@@ -22,8 +22,6 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError
 from undertow.live.arms import arm_names, checked_costs
@@ -38,6 +36,8 @@ from undertow.live.rounds import Timeline, Turns
 from undertow.live.shows import Shows
 from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.trajectory import Trajectory
 
 __all__ = ["LivePolicy"]
@@ -102,15 +102,15 @@ class LivePolicy(Shows):
     def __post_init__(self) -> None:
         self._lock, self._journal = threading.RLock(), Journal()
         self.names = arm_names(self.arms)
-        self.explore = _checks.number("explore", self.explore, least=0)
+        self.explore = checks.number("explore", self.explore, least=0)
         if self.explore > 1:
             raise InvalidInputError(f"explore: expected a probability, at most 1, got {self.explore:g}")
-        self.minimise = _checks.flag("minimise", self.minimise)
-        self.max_pending = _checks.integer("max_pending", self.max_pending, least=1)
+        self.minimise = checks.flag("minimise", self.minimise)
+        self.max_pending = checks.integer("max_pending", self.max_pending, least=1)
         features, contexts = self._declare("feature"), self._declare("context")
-        self._context_dim = _checks.integer("context_dim", getattr(self, "context_dim", 0), least=0)
-        self._feature_dim = _checks.integer("feature_dim", getattr(self, "feature_dim", 0), least=0)
-        context_first = _checks.flag("context_first", getattr(self, "context_first", False))
+        self._context_dim = checks.integer("context_dim", getattr(self, "context_dim", 0), least=0)
+        self._feature_dim = checks.integer("feature_dim", getattr(self, "feature_dim", 0), least=0)
+        context_first = checks.flag("context_first", getattr(self, "context_first", False))
         self._streams = Streams(self.rng)
         tick = None if self.tick is None else duration("tick", self.tick)
         self._turns = Turns(self._context_dim, context_first=context_first, tick=tick)
@@ -131,7 +131,7 @@ class LivePolicy(Shows):
 
     def _declare(self, kind: str) -> Named | None:
         """Check the names of features or contexts, which determine their number."""
-        lenient = _checks.choice("missing", self.missing, ("refuse", "mean")) == "mean"
+        lenient = checks.choice("missing", self.missing, ("refuse", "mean")) == "mean"
         found = declared(kind, getattr(self, f"{kind}_names"), lenient=lenient)
         if found is None:
             return None
@@ -154,10 +154,10 @@ class LivePolicy(Shows):
                 f"{given}: expected default_reward and max_wait together, got one of them: max_wait is the "
                 f"number of rounds after which default_reward replaces a missing reward"
             )
-        self.default_reward = _checks.reward(self.default_reward)
+        self.default_reward = checks.reward(self.default_reward)
         if is_duration(self.max_wait):
             return
-        self.max_wait = _checks.integer("max_wait", self.max_wait, least=1)
+        self.max_wait = checks.integer("max_wait", self.max_wait, least=1)
         for limit, most in (("max_pending", self.max_pending - 1), ("max_delay", getattr(self, "max_delay", math.inf))):
             if isinstance(most, int | float) and self.max_wait > most:  # a max_delay of another kind is refused later
                 raise InvalidInputError(

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from undertow._checks import FloatArray
+from undertow.support.checks import FloatArray
 
 __all__ = ["chances_of_largest", "largest_of_laws"]
 

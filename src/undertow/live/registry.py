@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
-from undertow.showing import html_table
+from undertow.support import checks
+from undertow.support.display import html_table
 
 if TYPE_CHECKING:
     from undertow.live.policy import LivePolicy
@@ -151,13 +151,13 @@ def make(name: str, *args: Any, **parameters: Any) -> "LivePolicy":
     ARES(arms=2, context_dim=1, max_window=5)
     """
     if not isinstance(name, str) or name not in _ENTRIES:
-        near = _checks.did_you_mean(name, _ENTRIES)
+        near = checks.did_you_mean(name, _ENTRIES)
         raise InvalidInputError(
             f"name: no policy is called {name!r:.60}{near}; known are {', '.join(sorted(_ENTRIES))}"
         )
     entry = _ENTRIES[name]
     if unknown := sorted(parameters.keys() - entry.parameters.keys()):
-        near, takes = _checks.did_you_mean(unknown[0], entry.parameters), ", ".join(entry.parameters)
+        near, takes = checks.did_you_mean(unknown[0], entry.parameters), ", ".join(entry.parameters)
         raise InvalidInputError(f"{unknown[0]}: {name} has no such parameter{near}; it takes {takes}")
     needed = [parameter for parameter, default in entry.parameters.items() if default is ...][len(args) :]
     if absent := [parameter for parameter in needed if parameter not in parameters]:

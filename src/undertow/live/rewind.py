@@ -10,13 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, UnknownDecisionError
 from undertow.live.fields import Field, Table
 from undertow.live.rounds import Timeline, Turns, Waiting
 from undertow.live.saved import MEASURED, Saved
+from undertow.support.checks import FloatArray
 
 __all__ = ["Rewinding", "too_late"]
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.loop import OBSERVE, order_of
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError, OutOfTurnError
@@ -13,6 +11,8 @@ from undertow.live.decision import Why
 from undertow.live.events import Installed
 from undertow.live.fields import Entry, Field
 from undertow.live.pending import Pending, Waiting
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Pending", "Timeline", "Turns", "Waiting"]
 
@@ -36,7 +36,7 @@ class Turns:
 
     def checked_due(self, due: Any) -> str:
         """Return the call that a file says is due."""
-        return _checks.choice("due", due, ("decide", "observe") if self.context_dim else ("decide",))
+        return checks.choice("due", due, ("decide", "observe") if self.context_dim else ("decide",))
 
     def require(self, call: Literal["decide", "observe"]) -> None:
         """Refuse a call that is not due."""
@@ -60,7 +60,7 @@ class Turns:
 
     def checked_elapsed(self, elapsed: Any, *, begun: bool, with_context: bool) -> int:
         """Return the number of moments before a decision; refuse impossible ones."""
-        count = _checks.elapsed(elapsed)
+        count = checks.elapsed(elapsed)
         if count > 1:
             self._require_passing(count, with_context=with_context)
         elif count == 0:

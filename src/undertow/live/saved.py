@@ -16,9 +16,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import LARGEST
 from undertow.compiled.layout import size_of
 from undertow.errors import InvalidInputError
+from undertow.support.checks import LARGEST
 
 __all__ = ["COUNT", "DAMAGE", "FINITE", "LETTERS", "MEASURED", "Saved", "check_arrays", "read_arrays"]
 

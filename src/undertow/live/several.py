@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.arms import arm_index
 from undertow.live.decision import Decision
+from undertow.support import checks
 
 __all__ = ["several"]
 
@@ -21,7 +21,7 @@ def several(
     **how: Any,
 ) -> tuple[Decision, ...]:
     """Return the first arms of a round, each as a decision; later ones exclude the ones before."""
-    wanted = _checks.integer("count", count, least=1)
+    wanted = checks.integer("count", count, least=1)
     if {"subject", "sticky"} & how.keys():
         raise InvalidInputError("subject: expected none with several arms; a subject has one arm")
     names, retired = policy.names, policy.retired

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.live.decision import Outlook
 from undertow.live.events import Decided, Rewarded
 from undertow.live.follow import Follows
@@ -13,9 +12,10 @@ from undertow.live.health import Health
 from undertow.live.metrics import Measure, exposition, measures_of
 from undertow.live.names import Inputs
 from undertow.live.registry import name_of
+from undertow.support.checks import FloatArray
 
 if TYPE_CHECKING:
-    from undertow.drawing import Sheet
+    from undertow.support.drawing import Sheet
 
 __all__ = ["Shows"]
 
@@ -71,7 +71,7 @@ class Shows(Follows):
 
         A notebook shows the figure; elsewhere call its `savefig`. Needs matplotlib: `pip install 'undertow[plot]'`.
         """
-        from undertow.drawing import draw_arms
+        from undertow.support.drawing import draw_arms
 
         outlook = self.forecast(features)
         return draw_arms(self.names, outlook.forecast, outlook.width, title=f"round {self.round}")

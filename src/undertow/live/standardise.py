@@ -16,13 +16,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs
 from undertow.live.fields import Field, Number, Written
 from undertow.live.saved import COUNT, FINITE, MEASURED, Saved
 from undertow.live.units import Columns, Units
+from undertow.support.checks import FloatArray
 
 __all__ = ["Change", "Moments", "StandardisedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.apply import Applies
 from undertow.live.arms import arm_index, checked_costs
 from undertow.live.events import ArmAdded, ArmRetired, CostsSet, Pinned, Unpinned
+from undertow.support import checks
 
 __all__ = ["Steering"]
 
@@ -66,7 +66,7 @@ class Steering(Applies):
         A decision in which the arm is not available is the policy's own. With `learn=False` the rewards of pinned
         decisions are accepted and not learned, whenever they come.
         """
-        learn = _checks.flag("learn", learn)
+        learn = checks.flag("learn", learn)
         with self._lock:
             self._get_ready()
             name, head = self.names[self._check_pinned("arm", arm)], self._player.common.head

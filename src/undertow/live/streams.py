@@ -5,10 +5,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.live.fields import Field
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Seed", "Streams"]
 
@@ -36,12 +36,12 @@ class Streams:
     remembers: ClassVar[tuple[Field, ...]] = tuple(map(Field, ("seeds", "own", "explore", "_ahead")))
 
     def __init__(self, seed: Seed) -> None:
-        self.seeds, self.seeded = _checks.seed_sequence(seed), seed is not None
+        self.seeds, self.seeded = checks.seed_sequence(seed), seed is not None
         self.begin(0)
 
     def begin(self, run: int) -> None:
         """Begin the streams of a run."""
-        self.own, self.explore = (_checks.child(self.seeds, _checks.POLICY_BRANCH, *key) for key in ((run,), (run, 0)))
+        self.own, self.explore = (checks.child(self.seeds, checks.POLICY_BRANCH, *key) for key in ((run,), (run, 0)))
         self.note(0)
 
     def note(self, decisions: int) -> None:
@@ -80,7 +80,7 @@ class Streams:
 
     def aside(self) -> np.random.Generator:
         """Return one more stream, always the same, for use before the first decision."""
-        return _checks.child(self.seeds, _checks.POLICY_BRANCH, 0, 1)
+        return checks.child(self.seeds, checks.POLICY_BRANCH, 0, 1)
 
     def header(self) -> dict[str, Any]:
         """Return the header for a save file."""
@@ -102,8 +102,8 @@ class Streams:
             if len(parts) > _LONGEST:
                 raise InvalidInputError(f"{name}: expected at most {_LONGEST} numbers, got {len(parts)}")
             for part in parts:
-                _checks.integer(name, part, least=0)
-        if _checks.integer("pool_size", header["pool_size"], least=1) > _LONGEST:
+                checks.integer(name, part, least=0)
+        if checks.integer("pool_size", header["pool_size"], least=1) > _LONGEST:
             raise InvalidInputError(f"pool_size: expected at most {_LONGEST}, got {header['pool_size']}")
         return np.random.SeedSequence(
             header["entropy"], spawn_key=tuple(header["spawn_key"]), pool_size=header["pool_size"]
@@ -111,6 +111,6 @@ class Streams:
 
     def restore(self, header: dict[str, Any], decisions: int) -> None:
         """Continue where `header` was written, after so many decisions; `seed_of` made the streams."""
-        self.seeded = _checks.flag("seeded", header["seeded"])
+        self.seeded = checks.flag("seeded", header["seeded"])
         self.own.bit_generator.state, self.explore.bit_generator.state = header["own"], header["explore"]
         self.note(decisions)

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.clock import duration, is_duration
 from undertow.live.decision import Decision
 from undertow.live.fields import Field
 from undertow.live.saved import LETTERS, Saved
+from undertow.support import checks
 
 __all__ = ["Subjects", "given_again"]
 
@@ -115,9 +115,9 @@ class Subjects:
         """Take back what `written` returned."""
         if content is None:
             return
-        key, count, listed = _checks.strict_json(content.astype(np.uint8).tobytes().decode())
+        key, count, listed = checks.strict_json(content.astype(np.uint8).tobytes().decode())
         self.take_key(key)
-        self.count, last = _checks.integer("subjects", count, least=0), -1
+        self.count, last = checks.integer("subjects", count, least=0), -1
         for code, number, at, text in listed:
             if not isinstance(code, str) or not (at is None or type(at) is int) or not last < number < self.count:
                 raise InvalidInputError(f"subjects: expected a hash, a number and a time, got {code!r:.40}")
@@ -134,5 +134,5 @@ def given_again(given: _Given | None, sticky: Any, *, now: int | None, rounds: i
             raise InvalidInputError(f"sticky: {sticky!r} is a time, so decisions need one; pass at=…")
         lasts = given is not None and given.at is not None and now < given.at + length
     else:
-        lasts = given is not None and rounds - given.decision.round <= _checks.integer("sticky", sticky, least=1)
+        lasts = given is not None and rounds - given.decision.round <= checks.integer("sticky", sticky, least=1)
     return given.decision._replace(again=True) if given is not None and lasts else None

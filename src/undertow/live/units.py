@@ -11,14 +11,14 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.live.decision import Claims
 from undertow.live.fields import Field, Written
 from undertow.live.names import Named, Rows, as_rows, in_row
 from undertow.live.saved import FINITE, Saved
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Columns", "Units"]
 
@@ -126,7 +126,7 @@ class Columns:
             names.require(row)
             return None
         means = self.seen[1] / np.maximum(self.seen[0], 1.0) if self.fills else None
-        return _checks.row("features", names.encode(row, means), (names.width,))
+        return checks.row("features", names.encode(row, means), (names.width,))
 
     def named_context(self, row: Mapping[Any, Any]) -> FloatArray:
         """Return a context given by name, (m,); NaN if missing."""
@@ -134,7 +134,7 @@ class Columns:
             raise InvalidInputError(
                 f"context: expected shape ({self.context_dim},), got names; pass context_names at construction"
             )
-        return _checks.row("context", self.contexts.encode(row), (self.context_dim,), missing=True)
+        return checks.row("context", self.contexts.encode(row), (self.context_dim,), missing=True)
 
     def past_features(
         self, given: Rows | None, arms: Sequence[str], closed: FloatArray, played: npt.NDArray[np.int64]
@@ -182,11 +182,11 @@ class Columns:
             remedy = "give feature_dim at construction" if claims.takes_features else "this policy takes no features"
             context = ". A context goes to decide(context=…) or observe(context)" if self.context_dim else ""
             raise InvalidInputError(f"features: expected None, got {features!r:.60}; {remedy}{context}")
-        given = features if isinstance(features, np.ndarray) else _checks.numbers("features", features)
+        given = features if isinstance(features, np.ndarray) else checks.numbers("features", features)
         shape = (arms, q) if given.ndim == 2 and claims.takes_arm_features else (q,)
         if given.shape != shape:
             raise InvalidInputError(f"features: {_expected(given.shape, arms, q, claims)}")
-        return _checks.row("features", given, shape)
+        return checks.row("features", given, shape)
 
     def put_features(self, given: FloatArray | None, player: Player) -> None:
         """Write checked features for the player, in the policy's units."""

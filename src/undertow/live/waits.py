@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.errors import UnknownDecisionError
 from undertow.live.clock import spelled
+from undertow.support.checks import FloatArray
 
 __all__ = ["Waiting", "Waits"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "DAMAGE",
@@ -54,7 +54,7 @@ def read(text: str, keys: Collection[str], since: Mapping[str, Any] | None = Non
     """Return a JSON object that has these keys and no others, none twice; `since` are keys that old ones lack."""
     if not isinstance(text, str):
         raise TypeError(f"expected a string, got {type(text).__name__}")
-    entries = _checks.strict_json(text)
+    entries = checks.strict_json(text)
     return read_object({**(since or {}), **entries} if isinstance(entries, dict) else entries, keys)
 
 

@@ -6,14 +6,14 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, inlined
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, push_context
 from undertow.live import Claims, RidgePolicy, register
 from undertow.live.standardise import Change, change_inputs, change_regression, log_det_and_trace
 from undertow.ridge import estimated_noise_bound, noise_width, ridge_project, ridge_update
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["ARES"]
 
@@ -209,21 +209,21 @@ class ARES(RidgePolicy):
     def _sizes(self) -> dict[str, int]:
         if self._context_dim == 0:
             raise InvalidInputError("context_dim: expected at least 1, since ARES forecasts from contexts, got 0")
-        self.max_window = _checks.integer("max_window", self.max_window, least=1)
+        self.max_window = checks.integer("max_window", self.max_window, least=1)
         return inputs_sizes(self.arm_count, self._context_dim, 0, self.max_window, 0)
 
     def _begin(self, own: AresState) -> None:
         settings = own.settings
-        self.confidence = _checks.fraction("confidence", self.confidence)
+        self.confidence = checks.fraction("confidence", self.confidence)
         settings.logδ = math.log(1 / self.confidence)
-        settings.λ = self.ridge = _checks.number("ridge", self.ridge, above=0)
-        settings.α = self.smoothing = _checks.fraction("smoothing", self.smoothing)
-        settings.ν = self.window_penalty = _checks.number("window_penalty", self.window_penalty, least=0)
-        settings.B_G = self.weight_bound = _checks.number("weight_bound", self.weight_bound, least=0)
-        settings.B_β = self.bias_bound = _checks.number("bias_bound", self.bias_bound, least=0)
-        bound = _checks.auto_number("noise_bound", self.noise_bound)
+        settings.λ = self.ridge = checks.number("ridge", self.ridge, above=0)
+        settings.α = self.smoothing = checks.fraction("smoothing", self.smoothing)
+        settings.ν = self.window_penalty = checks.number("window_penalty", self.window_penalty, least=0)
+        settings.B_G = self.weight_bound = checks.number("weight_bound", self.weight_bound, least=0)
+        settings.B_β = self.bias_bound = checks.number("bias_bound", self.bias_bound, least=0)
+        bound = checks.auto_number("noise_bound", self.noise_bound)
         settings.B_R, settings.auto = 1.0 if bound is None else bound, bound is None
-        self.width = _checks.choice("width", self.width, ("noise", "noise+bias"))
+        self.width = checks.choice("width", self.width, ("noise", "noise+bias"))
         if (self.width == "noise+bias") != (self.bias_bound > 0):
             raise InvalidInputError(
                 f'bias_bound: expected above 0 with width="noise+bias" and only there, got {self.bias_bound}'

@@ -7,13 +7,13 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Layout, Record, best_arm, compile_loop, inlined, kernel
 from undertow.errors import InvalidInputError
 from undertow.live import register
 from undertow.policies.ares import ARES, AresState, decide, learn, observe, played, total_width
 from undertow.ridge import estimated_noise_bound, ridge_project
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["PrintedARES"]
 
@@ -142,8 +142,8 @@ class PrintedARES(ARES):
 
     def _begin(self, own: Any) -> None:
         super()._begin(own)
-        rows = _checks.entries("as_printed", self.as_printed)
-        self.as_printed = frozenset(_checks.choice("as_printed", row, ("A1", "A2", "A3", "A4")) for row in rows)
+        rows = checks.entries("as_printed", self.as_printed)
+        self.as_printed = frozenset(checks.choice("as_printed", row, ("A1", "A2", "A3", "A4")) for row in rows)
         if self.standardise and self.as_printed & {"A1", "A2"}:
             raise InvalidInputError('standardise: expected False with as_printed "A1" or "A2", which keep no factor')
         if "A3" in self.as_printed:

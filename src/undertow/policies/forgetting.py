@@ -11,8 +11,6 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import (
     Common,
     Index,
@@ -28,6 +26,8 @@ from undertow.compiled import (
 from undertow.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context, put_features
 from undertow.live import Claims, LaggedPolicy, register
 from undertow.live.standardise import Change, change_inputs
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["DiscountedLinUCB", "SlidingWindowLinUCB"]
 
@@ -278,7 +278,7 @@ class DiscountedLinUCB(_ForgettingPolicy):
     discount: float = 0.999
 
     def _forgets(self) -> tuple[float, int]:
-        return _checks.fraction("discount", self.discount), 0
+        return checks.fraction("discount", self.discount), 0
 
 
 @register("sliding-window-linucb", citation="Cheung, Simchi-Levi and Zhu, AISTATS 2019")
@@ -300,4 +300,4 @@ class SlidingWindowLinUCB(_ForgettingPolicy):
     history: int = 2000
 
     def _forgets(self) -> tuple[float, int]:
-        return 1.0, _checks.integer("history", self.history, least=1)
+        return 1.0, checks.integer("history", self.history, least=1)

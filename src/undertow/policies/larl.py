@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined, present_moment
 from undertow.inputs import Inputs, begin_inputs, build_inputs, input_places, inputs_sizes, note_reward, note_round
 from undertow.live import Claims, LivePolicy, register
 from undertow.ridge import ridge_project, ridge_update
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["LARL"]
 
@@ -165,17 +165,17 @@ class LARL(LivePolicy):
     exploration: float = 1.0
 
     def _sizes(self) -> dict[str, int]:
-        self.max_lags = _checks.integer("max_lags", self.max_lags, least=1)
+        self.max_lags = checks.integer("max_lags", self.max_lags, least=1)
         return inputs_sizes(self.arm_count, 0, 0, 0, self.max_lags)
 
     def _begin(self, own: LarlState) -> None:
         settings = own.settings
-        settings.α = self.exploration = _checks.number("exploration", self.exploration, least=0)
-        settings.λ = self.ridge = _checks.number("ridge", self.ridge, above=0)
+        settings.α = self.exploration = checks.number("exploration", self.exploration, least=0)
+        settings.λ = self.ridge = checks.number("ridge", self.ridge, above=0)
         settings.once = self.horizon is not None
         turns = _TURNS * self.arm_count
         if self.horizon is not None:
-            self.horizon = _checks.integer("horizon", self.horizon, least=1)
+            self.horizon = checks.integer("horizon", self.horizon, least=1)
             turns = max(self.horizon // 5, 1)
         settings.turns = own.order.next = turns
         begin_inputs(own.inputs)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undertow import _checks
 from undertow.learners.judge import compile_learner
 from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
 from undertow.learners.shared_system import SharedSystem
 from undertow.live import Claims, register
+from undertow.support import checks
 
 __all__ = ["LearnedKalman"]
 
@@ -41,6 +41,6 @@ class LearnedKalman(LearningPolicy):
     exploration: float = 2.0
 
     def _make_models(self) -> Sequence[Model]:
-        self.exploration = _checks.number("exploration", self.exploration, least=0)
+        self.exploration = checks.number("exploration", self.exploration, least=0)
         first = self._turns.context_first
         return [SharedSystem(self.arm_count, self._context_dim, 0, first, bonus=self.exploration)]

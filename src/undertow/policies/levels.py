@@ -7,8 +7,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, present_moment
 from undertow.compiled.common import best_arm, features_of_arm
 from undertow.compiled.player import Player
@@ -31,6 +29,8 @@ from undertow.learners.worth import beta, lifetime, worth
 from undertow.live import Claims, LivePolicy, register
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Waiting
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["LevelsKalman"]
 
@@ -316,18 +316,18 @@ class LevelsKalman(LivePolicy):
     max_delay: int = 63
 
     def _sizes(self) -> dict[str, int]:
-        self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+        self.max_delay = checks.integer("max_delay", self.max_delay, least=0)
         return {"Q": self._feature_dim, "n": self.max_delay + 1}
 
     def _begin(self, own: LevelsState) -> None:
         sign = -1.0 if self.minimise else 1.0
-        own.settings.bonus = _checks.number("exploration", self.exploration, least=0)
+        own.settings.bonus = checks.number("exploration", self.exploration, least=0)
         own.settings.limit, own.settings.degrees = math.inf, _KNOWN
-        own.reward.mean = sign * _checks.number("reward_mean", self.reward_mean)
-        own.reward.scale = _checks.number("reward_scale", self.reward_scale, above=0)
+        own.reward.mean = sign * checks.number("reward_mean", self.reward_mean)
+        own.reward.scale = checks.number("reward_scale", self.reward_scale, above=0)
         own.hyper[:] = typical_levels() if self.levels is None else _checked_levels(self.levels)
         if self.arm_means is not None:
-            given = _checks.measured("arm_means", self.arm_means, ("n",))
+            given = checks.measured("arm_means", self.arm_means, ("n",))
             if len(given) > self.arm_count:
                 raise InvalidInputError(f"arm_means: expected one for each of {self.arm_count} arms, got {len(given)}")
             own.means[: len(given)] = (sign * given - own.reward.mean) / own.reward.scale
@@ -348,7 +348,7 @@ class LevelsKalman(LivePolicy):
 
 
 def _checked_levels(levels: Sequence[float]) -> FloatArray:
-    numbers = _checks.array("levels", levels, (HYPERS,))
+    numbers = checks.array("levels", levels, (HYPERS,))
     if (np.abs(numbers[:GROUPS]) > 1).any() or (numbers[GROUPS:] <= 0).any():
         raise InvalidInputError(f"levels: expected {GROUPS} numbers from -1 to 1 and positive variances, got {levels}")
     return numbers

@@ -6,8 +6,6 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import (
     Common,
     Fixed,
@@ -34,6 +32,8 @@ from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
 from undertow.live.propensity import chances_of_largest
 from undertow.live.standardise import Change, change_inputs, change_regression
 from undertow.ridge import ridge_project, ridge_update
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["PIES", "LinTS", "LinUCB"]
 
@@ -249,13 +249,13 @@ class PIES(RidgePolicy):
     def _sizes(self) -> dict[str, int]:
         if self._context_dim == 0:
             raise InvalidInputError("context_dim: expected at least 1, since PIES forecasts from contexts, got 0")
-        self.window = _checks.integer("window", self.window, least=1)
-        self.ridge = _checks.number("ridge", self.ridge, above=0)
+        self.window = checks.integer("window", self.window, least=1)
+        self.ridge = checks.number("ridge", self.ridge, above=0)
         return inputs_sizes(self.arm_count, self._context_dim, 0, self.window, 0)
 
     def _begin(self, own: LinearState) -> None:
         _begin(own, self.ridge)
-        own.settings.start_up, own.settings.frozen = self.window, _checks.flag("frozen", self.frozen)
+        own.settings.start_up, own.settings.frozen = self.window, checks.flag("frozen", self.frozen)
 
     def _change_units(self, own: LinearState, change: Change) -> None:
         _change_units(own, self.ridge, change)

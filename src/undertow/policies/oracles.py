@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from undertow import _checks, riccati
-from undertow._checks import FloatArray
+from undertow import riccati
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, inlined
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.kalman_steps import condition_scalar, condition_step, predict_step
@@ -20,6 +19,8 @@ from undertow.live import Claims, Decision, LivePolicy, register
 from undertow.live.clock import is_duration
 from undertow.live.rewind import Rewinding
 from undertow.live.rounds import Timeline
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.symbols import Symbols
 from undertow.system import LinearGaussianSystem
 
@@ -184,7 +185,7 @@ class KnownPolicy(LivePolicy):
         if self.arms is None:
             self.arms = self.system.arm_count
         if not is_duration(self.max_delay):
-            self.max_delay = _checks.integer("max_delay", self.max_delay, least=0)
+            self.max_delay = checks.integer("max_delay", self.max_delay, least=0)
         super().__post_init__()
 
     @property
@@ -209,7 +210,7 @@ class KnownPolicy(LivePolicy):
     def _begin(self, own: KnownState) -> None:
         settings = own.settings
         settings.uses_rewards, settings.bonus = self.uses_rewards, self.bonus
-        settings.factor = _checks.number("exploration", getattr(self, "exploration", 1.0), least=0)
+        settings.factor = checks.number("exploration", getattr(self, "exploration", 1.0), least=0)
         settings.context_first = self.context_first
         own.z[:], own.P[:], symbols = _what_is_seen(self.system)
         for target, values in zip(own.symbols, symbols, strict=True):

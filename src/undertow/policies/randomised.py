@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, known_cost
 from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
 from undertow.live import Claims, LivePolicy, register
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["Random", "Rexp3"]
 
@@ -234,19 +234,19 @@ class Rexp3(_Drawn):
     bounds: tuple[float, float] | Literal["auto"] = "auto"
 
     def _settings(self, k: int) -> tuple[float, float, float, float, float]:
-        T = _checks.integer("horizon", self.horizon, least=1)
+        T = checks.integer("horizon", self.horizon, least=1)
         V = (
             T / 10
             if self.variation_budget is None
-            else _checks.number("variation_budget", self.variation_budget, above=0)
+            else checks.number("variation_budget", self.variation_budget, above=0)
         )
         size = k * math.log(k)
         Δ = max(1, math.ceil(size ** (1 / 3) * (T / V) ** (2 / 3)))
         γ = min(1.0, math.sqrt(size / ((math.e - 1) * Δ)))
         if isinstance(self.bounds, str):
-            _checks.choice("bounds", self.bounds, ("auto",))
+            checks.choice("bounds", self.bounds, ("auto",))
             return Δ, γ, math.inf, -math.inf, 1.0
-        low, high = _checks.array("bounds", self.bounds, (2,)).tolist()
+        low, high = checks.array("bounds", self.bounds, (2,)).tolist()
         if low >= high:
             raise InvalidInputError(f"bounds: expected the lowest before the highest reward, got {self.bounds}")
         return Δ, γ, low, high, 0.0

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undertow import _checks
 from undertow.learners.judge import compile_learner
 from undertow.learners.levels import Levels
 from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
 from undertow.live import Claims, register
+from undertow.support import checks
 
 __all__ = ["StructuralKalman"]
 
@@ -49,6 +49,6 @@ class StructuralKalman(LearningPolicy):
     exploration: float = 1.0
 
     def _make_models(self) -> Sequence[Model]:
-        bonus = _checks.number("exploration", self.exploration, least=0)
+        bonus = checks.number("exploration", self.exploration, least=0)
         first = self._turns.context_first
         return [Levels(self.arm_count, self._context_dim, self._feature_dim, first, bonus)]

@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Layout, Record, compile_loop, inlined, known_cost
 from undertow.errors import InvalidInputError
 from undertow.live import Claims, LivePolicy, register
 from undertow.live.propensity import largest_of_laws
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["BetaThompson"]
 
@@ -117,10 +117,10 @@ class BetaThompson(LivePolicy):
     prices: Sequence[float] | None = None
 
     def _begin(self, own: ThompsonState) -> None:
-        own.settings.discount = _checks.number("discount", self.discount, above=0)
+        own.settings.discount = checks.number("discount", self.discount, above=0)
         if own.settings.discount > 1:
             raise InvalidInputError(f"discount: expected at most 1, got {self.discount:g}")
-        prices = _checks.array("prices", [] if self.prices is None else self.prices, ("n",))
+        prices = checks.array("prices", [] if self.prices is None else self.prices, ("n",))
         if len(prices) > self.arm_count:
             raise InvalidInputError(f"prices: expected one per arm, {self.arm_count}, got {len(prices)}")
         own.price[: len(prices)] = prices

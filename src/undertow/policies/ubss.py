@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, present_moment
 from undertow.errors import InvalidInputError
 from undertow.inputs import Inputs, begin_inputs, inputs_sizes, note_reward, note_round
 from undertow.live import Claims, LivePolicy, register
 from undertow.ridge import noise_width, ridge_project, ridge_update
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["UBSS"]
 
@@ -185,7 +185,7 @@ class UBSS(LivePolicy):
 
     def _sizes(self) -> dict[str, int]:
         k = self.arm_count
-        self.reward_lags = s = _checks.integer("reward_lags", self.reward_lags, least=1)
+        self.reward_lags = s = checks.integer("reward_lags", self.reward_lags, least=1)
         if (s + 1) * math.log(k) + 2 * math.log(s + 1) > math.log(_MOST):
             raise InvalidInputError(
                 f"reward_lags: expected k^(s + 1) regressions on s rewards to take at most {_MOST} numbers, got {k} "
@@ -195,12 +195,12 @@ class UBSS(LivePolicy):
 
     def _begin(self, own: UbssState) -> None:
         settings = own.settings
-        settings.logδ = -math.log(_checks.fraction("confidence", self.confidence))
-        settings.λ = self.ridge = _checks.number("ridge", self.ridge, above=0)
-        settings.B_c = self.arm_bound = _checks.number("arm_bound", self.arm_bound, least=0)
-        settings.B_G = self.weight_bound = _checks.number("weight_bound", self.weight_bound, least=0)
-        settings.B_R = self.noise_bound = _checks.number("noise_bound", self.noise_bound, least=0)
-        settings.factor = self.exploration = _checks.number("exploration", self.exploration, least=0)
+        settings.logδ = -math.log(checks.fraction("confidence", self.confidence))
+        settings.λ = self.ridge = checks.number("ridge", self.ridge, above=0)
+        settings.B_c = self.arm_bound = checks.number("arm_bound", self.arm_bound, least=0)
+        settings.B_G = self.weight_bound = checks.number("weight_bound", self.weight_bound, least=0)
+        settings.B_R = self.noise_bound = checks.number("noise_bound", self.noise_bound, least=0)
+        settings.factor = self.exploration = checks.number("exploration", self.exploration, least=0)
         begin_inputs(own.inputs)
         own.W[:] = np.eye(self.reward_lags) / math.sqrt(self.ridge)
         own.trace[:] = self.reward_lags / self.ridge

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined
 from undertow.live import Claims, LivePolicy, register
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["UCB", "DiscountedUCB", "SlidingWindowUCB"]
 
@@ -144,8 +144,8 @@ class _CountingPolicy(LivePolicy):
 
     def _begin(self, own: UcbState) -> None:
         factor, own.settings.discount, _ = self._kind()
-        own.settings.factor = _checks.number("exploration", self.exploration, least=0) * factor
-        own.settings.scale = _checks.auto_number("scale", self.scale) or 0.0
+        own.settings.factor = checks.number("exploration", self.exploration, least=0) * factor
+        own.settings.scale = checks.auto_number("scale", self.scale) or 0.0
         own.past_arm[:], own.past_reward[:] = -1.0, math.nan
 
 
@@ -188,7 +188,7 @@ class SlidingWindowUCB(_CountingPolicy):
     history: int = 1000
 
     def _kind(self) -> Kind:
-        return Kind(math.sqrt(0.6), 1.0, _checks.integer("history", self.history, least=1))
+        return Kind(math.sqrt(0.6), 1.0, checks.integer("history", self.history, least=1))
 
 
 @register("discounted-ucb", citation="Kocsis and Szepesvári 2006; Garivier and Moulines, arXiv 0805.3415 (D-UCB)")
@@ -205,4 +205,4 @@ class DiscountedUCB(_CountingPolicy):
     discount: float = 0.99
 
     def _kind(self) -> Kind:
-        return Kind(2 * math.sqrt(0.6), _checks.fraction("discount", self.discount), 0)
+        return Kind(2 * math.sqrt(0.6), checks.fraction("discount", self.discount), 0)

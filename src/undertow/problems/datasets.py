@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.trajectory import Trajectory
 
 __all__ = ["DATASETS", "Dataset", "dataset", "follow_average"]
@@ -93,7 +93,7 @@ def dataset(name: str) -> Dataset:
     >>> victoria.arms[victoria.trajectory.rewards.mean(axis=0).argmax()]
     'yesterday plus last change'
     """
-    return DATASETS[_checks.choice("name", name, tuple(DATASETS))]()
+    return DATASETS[checks.choice("name", name, tuple(DATASETS))]()
 
 
 def follow_average(data: Dataset, decay: float = 0.9) -> npt.NDArray[np.int64]:
@@ -103,7 +103,7 @@ def follow_average(data: Dataset, decay: float = 0.9) -> npt.NDArray[np.int64]:
     """
     import scipy.signal  # its import takes longer than reading a table
 
-    decay = _checks.fraction("decay", decay)
+    decay = checks.fraction("decay", decay)
     averages = scipy.signal.lfilter([1 - decay], [1, -decay], data.trajectory.rewards, axis=0)
     before = np.vstack([np.zeros(averages.shape[1]), averages[:-1]])
     return np.asarray(before.argmax(axis=1))

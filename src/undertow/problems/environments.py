@@ -9,10 +9,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.example_systems import random_system
 from undertow.riccati import square_root
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
@@ -104,8 +104,8 @@ def misspecified(kind: Kind, seed: int, rounds: int) -> Trajectory:
     >>> path.rounds, float(path.means.min())
     (1000, 0.0)
     """
-    kind = _checks.choice("kind", kind, KINDS)
-    rounds = _checks.integer("rounds", rounds, least=1)
+    kind = checks.choice("kind", kind, KINDS)
+    rounds = checks.integer("rounds", rounds, least=1)
     system = base_system(kind, seed)
     if kind == "switch":
         return _switched(system, seed, rounds)
@@ -136,7 +136,7 @@ def misspecified(kind: Kind, seed: int, rounds: int) -> Trajectory:
 
 def with_missing(trajectory: Trajectory, share: float, seed: int) -> Trajectory:
     """Return the trajectory with a share of its context entries missing, independently of each other."""
-    share = _checks.number("share", share, least=0)
+    share = checks.number("share", share, least=0)
     holes = _branch(seed, _GAPS).random(trajectory.contexts.shape) < share
     return _with_contexts(trajectory, np.where(holes, np.nan, trajectory.contexts))
 
@@ -186,4 +186,4 @@ def _noises(kind: Kind, system: LinearGaussianSystem, rounds: int, draw: np.rand
 
 
 def _branch(seed: int, number: int) -> np.random.Generator:
-    return _checks.child(_checks.seed_sequence(_checks.integer("seed", seed, least=0)), number)
+    return checks.child(checks.seed_sequence(checks.integer("seed", seed, least=0)), number)

@@ -8,7 +8,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.example_systems import paper_system
 from undertow.problems.datasets import DATASETS, dataset
@@ -23,6 +22,7 @@ from undertow.problems.environments import (
     without_contexts,
 )
 from undertow.problems.worlds import CLICKS, ROUTERS, SAFE_WORLDS, UNTOUCHED, WORLDS, World
+from undertow.support import checks
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
 
@@ -102,7 +102,7 @@ def _recorded(name: str, seed: int) -> Problem:
 
     def path(rounds: int) -> Trajectory:
         whole = dataset(name).trajectory
-        order = _checks.child(_checks.seed_sequence(seed), _ORDER).permutation(whole.arm_count)
+        order = checks.child(checks.seed_sequence(seed), _ORDER).permutation(whole.arm_count)
         rewards, features = whole.rewards[:rounds, order], whole.features[:rounds]
         return Trajectory(None, rewards, means=rewards, features=features)
 
@@ -138,7 +138,7 @@ def select_families(names: Iterable[str]) -> list[str]:
     for name in names:
         begin = [name] if name in FAMILIES else [family for family in FAMILIES if family.startswith(f"{name}-")]
         if not begin:
-            near = _checks.did_you_mean(name, [*FAMILIES, *(family.partition("-")[0] for family in FAMILIES)])
+            near = checks.did_you_mean(name, [*FAMILIES, *(family.partition("-")[0] for family in FAMILIES)])
             raise InvalidInputError(f"family: there is no {name!r}{near}; expected one of {', '.join(FAMILIES)}")
         chosen.update(begin)
     return [family for family in FAMILIES if not chosen or family in chosen]

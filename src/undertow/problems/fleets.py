@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["FLEETS", "Keyed", "play_keyed"]
 
@@ -80,7 +80,7 @@ Sample = Callable[[int, int, int], Keyed]
 
 def _fleet(name: str) -> Sample:
     def sample(seed: int, keys: int = 200, rounds: int = 60) -> Keyed:
-        draw = _checks.child(_checks.seed_sequence(seed), _BRANCH, sorted(_SAMPLES).index(name))
+        draw = checks.child(checks.seed_sequence(seed), _BRANCH, sorted(_SAMPLES).index(name))
         return _SAMPLES[name](draw, keys, rounds)
 
     return sample

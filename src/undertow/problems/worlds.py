@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.trajectory import Trajectory
 
 __all__ = ["CLICKS", "ROUTERS", "SAFE_WORLDS", "UNTOUCHED", "WORLDS", "World"]
@@ -164,7 +164,7 @@ def _clicks(draw: np.random.Generator, rounds: int, *, arms: int, least: float, 
 
 
 def _path(sample: Sample, most: int, seed: int, rounds: int) -> Trajectory:
-    draw = _checks.child(_checks.seed_sequence(_checks.integer("seed", seed, least=0)), _BRANCH)
+    draw = checks.child(checks.seed_sequence(checks.integer("seed", seed, least=0)), _BRANCH)
     path = sample(draw, most)  # always complete, so that a shorter path is a prefix of a longer one
     parts = {name: getattr(path, name)[:rounds] for name in ("rewards", "means", "features")}
     return Trajectory(None, **parts)

@@ -7,9 +7,9 @@
 `replay_log` estimates rewards on a log.
 """
 
-from undertow import _checks
+from undertow.support import checks
 
-with _checks.needing("undertow.replay", "study"):
+with checks.needing("undertow.replay", "study"):
     import polars  # noqa: F401  # the core installs without it
 
 from undertow.replay.columns import Columns

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import polars as pl
 import scipy.fft
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
-from undertow.reporting.numbers import Measured
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.numbers import Measured
 
 __all__ = [
     "RESAMPLES",
@@ -86,7 +86,7 @@ def _autocovariance(x: FloatArray, longest: int) -> FloatArray:
 def check_block(block: int | None, rounds: int) -> None:
     """Refuse blocks that are too long for the table, before any policy plays."""
     most = math.ceil(rounds / 3)
-    if block is not None and _checks.integer("block", block, least=1) > most:
+    if block is not None and checks.integer("block", block, least=1) > most:
         raise InvalidInputError(f"block: expected at most {most}, a third of the {rounds} rounds judged, got {block}")
 
 
@@ -95,9 +95,9 @@ def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLE
 
     A block is some consecutive rounds; the last one is cut to give n rounds.
     """
-    values = _checks.array("series", series, ("n", "p"))
+    values = checks.array("series", series, ("n", "p"))
     n = len(values)
-    block = min(_checks.integer("block", block, least=1), n)
+    block = min(checks.integer("block", block, least=1), n)
     count = math.ceil(n / block)
     centre = values.mean(axis=0)  # sums of deviations lose no digits
     sums = np.vstack([np.zeros(values.shape[1]), values, values[:block]])
@@ -105,8 +105,8 @@ def resampled_means(series: FloatArray, *, block: int, resamples: int = RESAMPLE
     del values  # a copy
     np.cumsum(sums[1:], axis=0, out=sums[1:])
     whole, last = sums[block:] - sums[:-block], n - block * (count - 1)  # the block that begins with each round
-    rng = np.random.default_rng(np.random.SeedSequence(_checks.integer("seed", seed, least=0), spawn_key=(1,)))
-    means = np.zeros((_checks.integer("resamples", resamples, least=1), len(centre)))
+    rng = np.random.default_rng(np.random.SeedSequence(checks.integer("seed", seed, least=0), spawn_key=(1,)))
+    means = np.zeros((checks.integer("resamples", resamples, least=1), len(centre)))
     for row in means:
         starts = rng.integers(n, size=count)
         _add_rows(whole, starts[:-1], row)

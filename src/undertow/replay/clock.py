@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
 from undertow.live.clock import as_time
 from undertow.replay.columns import Columns
 from undertow.replay.source import Source
+from undertow.support import checks
 
 __all__ = ["UNITS", "moments_between", "stamps_of", "tick_of", "with_dates_first"]
 
@@ -34,11 +34,11 @@ def moments_between(source: Source, column: str, times: pl.Series, unit: str) ->
         values = times.to_numpy()
     passed = np.diff(np.floor((values - since) / length), prepend=-math.inf)
     passed[0] = 1.0
-    if (long := np.flatnonzero(passed > _checks.LONGEST_GAP)).size:
+    if (long := np.flatnonzero(passed > checks.LONGEST_GAP)).size:
         row = int(long[0])
         raise InvalidInputError(
             f"{source.place(row, column)}: {passed[row]:.0f} moments have passed since the row before, at most "
-            f"{_checks.LONGEST_GAP} may; take a larger time_unit than {unit!r}, or drop the rows before"
+            f"{checks.LONGEST_GAP} may; take a larger time_unit than {unit!r}, or drop the rows before"
         )
     within, empty = int((passed == 0).sum()), int(np.maximum(passed - 1, 0).sum())
     note = (
@@ -79,9 +79,9 @@ def _spelled(unit: str) -> str:
 
 def _length(unit: str, *, numbers: bool) -> float:
     if not numbers:
-        return _MICROSECONDS[_checks.choice("time_unit", unit, UNITS)]
+        return _MICROSECONDS[checks.choice("time_unit", unit, UNITS)]
     try:
-        return _checks.number("time_unit", float(unit), above=0)
+        return checks.number("time_unit", float(unit), above=0)
     except ValueError as error:
         raise InvalidInputError(
             f"time_unit: expected a number above 0, since the time is a column of numbers, got {unit!r:.80}"

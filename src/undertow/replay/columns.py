@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
+from undertow.support import checks
 
 __all__ = ["AT", "ESTIMATE", "PHASES", "UNIFORM", "Columns", "find_columns", "separator_hint"]
 
@@ -98,9 +98,9 @@ def find_columns(
     >>> find_columns(["time", "reward_a", "reward_b", "context_x", "note"]).describe()
     ['rewards of 2 arms: reward_a, reward_b', 'contexts: context_x', 'features: none', 'time: time', 'not used: note']
     """
-    for phase in _checks.entries("phases", phases):
+    for phase in checks.entries("phases", phases):
         if phase not in PHASES:
-            near = _checks.did_you_mean(phase, PHASES)
+            near = checks.did_you_mean(phase, PHASES)
             raise InvalidInputError(f"phases: expected some of {', '.join(PHASES)}, got {phase!r}{near}")
     for part, name in {"time": time, "arm": arm, "reward": reward, "propensity": propensity, "key": key}.items():
         if not isinstance(name, str | None):
@@ -166,7 +166,7 @@ def find_columns(
 def _matching(names: Sequence[str], part: str, patterns: Sequence[str]) -> list[str]:
     """Return the columns that match some names or patterns, in their order."""
     found: list[str] = []
-    for pattern in _checks.entries(part, patterns):
+    for pattern in checks.entries(part, patterns):
         if not isinstance(pattern, str):
             raise InvalidInputError(f"{part}: expected names of columns, got {pattern!r:.80}")
         matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
@@ -183,7 +183,7 @@ def _one(names: Sequence[str], part: str, name: str | None) -> str | None:
 
 
 def _no_column(names: Sequence[str], part: str, name: str) -> InvalidInputError:
-    hint = _checks.did_you_mean(name, names)
+    hint = checks.did_you_mean(name, names)
     if any(name in other and "," in other for other in names):
         hint = " (put a name that holds a comma into quotation marks: '\"price, net\", b')"
     return InvalidInputError(f"{part}: there is no column {name!r:.80}{hint}; {_there(names)}")

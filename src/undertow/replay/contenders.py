@@ -7,13 +7,13 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
-from undertow import _checks
 from undertow.contenders import Contender, known_policy
 from undertow.errors import InvalidInputError
 from undertow.live.clock import is_duration
 from undertow.policies import LivePolicy, registry
 from undertow.replay.table import Table
-from undertow.reporting.pool import Progress, run_tasks
+from undertow.support import checks
+from undertow.support.pool import Progress, run_tasks
 
 __all__ = [
     "MOST_ROUNDS",
@@ -68,7 +68,7 @@ def _parse(word: str) -> Contender:
                 return contender
     if ":" not in name and name not in registry():
         labels = ", ".join(contender.label for contender in DEFAULTS)
-        near = _checks.did_you_mean(name, registry())
+        near = checks.did_you_mean(name, registry())
         raise InvalidInputError(
             f"policies: no policy is called {name!r}{near}; there are {labels}, and by name "
             f"{', '.join(sorted(registry()))}"
@@ -199,7 +199,7 @@ def play_all(
 
     `play` reports how many of its `rounds` it has played; `progress`, how many of all.
     """
-    runs = _checks.integer("runs", runs, least=1)
+    runs = checks.integer("runs", runs, least=1)
     tasks = [(one, run) for one in contenders for run in range(runs if random or one.randomised else 1)]
     whole = _Whole(rounds * len(tasks), progress)
     played = run_tasks([partial(play, *task, whole.part()) for task in tasks], threads=threads)

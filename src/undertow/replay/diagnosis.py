@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import Measured, block_length, check_block, measured, resampled_means
 from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, REWARDS, WITHOUT, Rule, Rules, try_rules
 from undertow.replay.table import Table, require_table
-from undertow.reporting.numbers import share
-from undertow.reporting.pool import Progress
+from undertow.support.checks import FloatArray
+from undertow.support.numbers import share
+from undertow.support.pool import Progress
 
 if TYPE_CHECKING:
-    from undertow.drawing import Sheet
+    from undertow.support.drawing import Sheet
 
 __all__ = ["Diagnosis", "Measured", "diagnose"]
 

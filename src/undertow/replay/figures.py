@@ -13,15 +13,15 @@ from matplotlib.colors import to_rgb
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from undertow._checks import FloatArray
-from undertow.drawing import Sheet
 from undertow.replay.diagnosis import Diagnosis
 from undertow.replay.full import Replay
 from undertow.replay.logged import ESTIMATORS, LOGGED, LogReplay
 from undertow.replay.table import Table
 from undertow.replay.verdict import answer_on_log, answer_on_table
-from undertow.reporting.figure import ARMS, LEGEND, SMALL, Figure, line_styles, panels, plain_axis, write_figure
-from undertow.reporting.numbers import with_interval
+from undertow.support.checks import FloatArray
+from undertow.support.drawing import Sheet
+from undertow.support.figure import ARMS, LEGEND, SMALL, Figure, line_styles, panels, plain_axis, write_figure
+from undertow.support.numbers import with_interval
 
 __all__ = [
     "draw_diagnosis",

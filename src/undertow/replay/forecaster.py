@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.compiled import kernel
 from undertow.policies.forgetting import factorise, solve
 from undertow.replay.table import Table
+from undertow.support.checks import FloatArray
 
 __all__ = ["forecast_log"]
 

@@ -11,22 +11,22 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import RESAMPLES, block_length, check_block, compared, measured, resampled_means
 from undertow.replay.contenders import build, few_runs, play_all, reads_clock, remarks, usual_runs, who_plays
 from undertow.replay.keyed import keyed_contenders, play_keys, require_keys
 from undertow.replay.table import Table, require_table
-from undertow.reporting.numbers import interval_rows, share, share_won, with_interval, with_values
-from undertow.reporting.pool import Progress, run_tasks
-from undertow.showing import Framed, html_table
 from undertow.simulation import simulate
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.display import Framed, html_table
+from undertow.support.numbers import interval_rows, share, share_won, with_interval, with_values
+from undertow.support.pool import Progress, run_tasks
 from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from undertow.drawing import Sheet
+    from undertow.support.drawing import Sheet
 
 __all__ = ["AVERAGE", "CLAIRVOYANT", "FIXED", "LEAST_ROUNDS", "Replay", "in_units", "replay_table"]
 
@@ -140,7 +140,7 @@ def replay_table(
     if table.rounds < LEAST_ROUNDS:
         raise InvalidInputError(f"table: expected at least {LEAST_ROUNDS} rows, got {table.rounds}; record more rounds")
     check_block(block, table.rounds)
-    seed = _checks.integer("seed", seed, least=0)
+    seed = checks.integer("seed", seed, least=0)
     require_keys(table, cluster)
     playing, notes = who_plays(table, policies) if table.keys is None else keyed_contenders(table, policies)
     parts = {"features": table.features[None], "elapsed": table.elapsed}

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.contenders import Contender, load_policies
 from undertow.errors import InvalidInputError
 from undertow.fleet import Fleet, FleetKalman
 from undertow.replay.contenders import check_labels, play_all
 from undertow.replay.table import Table
-from undertow.reporting.cluster import on_cluster
-from undertow.reporting.pool import Progress
 from undertow.simulation import simulate
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.cluster import on_cluster
+from undertow.support.pool import Progress
 from undertow.trajectory import Trajectory
 
 __all__ = ["ALL", "FLEET", "PER_KEY", "KeyedContender", "keyed_contenders", "play_keys", "require_keys"]
@@ -116,7 +116,7 @@ def play_keys(
 
         both: dict[str, Any] = {"threads": threads, "progress": progress}
         return play_all(contenders, play, rounds=table.rounds, runs=runs, random=random, **both)
-    runs = _checks.integer("runs", runs, least=1)
+    runs = checks.integer("runs", runs, least=1)
     tasks = [(one, run) for one in contenders for run in range(runs if random or one.randomised else 1)]
     code = os.path.abspath(module) if module else None
     work = partial(_play_there, code, table.arms, how)
@@ -124,7 +124,7 @@ def play_keys(
     found: list[Any] = [None] * len(tasks)
     tell, total = progress or (lambda done, total: None), table.rounds * len(tasks)
     tell(0, total)
-    for done, (number, result) in enumerate(on_cluster(work, sent, cluster, _checks.thread_count(threads)), start=1):
+    for done, (number, result) in enumerate(on_cluster(work, sent, cluster, checks.thread_count(threads)), start=1):
         found[number] = result
         tell(table.rounds * done, total)
     played: dict[str, list[Played]] = {}
@@ -197,7 +197,7 @@ def _play(
         chosen = _play_fleet(policy, rows, progress or (lambda done, total: None))
     else:
         contexts, rewards, features = (
-            _checks.readonly(each[None]) for each in (rows.contexts, rows.rewards, rows.features)
+            checks.readonly(each[None]) for each in (rows.contexts, rows.rewards, rows.features)
         )
         path = Trajectory.trusted(contexts, rewards, None, features, None, None)
         shown = progress or False

@@ -5,13 +5,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.policies import Policy
 from undertow.replay.contenders import reads_clock
 from undertow.replay.table import Log, Table
-from undertow.reporting.pool import Progress
 from undertow.simulation import simulate
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.pool import Progress
 from undertow.trajectory import Trajectory
 
 __all__ = ["Learning", "Pass", "acceptance", "lead_through", "learnable"]
@@ -57,7 +57,7 @@ def lead_through(
     """
     log, rewards = table.log, learnable(table, kept, learn_from)
     assert log is not None
-    contexts, features = map(_checks.readonly, (table.contexts, table.features))
+    contexts, features = map(checks.readonly, (table.contexts, table.features))
     path = Trajectory.trusted(contexts, rewards, None, features, None, table.elapsed)
     times = table.stamps if reads_clock(policy) else None
     arms = simulate(policy, path, times=times, runs=[run], threads=1, progress=progress).arms

@@ -29,8 +29,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import (
@@ -48,12 +46,14 @@ from undertow.replay.full import LEAST_ROUNDS, in_units
 from undertow.replay.keyed import keyed_contenders, play_keys, require_keys
 from undertow.replay.leading import Learning, Pass, acceptance, lead_through, learnable
 from undertow.replay.table import Log, Table, require_table
-from undertow.reporting.numbers import count, interval_rows, listed, with_interval
-from undertow.reporting.pool import Progress, run_tasks
-from undertow.showing import Framed, html_table
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.display import Framed, html_table
+from undertow.support.numbers import count, interval_rows, listed, with_interval
+from undertow.support.pool import Progress, run_tasks
 
 if TYPE_CHECKING:
-    from undertow.drawing import Sheet
+    from undertow.support.drawing import Sheet
 
 __all__ = ["ESTIMATORS", "LOGGED", "Estimate", "LogReplay", "estimate", "replay_log"]
 
@@ -175,8 +175,8 @@ def replay_log(
             f"table: expected at least {LEAST_ROUNDS} rows with a reward, got {known}; record more rounds"
         )
     check_block(block, known)
-    seed = _checks.integer("seed", seed, least=0)
-    learn_from = _checks.choice("learn_from", learn_from, ("accepted", "matched"))
+    seed = checks.integer("seed", seed, least=0)
+    learn_from = checks.choice("learn_from", learn_from, ("accepted", "matched"))
     require_keys(table, cluster)
     playing, notes = who_plays(table, policies) if table.keys is None else keyed_contenders(table, policies)
     keep = acceptance(whole)

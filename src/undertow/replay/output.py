@@ -13,7 +13,7 @@ from undertow.replay.full import Replay
 from undertow.replay.logged import LogReplay
 from undertow.replay.report import report_diagnosis, report_log, report_replay
 from undertow.replay.table import Table
-from undertow.reporting.folders import versions, whole, write_csv, write_json
+from undertow.support.folders import versions, whole, write_csv, write_json
 
 __all__ = ["Written", "write_diagnosis", "write_replay"]
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from undertow._checks import FloatArray
 from undertow.problems.datasets import fourier
+from undertow.support.checks import FloatArray
 
 __all__ = ["phase_features"]
 

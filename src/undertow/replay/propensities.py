@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
+from undertow.support.checks import FloatArray
 
 __all__ = ["ESTIMATED", "estimated_propensities"]
 

@@ -4,8 +4,8 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
+from undertow.support import checks
 
 __all__ = ["MISSING", "Reading"]
 
@@ -52,12 +52,12 @@ class Reading:
         if self.separator is not None and (not isinstance(self.separator, str) or len(self.separator.encode()) != 1):
             raise InvalidInputError(f"separator: expected one character, got {self.separator!r}")
         if self.decimal is not None:
-            _checks.choice("decimal", self.decimal, (".", ","))
+            checks.choice("decimal", self.decimal, (".", ","))
         if self.date_format is not None and (not isinstance(self.date_format, str) or not self.date_format.strip()):
             raise InvalidInputError(
                 f"date_format: expected one such as dd.mm.yyyy or %d.%m.%Y, got {self.date_format!r}"
             )
-        words = [] if self.na is None else _checks.entries("na", self.na)
+        words = [] if self.na is None else checks.entries("na", self.na)
         if odd := [word for word in words if not isinstance(word, str)]:
             raise InvalidInputError(f"na: expected words, got {odd[0]!r:.80}")
 

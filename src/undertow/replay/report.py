@@ -11,9 +11,9 @@ from undertow.replay.full import Replay
 from undertow.replay.logged import LogReplay
 from undertow.replay.table import Table
 from undertow.replay.verdict import answer_on_log, answer_on_table
-from undertow.reporting.figure import Figure, line_styles
-from undertow.reporting.numbers import cells, count, with_values
-from undertow.reporting.page import figures_html, text, write_page
+from undertow.support.figure import Figure, line_styles
+from undertow.support.numbers import cells, count, with_values
+from undertow.support.page import figures_html, text, write_page
 
 __all__ = ["report_diagnosis", "report_log", "report_replay"]
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.replay.table import Table
-from undertow.reporting.pool import Progress, run_tasks
+from undertow.support.checks import FloatArray
+from undertow.support.pool import Progress, run_tasks
 
 __all__ = [
     "ALL",

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow._checks import LARGEST, FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.cells import decimal_mark, missing_cells, read_numbers, tidy
 from undertow.replay.dates import read_times
 from undertow.replay.reading import Reading
-from undertow.reporting.numbers import count
+from undertow.support.checks import LARGEST, FloatArray
+from undertow.support.numbers import count
 
 __all__ = ["CONTROL", "Source", "Words"]
 

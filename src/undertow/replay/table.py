@@ -12,10 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
-from undertow.moments import with_one_context
 from undertow.replay.clock import moments_between, stamps_of, tick_of, with_dates_first
 from undertow.replay.columns import AT, ESTIMATE, UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
@@ -25,8 +22,11 @@ from undertow.replay.reading import Reading
 from undertow.replay.source import Source
 from undertow.replay.table_inputs import EACH, features_of_arms, numbers_of, shared_features
 from undertow.replay.table_notes import gap_notes, offset_notes, propensity_notes, step_notes, unpaid_notes
-from undertow.reporting.numbers import count
-from undertow.showing import Framed, html_table
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.display import Framed, html_table
+from undertow.support.numbers import count
+from undertow.support.timesteps import with_one_context
 
 __all__ = ["Log", "Table", "read_table", "require_table"]
 
@@ -272,7 +272,7 @@ def read_table(
     """
     source = open_source(data, Reading(encoding, separator, decimal, date_format, na))
     if rows is not None:
-        source = source.last(_checks.integer("rows", rows, least=1))
+        source = source.last(checks.integer("rows", rows, least=1))
     try:
         columns = find_columns(
             source.frame.columns,

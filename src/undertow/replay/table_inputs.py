@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.columns import AT
 from undertow.replay.source import Source
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["EACH", "features_of_arms", "numbers_of", "shared_features"]
 
@@ -33,7 +33,7 @@ def features_of_arms(source: Source, names: Sequence[str], arms: Sequence[str]) 
     for name in names:
         arm = name.partition(AT)[2]
         if arm not in arms:
-            near = _checks.did_you_mean(arm, arms)
+            near = checks.did_you_mean(arm, arms)
             raise InvalidInputError(
                 f"{source.place(-1, name)}: expected the name of an arm after {AT}, got {arm!r:.80}{near}; rename the "
                 f"column, or leave it out; arms are {', '.join(arms)}"

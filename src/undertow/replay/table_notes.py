@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.replay.columns import Columns
+from undertow.support.checks import FloatArray
 
 __all__ = ["gap_notes", "offset_notes", "propensity_notes", "step_notes", "unpaid_notes"]
 

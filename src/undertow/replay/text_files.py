@@ -18,7 +18,7 @@ from undertow.errors import InvalidInputError
 from undertow.replay.columns import separator_hint
 from undertow.replay.reading import Reading
 from undertow.replay.source import CONTROL, Source
-from undertow.reporting.numbers import count
+from undertow.support.numbers import count
 
 __all__ = ["BROKEN", "check_names", "content_of", "open_text", "without_blank_end"]
 

@@ -11,7 +11,7 @@ import polars as pl
 from undertow.replay.full import Replay
 from undertow.replay.keyed import ALL, FLEET, PER_KEY, KeyedContender
 from undertow.replay.logged import LogReplay
-from undertow.reporting.numbers import number
+from undertow.support.numbers import number
 
 __all__ = ["answer_on_log", "answer_on_table"]
 

@@ -1,6 +1,6 @@
 """Decisions for any language: HTTP over `undertow.open`, and a client."""
 
-from undertow._checks import needing
+from undertow.support.checks import needing
 
 with needing("undertow.serve", "serve"):
     from undertow.serve.app import application

@@ -7,11 +7,11 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from undertow._checks import needing
 from undertow.serve.endpoints import refusal
 from undertow.serve.problems import HttpError, NotFoundError
 from undertow.serve.service import Service
 from undertow.store.past import log_of
+from undertow.support.checks import needing
 
 __all__ = ["Download"]
 
@@ -42,7 +42,7 @@ class Download:
             with needing("a download", "study"):
                 import polars as pl
 
-                from undertow.reporting.folders import write_csv
+                from undertow.support.folders import write_csv
         except ModuleNotFoundError as error:
             raise HttpError(501, "not installed", f"path: {error}") from error
         self._service.bandits.spec(name)

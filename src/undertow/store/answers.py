@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.live import Decision, Why
 from undertow.store.base import Answer
+from undertow.support.checks import FloatArray
 
 __all__ = ["Answered", "read_answer", "write_answer"]
 

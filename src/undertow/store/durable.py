@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.errors import InvalidInputError, StoreError, UnknownDecisionError
 from undertow.live import Decision, LivePolicy
 from undertow.live.events import Event, Recalled, Rewarded, encode
@@ -26,6 +25,7 @@ from undertow.store.answers import read_answer, write_answer
 from undertow.store.base import Answer, Claim, Locked, Row, Store
 from undertow.store.door import Door
 from undertow.store.replica import Replica
+from undertow.support import checks
 
 __all__ = ["DurablePolicy"]
 
@@ -222,7 +222,7 @@ class DurablePolicy:
         with self._door:
             policy, before = self._inside(), len(self._replica.events)
             with self._counting():
-                new = self._is_new(policy, decision, _checks.reward(reward))
+                new = self._is_new(policy, decision, checks.reward(reward))
             if new:
                 policy.learn(decision, reward, at=at)
                 self._keep_rewards(before)
@@ -235,7 +235,7 @@ class DurablePolicy:
         with self._door:
             policy, before = self._inside(), len(self._replica.events)
             with self._counting():
-                values = _checks.measured("rewards", rewards, (len(decisions),)).tolist()
+                values = checks.measured("rewards", rewards, (len(decisions),)).tolist()
                 given = zip(decisions, values, strict=True)
                 new = [(each, value) for each, value in given if self._is_new(policy, each, value)]
             policy.learn_many([each for each, _ in new], [value for _, value in new], at=at)

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.fleet import Decisions
 from undertow.fleet.bucket import Data, Outcome
@@ -20,6 +19,7 @@ from undertow.fleet.found import Found
 from undertow.fleet.keys import Integers, Keys
 from undertow.live.ids import LONGEST, is_id
 from undertow.store.base import Answer, Locked
+from undertow.support.checks import FloatArray
 
 __all__ = ["answer_to", "digest_of", "joined", "learned_rewards", "require_id", "rewards_of"]
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import FloatArray
 from undertow.errors import StoreBusyError, StoreError, UndertowError, UnknownDecisionError
 from undertow.fleet import Decisions, Fleet
 from undertow.fleet.bucket import Data
@@ -33,6 +32,7 @@ from undertow.live.files import archived, snapshot, unarchived
 from undertow.store.base import Answer, Locked, Row, Store, bucket_name
 from undertow.store.fleet_answers import answer_to, digest_of, joined, learned_rewards, require_id, rewards_of
 from undertow.store.replica import Replica
+from undertow.support.checks import FloatArray
 
 __all__ = ["FLEET", "DurableFleet", "buckets_of", "fleet_spec", "is_fleet", "named_keys"]
 

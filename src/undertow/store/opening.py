@@ -7,7 +7,6 @@ import os
 import time
 from typing import Any, overload
 
-from undertow import _checks
 from undertow.compiled.cache import alone, is_incomplete
 from undertow.errors import InvalidInputError
 from undertow.fleet import Fleet, FleetKalman
@@ -20,6 +19,7 @@ from undertow.store.checkpoints import newest_policy, spec_of
 from undertow.store.durable import DurablePolicy
 from undertow.store.fleets import FLEET, DurableFleet, fleet_spec, named_keys
 from undertow.store.past import events_of_past
+from undertow.support import checks
 
 __all__ = ["open"]
 
@@ -82,7 +82,7 @@ def open(
     store = url if isinstance(url, Store) else store_at(url)
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or not name.isprintable():
         raise InvalidInputError(f"name: expected a printable string of 1 to {_LONGEST} characters, got {name!r:.80}")
-    wait = _checks.number("timeout", timeout, above=0)
+    wait = checks.number("timeout", timeout, above=0)
     if policy is not None and not isinstance(policy, LivePolicy | Fleet):
         raise InvalidInputError(f"policy: expected a policy of undertow, or a Fleet, got {policy!r:.60}")
     if isinstance(policy, FleetKalman):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from undertow._checks import needing
 from undertow.errors import InvalidInputError, StoreBusyError, StoreError, StoreUnavailableError
 from undertow.store.sql import SqlStore, first_line
+from undertow.support.checks import needing
 
 __all__ = ["PostgresStore"]
 

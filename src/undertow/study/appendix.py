@@ -10,7 +10,6 @@ import polars as pl
 
 from undertow.contenders import Contender
 from undertow.errors import InvalidInputError
-from undertow.reporting.pool import Progress, run_tasks
 from undertow.simulation import Run, simulate
 from undertow.study.chunks import Tables, tables_of
 from undertow.study.claims import FAILS, HOLDS, UNDECIDED, check_claims
@@ -18,6 +17,7 @@ from undertow.study.plan import Plan, SystemSpec, build_for
 from undertow.study.readings import READINGS, Reading, play_ares
 from undertow.study.statements import EXACT
 from undertow.study.summary import Array, final_regret, ratios
+from undertow.support.pool import Progress, run_tasks
 from undertow.theory import true_noise_bound
 
 __all__ = ["RUNS", "Varied", "pieces_of_work", "vary_choices"]

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import polars as pl
 
 from undertow.contenders import load_policies
-from undertow.reporting.cluster import on_cluster
-from undertow.reporting.pool import Progress, as_they_finish
 from undertow.simulation import Run, simulate
 from undertow.study.plan import Plan, build_for
 from undertow.study.store import Tables, alone_in, discard, is_whole, keep, keep_tables, open_folder, read_tables
+from undertow.support.cluster import on_cluster
+from undertow.support.pool import Progress, as_they_finish
 
 __all__ = ["Tables", "compute_chunks", "open_folder", "read_tables", "run_chunk", "run_plan", "tables_of"]
 

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from undertow.reporting.numbers import plus_minus, standard_error
 from undertow.riccati import spectral_radius
 from undertow.study.plan import SystemSpec
 from undertow.study.summary import Array, resampled
+from undertow.support.numbers import plus_minus, standard_error
 from undertow.theory import true_noise_bound
 from undertow.window import bias_deviations, window_errors
 

@@ -17,7 +17,11 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from undertow.errors import UndertowError
-from undertow.reporting.figure import (
+from undertow.riccati import spectral_radius
+from undertow.study.chunks import Tables
+from undertow.study.plan import Plan, SystemSpec
+from undertow.study.summary import Array, Final, final_regret, ratios, winners
+from undertow.support.figure import (
     ARMS,
     LEGEND,
     SMALL,
@@ -30,11 +34,7 @@ from undertow.reporting.figure import (
     plain_axis,
     write_figure,
 )
-from undertow.reporting.numbers import number, signed
-from undertow.riccati import spectral_radius
-from undertow.study.chunks import Tables
-from undertow.study.plan import Plan, SystemSpec
-from undertow.study.summary import Array, Final, final_regret, ratios, winners
+from undertow.support.numbers import number, signed
 from undertow.system import LinearGaussianSystem
 from undertow.theory import full_information_regret, true_noise_bound
 from undertow.window import window_errors

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from undertow import _checks
 from undertow.contenders import Contender, known_policy
 from undertow.errors import InvalidInputError
 from undertow.example_systems import paper_system, random_system
-from undertow.reporting.folders import versions
+from undertow.support import checks
+from undertow.support.folders import versions
 from undertow.system import LinearGaussianSystem
 from undertow.theory import true_noise_bound
 from undertow.trajectory import Trajectory
@@ -68,8 +68,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, least in (("rounds", 1), ("burn_in", 0), ("runs", 1), ("seed", 0), ("checkpoints", 1)):
-            _checks.integer(name, getattr(self, name), least=least)
-        object.__setattr__(self, "missing", _checks.number("missing", self.missing, least=0))
+            checks.integer(name, getattr(self, name), least=least)
+        object.__setattr__(self, "missing", checks.number("missing", self.missing, least=0))
         if self.missing > 1:
             raise InvalidInputError(f"missing: expected a share from 0 to 1, got {self.missing:g}")
         word = isinstance(self.name, str) and 0 < len(self.name) <= _MOST_LETTERS and self.name.isprintable()
@@ -84,7 +84,7 @@ class Plan:
         if not self.baseline:
             object.__setattr__(self, "baseline", self.policies[0].label)
         if self.baseline not in (policy.label for policy in self.policies):
-            near = _checks.did_you_mean(self.baseline, [policy.label for policy in self.policies])
+            near = checks.did_you_mean(self.baseline, [policy.label for policy in self.policies])
             raise InvalidInputError(f"baseline: no policy of the plan has the label {self.baseline!r:.80}{near}")
         self._check_size()
         for system, policy in itertools.product(self.systems, self.policies):  # every mistake before any work
@@ -191,7 +191,7 @@ class Plan:
         found = exact or [s.label for s in self.policies if word.lower() in (s.label.lower(), s.policy)]
         if not found:
             labels = ", ".join(repr(spec.label) for spec in self.policies)
-            near = _checks.did_you_mean(word, [spec.label for spec in self.policies])
+            near = checks.did_you_mean(word, [spec.label for spec in self.policies])
             raise InvalidInputError(f"policies: the plan has no {word!r}{near}; it has {labels}")
         return found
 
@@ -238,7 +238,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 def _plan(content: dict[str, Any], folder: Path) -> Plan:
     known = {*_SINGLE, "systems", "policies"}
     if unknown := sorted(content.keys() - known):
-        near = _checks.did_you_mean(unknown[0], known)
+        near = checks.did_you_mean(unknown[0], known)
         raise InvalidInputError(f"{unknown[0]:.80}: a plan has no such entry{near}; it has {', '.join(sorted(known))}")
     systems = [_system(entry, folder) for entry in _entries(content, "systems")]
     return Plan(**content | {"systems": systems, "policies": contenders_of(content)})
@@ -290,7 +290,7 @@ def _policy(entry: dict[str, Any]) -> Contender:
     known_policy(name)  # or an error
     if given := next((given for given in ("arms", "rng") if given in entry), None):
         raise InvalidInputError(f"policies: {label!r}: {given}: this follows from system and seed; omit it")
-    return Contender(label, name, entry, _checks.flag("detail", detail))
+    return Contender(label, name, entry, checks.flag("detail", detail))
 
 
 def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
@@ -301,7 +301,7 @@ def _system(entry: dict[str, Any], folder: Path) -> SystemSpec:
         "file": lambda path: LinearGaussianSystem.load(folder / path),
     }
     if not isinstance(kind, str) or kind not in makers:
-        near = _checks.did_you_mean(kind, makers)
+        near = checks.did_you_mean(kind, makers)
         raise InvalidInputError(f"systems: expected kind {', '.join(map(repr, makers))}, got {kind!r:.80}{near}")
     if kind == "random":
         entry["rng"] = entry.pop("seed", 0)

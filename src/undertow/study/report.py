@@ -7,15 +7,15 @@ from typing import Any
 
 import polars as pl
 
-from undertow.reporting.figure import Figure, line_styles
-from undertow.reporting.numbers import count, duration, listed, number
-from undertow.reporting.page import figures_html, text, write_page
 from undertow.study.appendix import RUNS, Varied
 from undertow.study.chunks import Tables
 from undertow.study.claims import FAILS, HOLDS, UNDECIDED, Claim, caveat, too_short
 from undertow.study.plan import Plan
 from undertow.study.statements import EXACT
 from undertow.study.summary import final_regret, leaders, winners
+from undertow.support.figure import Figure, line_styles
+from undertow.support.numbers import count, duration, listed, number
+from undertow.support.page import figures_html, text, write_page
 
 __all__ = ["REPORT", "write_report"]
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from undertow.reporting.folders import naming
-from undertow.reporting.pool import Clock, Progress
 from undertow.study.appendix import Varied, pieces_of_work, vary_choices
 from undertow.study.chunks import Tables, open_folder, read_tables, run_plan
 from undertow.study.claims import Claim, check_claims
@@ -18,6 +16,8 @@ from undertow.study.report import REPORT, write_report
 from undertow.study.store import is_whole
 from undertow.study.summary import Array, comparisons, headline, keep_summary
 from undertow.study.tightness import draw_tightness
+from undertow.support.folders import naming
+from undertow.support.pool import Clock, Progress
 
 __all__ = ["Outcome", "run_study"]
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from undertow.errors import InvalidInputError
 from undertow.study.plan import Plan
-from undertow.writing import alone, part_folder, replacing, sync
+from undertow.support.writing import alone, part_folder, replacing, sync
 
 __all__ = ["Tables", "alone_in", "discard", "is_whole", "keep", "keep_tables", "open_folder", "read_tables"]
 

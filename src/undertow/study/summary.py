@@ -10,12 +10,12 @@ import polars as pl
 
 from undertow.comparison import Comparison
 from undertow.errors import InvalidInputError
-from undertow.reporting.folders import write_csv
-from undertow.reporting.numbers import cells, listed, number, standard_error
-from undertow.reporting.tables import latex, markdown
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
-from undertow.writing import replacing
+from undertow.support.folders import write_csv
+from undertow.support.numbers import cells, listed, number, standard_error
+from undertow.support.tables import latex, markdown
+from undertow.support.writing import replacing
 
 __all__ = [
     "comparisons",

@@ -7,9 +7,9 @@ import polars as pl
 from matplotlib.ticker import StrMethodFormatter
 
 from undertow.errors import NoStationaryLawError, NoSteadyStateError
-from undertow.reporting.figure import SMALL, Figure, panels, plain_axis, write_figure
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan
+from undertow.support.figure import SMALL, Figure, panels, plain_axis, write_figure
 from undertow.theory import printed_regret_bound
 
 __all__ = ["draw_tightness"]

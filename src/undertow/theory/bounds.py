@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 from undertow.theory.oracles import context_oracle_regret
 from undertow.window import window_weights
@@ -100,9 +100,9 @@ def norm_bound(covariance: npt.ArrayLike, confidence: float) -> float:
     >>> round(norm_bound([[1.0]], 0.05), 3)
     10.453
     """
-    Σ = _checks.array("covariance", covariance, ("d", "d"))
-    Σ = _checks.covariance("covariance", Σ, len(Σ))
-    x = math.log(1 / _checks.fraction("confidence", confidence))
+    Σ = checks.array("covariance", covariance, ("d", "d"))
+    Σ = checks.covariance("covariance", Σ, len(Σ))
+    x = math.log(1 / checks.fraction("confidence", confidence))
     eigenvalues = np.linalg.eigvalsh(Σ)
     largest = eigenvalues.max(initial=0.0)
     return float(eigenvalues.sum() + 2 * math.sqrt(float((eigenvalues**2).sum()) * x) + 2 * largest * x)
@@ -110,7 +110,7 @@ def norm_bound(covariance: npt.ArrayLike, confidence: float) -> float:
 
 def bias_factor(system: LinearGaussianSystem, window: int) -> float:
     """Return B_β(s) = B_c ‖(Γ − ΓKC)^s‖ with B_c = max ‖c_a‖ (Eq. B_beta_def)."""
-    A = np.linalg.matrix_power(system.steady_state.closed_loop, _checks.integer("window", window, least=0))
+    A = np.linalg.matrix_power(system.steady_state.closed_loop, checks.integer("window", window, least=0))
     return float(np.linalg.norm(system.arms, axis=1).max() * np.linalg.norm(A, 2))
 
 
@@ -131,12 +131,12 @@ def noise_width(
     V: npt.ArrayLike, *, noise_bound: float, confidence: float = 0.1, ridge: float = 1.0, weight_bound: float = 100.0
 ) -> float:
     """Return e = √(2B_R² log(det V^½ / (δ det(λI)^½))) + λB_G √tr V⁻¹ (Eq. e_def), a heuristic (T1)."""
-    V, λ = _gram(V), _checks.number("ridge", ridge, above=0)
-    B_R = _checks.number("noise_bound", noise_bound, least=0)
-    B_G = _checks.number("weight_bound", weight_bound, least=0)
+    V, λ = _gram(V), checks.number("ridge", ridge, above=0)
+    B_R = checks.number("noise_bound", noise_bound, least=0)
+    B_G = checks.number("weight_bound", weight_bound, least=0)
     if (least := float(np.linalg.eigvalsh(V)[0])) < λ * (1 - 1e-6):
         raise InvalidInputError(f"V: expected λI + ΣΘΘ', so no eigenvalue below ridge = {λ:g}, got {least:.6g}")
-    x = math.log(1 / _checks.fraction("confidence", confidence)) + np.linalg.slogdet(V)[1] / 2
+    x = math.log(1 / checks.fraction("confidence", confidence)) + np.linalg.slogdet(V)[1] / 2
     noise = math.sqrt(2 * B_R**2 * (x - len(V) * math.log(λ) / 2))
     return float(noise + λ * B_G * math.sqrt(np.trace(np.linalg.inv(V))))
 
@@ -157,21 +157,21 @@ def model_error_bound(
     bound that the learner is given the **b** of Theorem 2.
     """
     e = noise_width(V, noise_bound=noise_bound, confidence=confidence, ridge=ridge, weight_bound=weight_bound)
-    V, n, β = _gram(V), _checks.integer("plays", plays, least=0), _checks.number("bias", bias, least=0)
+    V, n, β = _gram(V), checks.integer("plays", plays, least=0), checks.number("bias", bias, least=0)
     spread = max(len(V) - ridge * float(np.trace(np.linalg.inv(V))), 0.0)
     return e + math.sqrt(n) * β * math.sqrt(spread)
 
 
 def prediction_error_bound(model_error: float, V: npt.ArrayLike, inputs: npt.ArrayLike) -> float:
     """Return b √(Θ'V⁻¹Θ), the bound on |Ĝ'Θ − G'Θ| given one on ‖Ĝ − G‖_V (Lemma optimal_value)."""
-    b, V = _checks.number("model_error", model_error, least=0), _gram(V)
-    Θ = _checks.array("inputs", inputs, (len(V),))
+    b, V = checks.number("model_error", model_error, least=0), _gram(V)
+    Θ = checks.array("inputs", inputs, (len(V),))
     return float(b * math.sqrt(Θ @ np.linalg.solve(V, Θ)))
 
 
 def stacked_contexts(system: LinearGaussianSystem, window: int) -> StackedContexts:
     """Return the stationary law of s contexts by their innovations (Eq. sigma_e_def, exponents corrected, T4)."""
-    s = _checks.integer("window", window, least=0)
+    s = checks.integer("window", window, least=0)
     Γ, C, R = system.dynamics, system.context_map, system.context_noise
     d, m = len(Γ), len(C)
     if m * s > _MOST_CONTEXTS:
@@ -205,18 +205,18 @@ def bound_terms(
 
     `noise_bound` is B_R, by default the true √max(c'Pc + σ²); `bias_factor_known` is **B**_β, by default B_β(s) itself.
     """
-    n = _checks.integer("rounds", rounds, least=1)
-    δ, λ = _checks.fraction("confidence", confidence), _checks.number("ridge", ridge, above=0)
+    n = checks.integer("rounds", rounds, least=1)
+    δ, λ = checks.fraction("confidence", confidence), checks.number("ridge", ridge, above=0)
     contexts = stacked_contexts(system, window)
     p = len(contexts.mean) + 1
-    B_R = true_noise_bound(system) if noise_bound is None else _checks.number("noise_bound", noise_bound, least=0)
-    B_G = _checks.number("weight_bound", weight_bound, least=0)
+    B_R = true_noise_bound(system) if noise_bound is None else checks.number("noise_bound", noise_bound, least=0)
+    B_G = checks.number("weight_bound", weight_bound, least=0)
     moment = contexts.second_moment
     L = n * moment / δ
     growth = math.log(1 + n * L / (λ * p))
     size = math.sqrt(norm_bound(system.stationary_covariance, δ / n)) + float(np.linalg.norm(system.stationary_mean))
     own = bias_factor(system, window)
-    told = own if bias_factor_known is None else _checks.number("bias_factor_known", bias_factor_known, least=0)
+    told = own if bias_factor_known is None else checks.number("bias_factor_known", bias_factor_known, least=0)
     B_e = B_G * math.sqrt(λ * p) + math.sqrt(2 * B_R**2 * (math.log(n / δ) + p / 2 * growth))
     spread = math.sqrt(norm_bound(contexts.covariance, δ / n))
     inputs = (spread + float(np.linalg.norm(contexts.mean))) ** 2 + 1
@@ -307,10 +307,10 @@ def regret_rate(
     B̄_θ, B̄_u and B̄_b each grow with √(ms + 1), so the model's error does with (ms + 1)^{3/2}, not √(ms + 1) as printed
     (a factor of √(ms + 1) less if the size of Θ counts as constant); and Σ(ε_{a*} − ε_a) grows with n, not √n (T3).
     """
-    _checks.choice("width", width, ("noise", "noise+bias"))
-    n, s = _checks.integer("rounds", rounds, least=1), _checks.integer("window", window, least=0)
-    m, k = _checks.integer("context_dim", context_dim, least=0), _checks.integer("arm_count", arm_count, least=1)
-    decay, printed = _checks.number("decay", decay, least=0), _checks.flag("printed", printed)
+    checks.choice("width", width, ("noise", "noise+bias"))
+    n, s = checks.integer("rounds", rounds, least=1), checks.integer("window", window, least=0)
+    m, k = checks.integer("context_dim", context_dim, least=0), checks.integer("arm_count", arm_count, least=1)
+    decay, printed = checks.number("decay", decay, least=0), checks.flag("printed", printed)
     p, log = m * s + 1, math.log(n)
     size = p**0.5 if printed else p**1.5
     rates = {
@@ -343,13 +343,13 @@ def cost_inequality(
     The left, J + |ε|, should not be below the right with probability 1 − δ (Eq. upper_bound_2). Rows of `inputs` are Θ,
     newest first; `biases` are the β of each row (`window_bias` of the filter's prediction).
     """
-    λ, ν = _checks.number("ridge", ridge, above=0), _checks.number("window_penalty", window_penalty, least=0)
-    G = window_weights(system, window)[int(_checks.indices("arm", arm, (), below=system.arm_count))]
-    Θ = _checks.array("inputs", inputs, ("n", len(G)))
+    λ, ν = checks.number("ridge", ridge, above=0), checks.number("window_penalty", window_penalty, least=0)
+    G = window_weights(system, window)[int(checks.indices("arm", arm, (), below=system.arm_count))]
+    Θ = checks.array("inputs", inputs, ("n", len(G)))
     if not len(Θ):
         raise InvalidInputError("inputs: expected at least one row, the last of which is forecast, got none")
-    X = _checks.array("rewards", rewards, (len(Θ),))
-    β = _checks.array("biases", biases, (len(Θ),))
+    X = checks.array("rewards", rewards, (len(Θ),))
+    β = checks.array("biases", biases, (len(Θ),))
     ε = X - Θ @ G - β
     past, new = Θ[:-1], Θ[-1]
     V = λ * np.eye(len(G)) + past.T @ past
@@ -362,11 +362,11 @@ def cost_inequality(
 
 def model_error_term(terms: BoundTerms, n: int, k: int, width: str) -> float:
     """k√n B̄_θB̄_u(B̄_b + **B̄**_b), or with B̄_e for the last if the width has no bias."""
-    _checks.choice("width", width, ("noise", "noise+bias"))
+    checks.choice("width", width, ("noise", "noise+bias"))
     second = terms.B_b_known if width == "noise+bias" else terms.B_e
     return k * math.sqrt(n) * terms.B_theta * terms.B_u * (terms.B_b + second)
 
 
 def _gram(V: npt.ArrayLike) -> FloatArray:
-    V = _checks.array("V", V, ("p", "p"))
-    return _checks.covariance("V", V, len(V), definite=True)
+    V = checks.array("V", V, ("p", "p"))
+    return checks.covariance("V", V, len(V), definite=True)

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.kalman import steady_state
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 from undertow.theory.oracles import Estimate, greedy_regret
 
@@ -25,8 +25,8 @@ def lower_bound(system: LinearGaussianSystem, rounds: int, *, context_first: boo
     >>> round(lower_bound(paper_system(psi=1), 10_000).value)
     1236
     """
-    n = _checks.integer("rounds", rounds, least=1)
-    kappa = greedy_regret(system, _error_covariance(system, _checks.flag("context_first", context_first)))
+    n = checks.integer("rounds", rounds, least=1)
+    kappa = greedy_regret(system, _error_covariance(system, checks.flag("context_first", context_first)))
     return Estimate(n * kappa.value, n * kappa.error)
 
 
@@ -40,7 +40,7 @@ def repaired_lower_bound(system: LinearGaussianSystem, rounds: int) -> float:
     (2π)^{−(k−1)} |Σ_ij|^{−½} (½√(2π/τ))^{2k−3} / τ per round. The print drops the halves of the half-line integrals,
     uses the determinant of a conditional covariance for a joint density, and multiplies by an unconditional mean gap.
     """
-    n = _checks.integer("rounds", rounds, least=1)
+    n = checks.integer("rounds", rounds, least=1)
     k = system.arm_count
     means = system.arms @ system.stationary_mean + system.reward_offset
     if np.ptp(means) > 1e-9 * max(1.0, float(np.abs(means).max())):
@@ -63,7 +63,7 @@ def printed_lower_bound(system: LinearGaussianSystem, rounds: int) -> float:
 
     n Σ_ij √(2(c_j − c_i)'Z(c_j − c_i) / (tr(Ψ_{i|j})^{2k−2} |Σ̃_{i|j}|)), over the pairs whose Σ̃_{i|j} is regular.
     """
-    n = _checks.integer("rounds", rounds, least=1)
+    n = checks.integer("rounds", rounds, least=1)
     Z, c, k = system.stationary_covariance, system.arms, system.arm_count
     Zt, total = Z - _error_covariance(system, False), 0.0
     for i, j in itertools.permutations(range(k), 2):

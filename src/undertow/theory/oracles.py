@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.kalman import steady_state
 from undertow.riccati import square_root
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 
 _REPLICATES = 16
@@ -45,8 +45,8 @@ def expected_maximum(mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Estimate
     >>> expected_maximum([0, 0], np.eye(2))  # 1 / √π
     Estimate(value=0.564189583547756..., error=0.0)
     """
-    m = _checks.array("mean", mean, ("k",))
-    Σ = _checks.covariance("covariance", covariance, len(m))
+    m = checks.array("mean", mean, ("k",))
+    Σ = checks.covariance("covariance", covariance, len(m))
     if len(m) == 1:
         return Estimate(float(m[0]), 0.0)
     if len(m) == 2:
@@ -67,7 +67,7 @@ def greedy_regret(system: LinearGaussianSystem, error_covariance: npt.ArrayLike)
     Exact for one and two arms. For more, forecasts Ŷ ~ N(cz̄, c(Z − P)c') and errors N(0, cPc') are sampled together by
     scrambled Sobol' sets, and max Y − Y[argmax Ŷ], which is never negative, is averaged.
     """
-    P = _checks.covariance("error_covariance", error_covariance, system.state_dim)
+    P = checks.covariance("error_covariance", error_covariance, system.state_dim)
     Z, c = system.stationary_covariance, system.arms
     k = len(c)
     means = c @ system.stationary_mean + system.reward_offset

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from undertow import _checks
 from undertow.errors import InvalidInputError
+from undertow.support import checks
 from undertow.system import LinearGaussianSystem
 from undertow.theory.bounds import bias_factor, bound_terms, model_error_term
 from undertow.theory.oracles import random_regret
@@ -24,7 +24,7 @@ def sufficient_window(system: LinearGaussianSystem, rounds: int, bias_factor_kno
     >>> sufficient_window(paper_system(psi=1), 10_000, bias_factor_known=1.0)
     84
     """
-    known = _checks.number("bias_factor_known", bias_factor_known, least=0)
+    known = checks.number("bias_factor_known", bias_factor_known, least=0)
 
     def holds(s: int) -> bool:
         factor = bias_factor(system, s)
@@ -51,7 +51,7 @@ def conditional_regret_bound(
     noise term fails as that of (C.21) does (T3).
     """
     terms = bound_terms(system, window, rounds, confidence=confidence, **more)
-    own, known = bias_factor(system, window), _checks.number("bias_factor_known", bias_factor_known, least=0)
+    own, known = bias_factor(system, window), checks.number("bias_factor_known", bias_factor_known, least=0)
     if terms.B_s * own > known:
         raise InvalidInputError(
             f"window: expected B_s(n) B_β(s) of at most {known:g}, got {terms.B_s * own:.3g} with s = {window}; take "

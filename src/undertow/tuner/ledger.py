@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow._checks import LARGEST, FloatArray
 from undertow.live.saved import COUNT, Saved
+from undertow.support.checks import LARGEST, FloatArray
 
 __all__ = ["Ledger"]
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 from undertow.tuner.ledger import Ledger
 
 __all__ = ["Report", "Variant", "report_of"]
@@ -119,8 +119,8 @@ class Report(NamedTuple):
 
     def draw(self, path: str | os.PathLike[str]) -> None:
         """Draw the called variants and the costs over time; needs matplotlib."""
-        with _checks.needing("a figure", "study"):
-            from undertow.reporting.figure import LEGEND, SMALL, panels, plain_axis, save_sheet
+        with checks.needing("a figure", "study"):
+            from undertow.support.figure import LEGEND, SMALL, panels, plain_axis, save_sheet
 
         sheet, (when, cost) = panels(4.6, 2, 1, sharex=True)
         centres, shares = self._shares()
@@ -196,7 +196,7 @@ def inverse_propensity(choices: FloatArray, arm: int) -> tuple[float, float]:
 
 
 def _colours(count: int) -> list[str]:
-    from undertow.reporting.figure import ARMS
+    from undertow.support.figure import ARMS
 
     return [ARMS[place % len(ARMS)] for place in range(count)]
 

@@ -12,12 +12,12 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
 from undertow.errors import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.live import Decision, LivePolicy
 from undertow.live.files import read_archive, restored, snapshot, write_archive
 from undertow.live.saved import check_arrays
 from undertow.policies import Autopilot
+from undertow.support import checks
 from undertow.tuner.ledger import Ledger
 from undertow.tuner.report import Report, report_of
 
@@ -87,17 +87,17 @@ class Tuner(Generic[P, R]):
         second_costs: float | None = None,
     ) -> None:
         if not callable(cost):
-            _checks.choice("cost", cost, ("seconds",))
+            checks.choice("cost", cost, ("seconds",))
         self._cost = cost if callable(cost) else None
         if features is not None and not callable(features):
             raise InvalidInputError(f"features: expected a function of the arguments of a call, got {features!r:.80}")
         self._features = features
-        self._log = _checks.flag("log", log)
-        self._penalty = _checks.number("penalty", penalty, least=1)
+        self._log = checks.flag("log", log)
+        self._penalty = checks.number("penalty", penalty, least=1)
         if second_costs is not None and self._cost is None:
             raise InvalidInputError(f"second_costs: omit it if the cost is in seconds; got {second_costs!r}")
         given = 1.0 if self._cost is None else second_costs
-        self._second_costs = math.nan if given is None else _checks.number("second_costs", given, above=0)
+        self._second_costs = math.nan if given is None else checks.number("second_costs", given, above=0)
         self._lock = threading.RLock()
         self._names: list[str] = []
         self._functions: list[Callable[P, R]] = []
@@ -239,7 +239,7 @@ class Tuner(Generic[P, R]):
     def _cost_of(self, result: R, seconds: float) -> float:
         if self._cost is None:
             return max(seconds, _SHORTEST)
-        cost = float(_checks.measured("cost", self._cost(result, seconds), ()))
+        cost = float(checks.measured("cost", self._cost(result, seconds), ()))
         if cost < 0 or (cost == 0 and self._log):
             remedy = "; log=False accepts 0 as well" if cost == 0 else ""
             raise InvalidInputError(f"cost: expected a number above 0, got {cost:g}{remedy}")
@@ -323,7 +323,7 @@ class Tuner(Generic[P, R]):
         """Make the default policy, with the number of features of the first call."""
         if len(self._names) < 2:
             raise InvalidInputError(f"variants: expected at least two to choose from, got {list(self._names)}")
-        size = 0 if row is None else len(_checks.measured("features", row, ("q",)))
+        size = 0 if row is None else len(checks.measured("features", row, ("q",)))
         self._adopt(Autopilot(arms=list(self._names), feature_dim=size, minimise=True, refit="background"))
         assert self._policy is not None
         return self._policy

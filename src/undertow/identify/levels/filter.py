@@ -15,7 +15,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Layout
 from undertow.compiled.views import Record
@@ -29,6 +28,7 @@ from undertow.identify.levels.steps import (
     innovation_variance,
     power,
 )
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "CONSTANT",

@@ -18,8 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel, plain, spliced
 from undertow.compiled.views import view
 from undertow.errors import InvalidInputError
@@ -36,7 +34,9 @@ from undertow.identify.levels.prior import levels_prior, typical_levels
 from undertow.identify.levels.score import levels_likelihood, levels_workspace
 from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper, levels_size
 from undertow.identify.table import centre_and_scale, mostly_one_value, played_arms
-from undertow.moments import moments_passed
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.timesteps import moments_passed
 
 __all__ = ["FittedLevels", "LevelsModel", "fit_levels", "levels_model", "levels_optimise", "optimise_levels"]
 
@@ -135,8 +135,8 @@ class FittedLevels:
         """
         (m, s), (centre, scale) = self._reward_scale, self._feature_scales
         k, q = self.arm_count, len(scale)
-        numbers = _checks.numbers("features", np.zeros(0) if features is None else features)
-        given = _checks.array("features", numbers, (k, q) if numbers.ndim == 2 else (q,))
+        numbers = checks.numbers("features", np.zeros(0) if features is None else features)
+        given = checks.array("features", numbers, (k, q) if numbers.ndim == 2 else (q,))
         u = np.broadcast_to((given - centre) / scale, (k, q))
         belief, result = Belief(*(part.copy() for part in self._belief)), np.empty((6, k))
         predict(belief, self._hyper, 1.0)
@@ -185,8 +185,8 @@ def fit_levels(
     """
     played, k = played_arms(arms, arm_count)
     n = len(played)
-    x = np.array(_checks.measured("rewards", rewards, (n,), missing=True))
-    given = _checks.measured("features", np.zeros((n, 0)) if features is None else features, (n, "q"))
+    x = np.array(checks.measured("rewards", rewards, (n,), missing=True))
+    given = checks.measured("features", np.zeros((n, 0)) if features is None else features, (n, "q"))
     q = given.shape[1]
     D = plain(levels_size)(k, q)
     if 8 * D**2 > _MOST_BYTES:
@@ -224,7 +224,7 @@ def fit_levels(
         objective=objective + density,
         evaluations=used,
         arm_count=k,
-        innovations=_checks.readonly(innovations),
+        innovations=checks.readonly(innovations),
         _hyper=hyper,
         _belief=belief,
         _reward_scale=(m, s),

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper
+from undertow.support.checks import FloatArray
 
 __all__ = ["levels_prior", "typical_levels"]
 

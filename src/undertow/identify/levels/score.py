@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.views import view
 from undertow.identify.levels.steps import (
@@ -30,6 +29,7 @@ from undertow.identify.levels.steps import (
     product,
     spread,
 )
+from undertow.support.checks import FloatArray
 
 __all__ = ["levels_likelihood", "levels_workspace"]
 

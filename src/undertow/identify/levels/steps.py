@@ -21,9 +21,9 @@ borrowed. The observation row h of an arm has 4 + 2q entries that are not zero, 
 touched once per step.
 """
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.views import Record, view
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "GROUPS",

@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, straight_kernel
 from undertow.identify.system.em import em_step
 from undertow.identify.system.information import (
@@ -22,6 +21,7 @@ from undertow.identify.system.information import (
 from undertow.identify.system.rows import WIDTH
 from undertow.identify.system.score import score
 from undertow.identify.system.vector import open_vector
+from undertow.support.checks import FloatArray
 
 __all__ = ["fit_model"]
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
 from undertow.identify.system.search import Attempt, Search, challenge, fit_one
 from undertow.identify.system.vector import MAX_ORDER, scales_of, standardised, to_system
 from undertow.identify.table import played_arms
-from undertow.moments import rows_in_time, with_one_context
+from undertow.support import checks
+from undertow.support.checks import FloatArray
+from undertow.support.timesteps import rows_in_time, with_one_context
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["FittedSystem", "fit"]
@@ -99,17 +99,17 @@ def fit(
             raise InvalidInputError(
                 "arms, contexts: expected arms with their rewards, or contexts alone; pass one of them"
             )
-        arms = np.full(len(np.atleast_1d(_checks.numbers("contexts", contexts))), -1)
+        arms = np.full(len(np.atleast_1d(checks.numbers("contexts", contexts))), -1)
     played, k = played_arms(arms, arm_count)
     n = len(played)
     if rewards is None:
         rewards = np.full(n, math.nan)
     if not n:
         raise InvalidInputError("arms: expected at least one round, got none")
-    x = np.array(_checks.measured("rewards", rewards, (n,), missing=True))
-    θ = _checks.measured("contexts", np.empty((n, 0)) if contexts is None else contexts, (n, "m"), missing=True)
+    x = np.array(checks.measured("rewards", rewards, (n,), missing=True))
+    θ = checks.measured("contexts", np.empty((n, 0)) if contexts is None else contexts, (n, "m"), missing=True)
     m = θ.shape[1]
-    if order is not None and _checks.integer("order", order, least=1) > MAX_ORDER:
+    if order is not None and checks.integer("order", order, least=1) > MAX_ORDER:
         raise InvalidInputError(f"order: expected at most {MAX_ORDER}, got {order}")
     x[played < 0] = math.nan
     if np.isnan(x).all() and np.isnan(θ).all():
@@ -121,7 +121,7 @@ def fit(
     raw[places, m + 2 :] = same[:, None]
     scales = scales_of(raw, m)
     search = Search.on(standardised(raw, scales), m, k)
-    draw = _checks.child(_checks.seed_sequence(rng), _checks.SYSTEM_BRANCH, 0)
+    draw = checks.child(checks.seed_sequence(rng), checks.SYSTEM_BRANCH, 0)
     small, model, tried, turn = search.last(_ROUNDS), None, [], 0
     for _ in range(_BOUTS):
         before = -math.inf if model is None else model.criterion
@@ -141,6 +141,6 @@ def fit(
         system=to_system(final, scales),
         log_likelihood=float(settled.log_likelihood - seen @ np.log(scales.scale)),
         degrees_of_freedom=float(settled.freedom),
-        innovations=_checks.readonly(v / np.sqrt(F)),
+        innovations=checks.readonly(v / np.sqrt(F)),
         tried=tuple(tried),
     )

@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import kernel
 from undertow.identify.system.rows import WIDTH
 from undertow.identify.system.score import BLOCK, block_of, entry_of
@@ -21,6 +20,7 @@ from undertow.identify.system.vector import (
     spent_on_noise,
     weight_at,
 )
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "invert_information",

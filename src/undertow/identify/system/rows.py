@@ -5,8 +5,8 @@ row is always eight numbers written out, which the compiler turns into one or tw
 compiled per order.
 """
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined
+from undertow.support.checks import FloatArray
 
 __all__ = ["WIDTH", "ZERO", "Row", "add_outer", "dot", "multiply", "plus", "put", "row", "times_rows"]
 

@@ -14,11 +14,11 @@ import math
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, kernel, plain, straight_kernel
 from undertow.compiled.views import Record, view
 from undertow.identify.system.rows import WIDTH, ZERO, Row, add_outer, dot, multiply, plus, put, row, times_rows
 from undertow.identify.system.vector import Prior, open_vector, output_prior, spent_on_noise
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "BLOCK",

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from undertow._checks import FloatArray
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.views import Record, view
 from undertow.identify.system.rows import WIDTH
 from undertow.identify.table import centre_and_scale
+from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 
 __all__ = [

@@ -5,8 +5,8 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from undertow.reporting.figure import Figure
-from undertow.writing import replacing
+from undertow.support.figure import Figure
+from undertow.support.writing import replacing
 
 __all__ = ["figures_html", "text", "write_page"]
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from undertow import _checks
-from undertow.showing import Progress
+from undertow.support import checks
+from undertow.support.display import Progress
 
 __all__ = ["Clock", "Progress", "as_they_finish", "run_tasks"]
 
@@ -64,7 +64,7 @@ def run_tasks(
     results: dict[int, Result] = {}
     if progress:
         progress(0, len(tasks))
-    for number, result in as_they_finish(tasks, _checks.thread_count(threads)):
+    for number, result in as_they_finish(tasks, checks.thread_count(threads)):
         results[number] = result
         if progress:
             progress(len(results), len(tasks))

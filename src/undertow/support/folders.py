@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from undertow.errors import InvalidInputError
-from undertow.writing import part_folder, put, replacing
+from undertow.support.writing import part_folder, put, replacing
 
 __all__ = ["naming", "plain", "require_writable", "versions", "whole", "write_csv", "write_json"]
 

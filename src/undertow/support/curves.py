@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import StrMethodFormatter
 
-from undertow._checks import FloatArray
-from undertow.drawing import Sheet, panels, plain_axis
-from undertow.reporting.figure import line_styles
-from undertow.reporting.numbers import Measured
+from undertow.support.checks import FloatArray
+from undertow.support.drawing import Sheet, panels, plain_axis
+from undertow.support.figure import line_styles
+from undertow.support.numbers import Measured
 
 __all__ = ["draw_curves", "label_ends"]
 

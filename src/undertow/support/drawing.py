@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
-with _checks.needing("plot", "plot"):
+with checks.needing("plot", "plot"):
     from matplotlib import font_manager, rcParams
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure

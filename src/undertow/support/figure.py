@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from undertow.drawing import ARMS, DPI, LEGEND, SMALL, WIDTH, panels, plain_axis
-from undertow.writing import replacing
+from undertow.support.drawing import ARMS, DPI, LEGEND, SMALL, WIDTH, panels, plain_axis
+from undertow.support.writing import replacing
 
 __all__ = [
     "ARMS",

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
 from undertow.errors import InvalidInputError
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = ["moments_passed", "rows_in_time", "with_one_context"]
 
@@ -19,7 +19,7 @@ _MOST_ROWS = 5_000_000
 
 def moments_passed(elapsed: npt.ArrayLike, rounds: int) -> npt.NDArray[np.int64]:
     """Return checked numbers of moments that began since the round before, (n,); 1 for the first round."""
-    counts = _checks.indices("elapsed", elapsed, (rounds,), below=_checks.LONGEST_GAP + 1)
+    counts = checks.indices("elapsed", elapsed, (rounds,), below=checks.LONGEST_GAP + 1)
     counts[:1] = 1
     return counts
 

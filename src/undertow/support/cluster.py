@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from undertow.errors import InvalidInputError
-from undertow.reporting.workers import TRIES, on_processes
+from undertow.support.workers import TRIES, on_processes
 
 __all__ = ["on_cluster"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
+from undertow.support import checks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,13 +82,13 @@ class Framed:
 
     def to_polars(self) -> "pl.DataFrame":
         """Return a polars data frame."""
-        with _checks.needing("to_polars", "study"):
+        with checks.needing("to_polars", "study"):
             import polars as pl
         return pl.DataFrame(dict(self._frame()))
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a pandas data frame."""
-        with _checks.needing("to_pandas", "pandas"):
+        with checks.needing("to_pandas", "pandas"):
             import pandas as pd
         return pd.DataFrame(dict(self._frame()))
 

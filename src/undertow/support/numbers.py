@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import _checks
-from undertow._checks import FloatArray
+from undertow.support import checks
+from undertow.support.checks import FloatArray
 
 __all__ = [
     "Measured",
@@ -64,7 +64,7 @@ def share_won(rewards: FloatArray, arms: npt.ArrayLike) -> float:
     >>> share_won(table, [0, 1]), round(share_won(table, [1, 1]), 3)
     (1.0, 0.333)
     """
-    played = _checks.indices("arms", arms, (len(rewards),), below=rewards.shape[1])
+    played = checks.indices("arms", arms, (len(rewards),), below=rewards.shape[1])
     earned = rewards[np.arange(len(rewards)), played].mean()
     return float(share(earned, rewards.mean(), rewards.max(axis=1).mean()))
 
