@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow import LinearGaussianSystem
-from undertow.riccati import square_root
+from undertow.equations.riccati import square_root
 
 Array = npt.NDArray[np.float64]
 

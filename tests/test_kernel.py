@@ -129,8 +129,8 @@ def test_importing_compiles_nothing_and_leaves_numbas_settings_alone() -> None:
 
 
 def test_the_stamp_follows_imports() -> None:
-    assert source_stamp("undertow.kalman_steps") != source_stamp("undertow.trajectory")
-    assert source_stamp("undertow.kalman_steps") == source_stamp.__wrapped__("undertow.kalman_steps")
+    assert source_stamp("undertow.equations.kalman") != source_stamp("undertow.trajectory")
+    assert source_stamp("undertow.equations.kalman") == source_stamp.__wrapped__("undertow.equations.kalman")
 
 
 def test_compiling_leaves_the_settings_of_the_process_as_they_were(copy: Path) -> None:

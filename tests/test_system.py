@@ -20,8 +20,8 @@ from undertow import (
     kalman,
     paper_system,
     random_system,
-    riccati,
 )
+from undertow.equations import riccati
 from undertow.support.checks import child, seed_sequence
 
 NAN, INF = math.nan, math.inf

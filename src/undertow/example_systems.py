@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from undertow import riccati
+from undertow.equations import riccati
 from undertow.errors import InvalidInputError
 from undertow.support import checks
 from undertow.system import LinearGaussianSystem

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow import riccati
+from undertow.equations import riccati
+from undertow.equations.kalman import condition_step, filter_series, predict_step, smooth_series
+from undertow.equations.riccati import SteadyState
+from undertow.equations.symbols import Symbols
 from undertow.errors import InvalidInputError
-from undertow.kalman_steps import condition_step, filter_series, predict_step, smooth_series
-from undertow.riccati import SteadyState
 from undertow.support import checks
 from undertow.support.checks import FloatArray
-from undertow.symbols import Symbols
 from undertow.system import LinearGaussianSystem
 
 __all__ = [

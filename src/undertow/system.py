@@ -17,14 +17,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from undertow import continuous, riccati
-from undertow.continuous import Rates, Step
+from undertow.equations import continuous, riccati
+from undertow.equations.continuous import Rates, Step
+from undertow.equations.riccati import SteadyState
+from undertow.equations.symbols import Symbols
 from undertow.errors import InvalidInputError
-from undertow.riccati import SteadyState
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.writing import replacing, require_file
-from undertow.symbols import Symbols
 from undertow.trajectory import Trajectory, sample_in_time, sample_paths
 
 __all__ = ["LinearGaussianSystem"]

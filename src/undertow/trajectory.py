@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow.compiled.kernel import kernel
+from undertow.equations.riccati import square_root
+from undertow.equations.symbols import Symbols
 from undertow.errors import InvalidInputError
-from undertow.riccati import square_root
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.display import Framed, columns, html_table
 from undertow.support.timesteps import moments_passed, with_one_context
-from undertow.symbols import Symbols
 
 __all__ = ["Trajectory"]
 

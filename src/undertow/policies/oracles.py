@@ -11,17 +11,17 @@ from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from undertow import riccati
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, inlined
+from undertow.equations import riccati
+from undertow.equations.kalman import condition_scalar, condition_step, predict_step
+from undertow.equations.symbols import Symbols
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.kalman_steps import condition_scalar, condition_step, predict_step
 from undertow.live import Claims, Decision, LivePolicy, register
 from undertow.live.clock import is_duration
 from undertow.live.rewind import Rewinding
 from undertow.live.rounds import Timeline
 from undertow.support import checks
 from undertow.support.checks import FloatArray
-from undertow.symbols import Symbols
 from undertow.system import LinearGaussianSystem
 
 __all__ = ["IDEA", "ContextOracle", "FullInformationOracle", "KalmanGreedy", "KalmanUCB"]

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from undertow.equations.riccati import square_root
 from undertow.example_systems import random_system
-from undertow.riccati import square_root
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from undertow.riccati import spectral_radius
+from undertow.equations.riccati import spectral_radius
 from undertow.study.plan import SystemSpec
 from undertow.study.summary import Array, resampled
 from undertow.support.numbers import plus_minus, standard_error

@@ -16,8 +16,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from undertow.equations.riccati import spectral_radius
 from undertow.errors import UndertowError
-from undertow.riccati import spectral_radius
 from undertow.study.chunks import Tables
 from undertow.study.plan import Plan, SystemSpec
 from undertow.study.summary import Array, Final, final_regret, ratios, winners

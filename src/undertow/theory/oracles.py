@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from undertow.equations.riccati import square_root
 from undertow.kalman import steady_state
-from undertow.riccati import square_root
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem

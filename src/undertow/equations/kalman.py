@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from undertow.compiled.kernel import kernel
+from undertow.equations.symbols import Symbols
 from undertow.support.checks import FloatArray
-from undertow.symbols import Symbols
 
 __all__ = ["condition_scalar", "condition_step", "filter_series", "predict_step", "smooth_series"]
 
