@@ -14,9 +14,9 @@ import naive_levels as exact
 from benchmarks.report import OUT, Report, sampled
 from helpers import learner_of
 from undertow import random_system
-from undertow.identify.levels.filter import LIMIT, condition, new_belief, predict, start
-from undertow.identify.levels.prior import typical_levels
-from undertow.identify.levels.steps import Hyper
+from undertow.models.levels.equations import Hyper
+from undertow.models.levels.filter import LIMIT, condition, new_belief, predict, start
+from undertow.models.levels.prior import typical_levels
 from undertow.policies import Autopilot
 
 ARMS, FEATURES = (5, 20, 50, 100, 200), (0, 10)

@@ -10,8 +10,8 @@ from undertow import LinearGaussianSystem, Trajectory, random_system
 from undertow.contenders import build
 from undertow.learners.candidate import WithCandidates
 from undertow.learners.learner import Learner
-from undertow.learners.model import BLOCK, Block
 from undertow.live.fields import arrays_of
+from undertow.models.model import BLOCK, Block
 from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]

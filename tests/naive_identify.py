@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
-from undertow.identify.system.vector import Prior, prior_size
+from undertow.models.shared_system.vector import Prior, prior_size
 
 Array = npt.NDArray[np.float64]
 WIDTH = 8

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import multivariate_normal
 
-from undertow.identify.levels.filter import LIMIT, Belief
-from undertow.identify.levels.steps import GROUPS, Hyper
+from undertow.models.levels.equations import GROUPS, Hyper
+from undertow.models.levels.filter import LIMIT, Belief
 
 Array = npt.NDArray[np.float64]
 

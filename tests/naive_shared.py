@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from helpers import Array
-from undertow.identify.system.vector import split_vector
-from undertow.learners.shared_system import SharedState
+from undertow.models.shared_system.model import SharedState
+from undertow.models.shared_system.vector import split_vector
 
 
 class SharedTwin:

@@ -14,7 +14,7 @@ from undertow.compiled import ahead
 from undertow.policies import LearnedKalman
 
 FIRST_DECISIONS = """
-from undertow.identify.system.descent import fit_model
+from undertow.models.shared_system.descent import fit_model
 from undertow.policies import LearnedKalman
 policy = LearnedKalman(arms=2, rng=0)
 for t in range(8):

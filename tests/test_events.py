@@ -23,12 +23,12 @@ from helpers import LIVE, learner_of, make_policy, unnamed
 from tools.frames import measured
 from undertow import InvalidInputError, UnknownDecisionError
 from undertow.learners import fits as fits_module
-from undertow.learners.model import Fit
 from undertow.learners.policy import LearningPolicy
 from undertow.live.events import Decided, Event, Installed, Observed, Recalled, Rewarded, Skipped, decode, encode
 from undertow.live.fields import Number, arrays_of
 from undertow.live.files import restored, snapshot
 from undertow.live.rounds import Turns
+from undertow.models.model import Fit
 from undertow.policies import UCB, Autopilot, LearnedKalman, LivePolicy, StructuralKalman
 
 ROUNDS = 90
@@ -298,7 +298,7 @@ def test_a_fit_that_failed_is_an_event(monkeypatch: pytest.MonkeyPatch, gate: th
     def fail(*_: object) -> Fit:
         raise ValueError("no such luck")
 
-    monkeypatch.setattr("undertow.learners.shared_system.SharedSystem.fit", fail)
+    monkeypatch.setattr("undertow.models.shared_system.model.SharedSystem.fit", fail)
     policy, log = build(LearnedKalman), list[Event]()
     content = policy.to_bytes()
     policy.events(log.append)

@@ -14,9 +14,9 @@ from undertow import InvalidInputError, UnknownDecisionError
 from undertow.compiled.kernel import plain
 from undertow.fleet import Fleet, FleetKalman
 from undertow.fleet.pooling import Units, pool, units_of
-from undertow.identify.levels.prior import typical_levels
-from undertow.identify.levels.steps import GROUPS
-from undertow.learners.worth import beta
+from undertow.models.levels.equations import GROUPS
+from undertow.models.levels.prior import typical_levels
+from undertow.models.worth import beta
 from undertow.policies import UCB, LevelsKalman
 from undertow.policies.levels import heavier
 from undertow.problems.fleets import FLEETS, play_keyed

@@ -17,7 +17,7 @@ import undertow
 from helpers import learner_of
 from undertow.learners import crew as crews
 from undertow.learners import fits
-from undertow.learners.shared_system import SharedSystem
+from undertow.models.shared_system.model import SharedSystem
 from undertow.policies import LearnedKalman
 
 kernels: Any = importlib.import_module("undertow.compiled.kernel")  # the package has a function of that name

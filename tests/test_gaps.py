@@ -9,7 +9,7 @@ import pytest
 import naive_policies as naive
 from helpers import Array, make_policy, with_gaps
 from undertow import Trajectory, random_system, simulate
-from undertow.inputs import Inputs
+from undertow.live.inputs import Inputs
 from undertow.policies import LinUCB, LivePolicy
 
 RIDGE = ["linucb", "lints", "pies", "ares", "discounted-linucb", "sliding-window-linucb"]

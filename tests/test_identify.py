@@ -14,18 +14,18 @@ import naive_identify as naive
 from helpers import with_gaps
 from undertow import InvalidInputError, LinearGaussianSystem, kalman, paper_system, random_system
 from undertow.identify import FittedSystem, fit
-from undertow.identify.system.descent import fit_model
-from undertow.identify.system.em import em_step
-from undertow.identify.system.information import (
+from undertow.models.shared_system.descent import fit_model
+from undertow.models.shared_system.em import em_step
+from undertow.models.shared_system.information import (
     invert_information,
     limit_radius,
     precondition,
     renew_prior,
     spectral_radius,
 )
-from undertow.identify.system.score import filter_table, information_size, score, store_size
-from undertow.identify.system.search import Search, fit_one
-from undertow.identify.system.vector import (
+from undertow.models.shared_system.score import filter_table, information_size, score, store_size
+from undertow.models.shared_system.search import Search, fit_one
+from undertow.models.shared_system.vector import (
     Prior,
     Scales,
     VectorModel,
@@ -38,7 +38,7 @@ from undertow.identify.system.vector import (
     to_system,
     vector_size,
 )
-from undertow.identify.table import mostly_one_value
+from undertow.models.table import mostly_one_value
 
 Array = naive.Array
 NAN = math.nan

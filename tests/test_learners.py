@@ -26,21 +26,22 @@ from undertow import (
     simulate,
 )
 from undertow.compiled.kernel import plain
-from undertow.identify.levels.filter import start
-from undertow.identify.levels.prior import typical_levels
-from undertow.identify.levels.steps import Hyper
-from undertow.identify.system.vector import Prior
-from undertow.learners import levels, ridge
 from undertow.learners.candidate import CandidateModel
-from undertow.learners.judge import handicap
-from undertow.learners.levels import Levels, helps, without_dull
-from undertow.learners.log import RoundLog, by_moment, same_moment
-from undertow.learners.model import Fit, Task, note_error, set_units
 from undertow.learners.policy import LearningPolicy
-from undertow.learners.ridge import Ridge
-from undertow.learners.shared_system import SharedState, SharedSystem
-from undertow.learners.worth import worth
 from undertow.live.events import Event, Installed
+from undertow.models.judge import handicap
+from undertow.models.levels import model as levels
+from undertow.models.levels.equations import Hyper
+from undertow.models.levels.filter import start
+from undertow.models.levels.model import Levels, helps, without_dull
+from undertow.models.levels.prior import typical_levels
+from undertow.models.log import RoundLog, by_moment, same_moment
+from undertow.models.model import Fit, Task, note_error, set_units
+from undertow.models.ridge import model as ridge
+from undertow.models.ridge.model import Ridge
+from undertow.models.shared_system.model import SharedState, SharedSystem
+from undertow.models.shared_system.vector import Prior
+from undertow.models.worth import worth
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
 from undertow.problems.families import FAMILIES
 from undertow.problems.worlds import SAFE_WORLDS

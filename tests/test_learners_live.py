@@ -17,15 +17,15 @@ from naive_levels import written_out
 from naive_shared import SharedTwin
 from test_learners import both_orders, build, every_learner, play, step, three_arms, with_features
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
-from undertow.identify.system.vector import Prior, split_vector
 from undertow.learners import learner as learner_module
 from undertow.learners.crew import join_crew
-from undertow.learners.levels import Levels
-from undertow.learners.model import Fit, Span, Task
 from undertow.learners.policy import LearningPolicy
-from undertow.learners.ridge import Ridge
-from undertow.learners.shared_system import SharedSystem
 from undertow.live.fields import arrays_of, nbytes_of
+from undertow.models.levels.model import Levels
+from undertow.models.model import Fit, Span, Task
+from undertow.models.ridge.model import Ridge
+from undertow.models.shared_system.model import SharedSystem
+from undertow.models.shared_system.vector import Prior, split_vector
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
 
 

@@ -8,7 +8,8 @@ import pytest
 
 import naive_levels as naive
 from undertow.errors import InvalidInputError
-from undertow.identify.levels.filter import (
+from undertow.models.levels.equations import GROUPS, Hyper
+from undertow.models.levels.filter import (
     LIMIT,
     condition,
     filter_levels,
@@ -17,11 +18,10 @@ from undertow.identify.levels.filter import (
     new_belief,
     predict,
 )
-from undertow.identify.levels.fit import fit_levels, levels_optimise, optimise_levels
-from undertow.identify.levels.prior import levels_prior, typical_levels
-from undertow.identify.levels.score import levels_likelihood, levels_workspace
-from undertow.identify.levels.steps import GROUPS, Hyper
-from undertow.learners.levels import in_groups
+from undertow.models.levels.fit import fit_levels, levels_optimise, optimise_levels
+from undertow.models.levels.model import in_groups
+from undertow.models.levels.prior import levels_prior, typical_levels
+from undertow.models.levels.score import levels_likelihood, levels_workspace
 
 Array = naive.Array
 

@@ -12,10 +12,10 @@ import pytest
 import undertow
 from undertow import InvalidInputError, LinUCB, StoreError
 from undertow.learners.crew import Crew
-from undertow.learners.model import Fit, Task
-from undertow.learners.shared_system import SharedSystem
 from undertow.live import LivePolicy
 from undertow.live.events import Decided, Installed, WarmStarted, decode, encode
+from undertow.models.model import Fit, Task
+from undertow.models.shared_system.model import SharedSystem
 from undertow.store import sql
 from undertow.store.address import store_at
 from undertow.store.operations import verify

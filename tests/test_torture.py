@@ -204,7 +204,7 @@ def test_a_fit_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatc
         policy.observe([0.0, 1.0])
     before = digest(policy)
     with monkeypatch.context() as patch:
-        patch.setattr("undertow.learners.shared_system.SharedSystem.fit", stopping)
+        patch.setattr("undertow.models.shared_system.model.SharedSystem.fit", stopping)
         with pytest.raises(Stop):
             policy.decide()
     assert digest(policy) == before

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from undertow.compiled.kernel import plain
-from undertow.learners.worth import beta, lifetime, worth
+from undertow.models.worth import beta, lifetime, worth
 
 
 def gain(difference: float, deviation: float) -> float:

@@ -19,8 +19,8 @@ from undertow.compiled.cache import is_incomplete, to_be_compiled
 __all__ = ["Compilation", "begin", "compilation_of", "finish"]
 
 _KERNELS = {
-    "fit": "undertow.identify.system.descent",
-    "fit_levels": "undertow.identify.levels.fit",
+    "fit": "undertow.models.shared_system.descent",
+    "fit_levels": "undertow.models.levels.fit",
 }  # where they are compiled
 _PROGRAM = (
     "import sys; sys.path[:] = {paths!r}; from undertow import identify; "

@@ -13,11 +13,11 @@ from undertow.fleet.fleet import Fleet
 from undertow.fleet.found import Found
 from undertow.fleet.keys import Keys
 from undertow.fleet.pooling import Pooled, Units, pool, units_of
-from undertow.identify.levels.filter import CONSTANT
-from undertow.identify.levels.fit import LevelsModel, levels_model
-from undertow.identify.levels.steps import HYPERS, Hyper
 from undertow.learners.crew import join_crew
 from undertow.live import LivePolicy
+from undertow.models.levels.equations import HYPERS, Hyper
+from undertow.models.levels.filter import CONSTANT
+from undertow.models.levels.fit import LevelsModel, levels_model
 from undertow.policies.levels import LevelsKalman
 from undertow.support import checks
 from undertow.support.checks import FloatArray

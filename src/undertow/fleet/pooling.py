@@ -1,13 +1,13 @@
 """Common parameters of many keys: those of their levels, and the means of the arms, by empirical Bayes.
 
 The reward of arm a of key i is x = m_a + √c_i (g_i + s_ia + f_ia + b_ia + ⟨w_ia + w_i, u⟩ + v). Everything in brackets
-is a process of the key's own, with a law that all keys share (`undertow.identify.levels.steps`). Given m, c and the
+is a process of the key's own, with a law that all keys share (`undertow.models.levels.equations`). Given m, c and the
 numbers of that law the keys are independent, so their log-likelihoods add up. Estimated in turn are
 
     m        by generalised least squares: innovations are linear in m, e(m) = e(0) − Σ_a m_a e(1_a), where e(1_a) are
              those of a log whose rewards are 1 for arm a and 0 for the others; m ~ N(0, 1) before,
     c        the scale of a key's variances, ν / c_i ~ χ²_ν before, where ν maximises the likelihood of all keys,
-    numbers  by penalised likelihood of (x − m_a) / √c_i, summed over keys (`undertow.identify.levels.fit`).
+    numbers  by penalised likelihood of (x − m_a) / √c_i, summed over keys (`undertow.models.levels.fit`).
 """
 
 import math
@@ -18,12 +18,12 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 from undertow.compiled.kernel import kernel
-from undertow.identify.levels.filter import LIMIT, Belief, filter_levels, limit_rewards, new_belief
-from undertow.identify.levels.fit import optimise_levels
-from undertow.identify.levels.prior import typical_levels
-from undertow.identify.levels.steps import Hyper
-from undertow.identify.table import centre_and_scale, mostly_one_value
-from undertow.learners.levels import arms_and_rows, in_groups
+from undertow.models.levels.equations import Hyper
+from undertow.models.levels.filter import LIMIT, Belief, filter_levels, limit_rewards, new_belief
+from undertow.models.levels.fit import optimise_levels
+from undertow.models.levels.model import arms_and_rows, in_groups
+from undertow.models.levels.prior import typical_levels
+from undertow.models.table import centre_and_scale, mostly_one_value
 from undertow.support.checks import FloatArray
 
 __all__ = ["Pooled", "Units", "pool", "units_of"]

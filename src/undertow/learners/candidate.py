@@ -20,13 +20,13 @@ from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.errors import InvalidInputError
 from undertow.learners.fits import Claim
 from undertow.learners.learner import Learner
-from undertow.learners.log import has_context
-from undertow.learners.model import Block, Fit, Model, Span, Task, note_error
 from undertow.live.decision import Why
 from undertow.live.events import Installed
 from undertow.live.fields import Field
 from undertow.live.rounds import Timeline, Waiting
 from undertow.live.saved import MEASURED, Saved
+from undertow.models.log import has_context
+from undertow.models.model import Block, Fit, Model, Span, Task, note_error
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
 from undertow.learners.crew import Crew, join_crew
-from undertow.learners.log import ROWS, RoundLog
-from undertow.learners.model import BLOCK, Fit, Model, Span, Task
 from undertow.live.events import Installed, decode, encode
 from undertow.live.fields import Each, Field
 from undertow.live.saved import COUNT, LETTERS, Saved
+from undertow.models.log import ROWS, RoundLog
+from undertow.models.model import BLOCK, Fit, Model, Span, Task
 from undertow.support.checks import FloatArray
 
 __all__ = ["BackgroundFits", "Claim", "Refit", "attempt", "begun", "fit_with_past"]

@@ -20,11 +20,11 @@ import numpy as np
 
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.log import RoundLog
-from undertow.learners.model import BLOCK, Model, Span
 from undertow.live.fields import Each, Field, Number
 from undertow.live.rounds import Turns
 from undertow.live.saved import COUNT, Saved
+from undertow.models.log import RoundLog
+from undertow.models.model import BLOCK, Model, Span
 from undertow.support.checks import FloatArray
 
 __all__ = ["LateRewards", "Past"]

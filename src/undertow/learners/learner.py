@@ -17,11 +17,7 @@ from undertow.compiled import ahead
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
 from undertow.learners.fits import BackgroundFits, Claim, Refit, attempt, begun, fit_with_past
-from undertow.learners.judge import level_with_last, unfitted
 from undertow.learners.late import LateRewards
-from undertow.learners.log import LARGEST, RoundLog, require_small, same_moment
-from undertow.learners.looks import note_late_reward
-from undertow.learners.model import BLOCK, Fit, Model, Span, Task, score_again, set_units
 from undertow.learners.notices import Notices
 from undertow.learners.reasons import Reasons
 from undertow.learners.report import read_records, written_records
@@ -32,6 +28,10 @@ from undertow.live.health import FitRecord
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
 from undertow.live.saved import LETTERS, Saved
+from undertow.models.judge import level_with_last, unfitted
+from undertow.models.log import LARGEST, RoundLog, require_small, same_moment
+from undertow.models.looks import note_late_reward
+from undertow.models.model import BLOCK, Fit, Model, Span, Task, score_again, set_units
 from undertow.support.checks import FloatArray
 
 __all__ = ["Learner"]

@@ -10,8 +10,8 @@ import logging
 import warnings
 from typing import ClassVar
 
-from undertow.learners.model import Fit, Task
 from undertow.live.fields import Field
+from undertow.models.model import Fit, Task
 
 __all__ = ["Notices"]
 

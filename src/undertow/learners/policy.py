@@ -15,10 +15,7 @@ from undertow.compiled import ahead
 from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError, OutOfTurnError
 from undertow.learners.fits import Refit
-from undertow.learners.judge import LearnerState, start_up_chances, start_up_rounds
 from undertow.learners.learner import Learner
-from undertow.learners.log import AFTER, BEFORE, arms_played, require_small
-from undertow.learners.model import Model
 from undertow.learners.report import ModelInUse, health_of, models_in_use
 from undertow.learners.starting import Starting
 from undertow.live import ContextPolicy, Health
@@ -30,6 +27,9 @@ from undertow.live.names import Inputs, Rows
 from undertow.live.registry import name_of
 from undertow.live.rehearsal import rehearse
 from undertow.live.rounds import Timeline
+from undertow.models.judge import LearnerState, start_up_chances, start_up_rounds
+from undertow.models.log import AFTER, BEFORE, arms_played, require_small
+from undertow.models.model import Model
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.timesteps import rows_in_time, with_one_context

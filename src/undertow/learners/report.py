@@ -9,9 +9,9 @@ import numpy as np
 
 from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
-from undertow.learners.judge import handicap
-from undertow.learners.model import last_innovations
 from undertow.live.health import FitRecord, Health
+from undertow.models.judge import handicap
+from undertow.models.model import last_innovations
 from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 

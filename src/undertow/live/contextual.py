@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow.inputs import input_places, inputs_sizes
 from undertow.live.decision import Claims
+from undertow.live.inputs import input_places, inputs_sizes
 from undertow.live.policy import LivePolicy
 from undertow.live.standardise import Change, StandardisedColumns
 from undertow.live.units import Columns

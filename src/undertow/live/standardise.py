@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from undertow.compiled import kernel
 from undertow.errors import InvalidInputError
-from undertow.inputs import Inputs
 from undertow.live.fields import Field, Number, Written
+from undertow.live.inputs import Inputs
 from undertow.live.saved import COUNT, FINITE, MEASURED, Saved
 from undertow.live.units import Columns, Units
 from undertow.support.checks import FloatArray

@@ -8,8 +8,8 @@ import numpy as np
 
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, inlined
 from undertow.errors import InvalidInputError
-from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, push_context
 from undertow.live import Claims, RidgePolicy, register
+from undertow.live.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, push_context
 from undertow.live.standardise import Change, change_inputs, change_regression, log_det_and_trace
 from undertow.ridge import estimated_noise_bound, noise_width, ridge_project, ridge_update
 from undertow.support import checks

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 from undertow.errors import InvalidInputError
 from undertow.learners.candidate import Candidate, CandidateModel, WithCandidates
-from undertow.learners.judge import compile_learner
-from undertow.learners.levels import Levels
-from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
-from undertow.learners.ridge import Ridge
-from undertow.learners.shared_system import SharedSystem
 from undertow.live import Claims, register
 from undertow.live.rounds import Timeline
+from undertow.models.judge import compile_learner
+from undertow.models.levels.model import Levels
+from undertow.models.model import Model
+from undertow.models.ridge.model import Ridge
+from undertow.models.shared_system.model import SharedSystem
 
 __all__ = ["Autopilot"]
 
@@ -34,8 +34,8 @@ class Autopilot(LearningPolicy):
 
     Every model predicts the reward of the played arm, no matter which one chose it, so comparing them costs no regret.
     The score is the log likelihood of a model's errors with a variance for each arm, in which no arm counts for more
-    than fifty rewards and no error below a tenth of the rewards' spread counts (`learners.model.note_error`). If there
-    are contexts, another model needs a lead of some nats over the shared system (`learners.judge.handicap`).
+    than fifty rewards and no error below a tenth of the rewards' spread counts (`models.model.note_error`). If there
+    are contexts, another model needs a lead of some nats over the shared system (`models.judge.handicap`).
 
     Parameters
     ----------

@@ -23,8 +23,8 @@ from undertow.compiled import (
     kernel,
     present_moment,
 )
-from undertow.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context, put_features
 from undertow.live import Claims, LaggedPolicy, register
+from undertow.live.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context, put_features
 from undertow.live.standardise import Change, change_inputs
 from undertow.support import checks
 from undertow.support.checks import FloatArray

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined, present_moment
-from undertow.inputs import Inputs, begin_inputs, build_inputs, input_places, inputs_sizes, note_reward, note_round
 from undertow.live import Claims, LivePolicy, register
+from undertow.live.inputs import Inputs, begin_inputs, build_inputs, input_places, inputs_sizes, note_reward, note_round
 from undertow.ridge import ridge_project, ridge_update
 from undertow.support import checks
 from undertow.support.checks import FloatArray

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undertow.learners.judge import compile_learner
-from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
-from undertow.learners.shared_system import SharedSystem
 from undertow.live import Claims, register
+from undertow.models.judge import compile_learner
+from undertow.models.model import Model
+from undertow.models.shared_system.model import SharedSystem
 from undertow.support import checks
 
 __all__ = ["LearnedKalman"]
@@ -21,7 +21,7 @@ class LearnedKalman(LearningPolicy):
 
     The width is β √(z̃'V_a z̃): the uncertainty about the arm, not about the state, which all share. β grows with the
     rounds, from 1 up to `exploration`. It is larger for a rarely played, uncertain arm
-    (`learners.shared_system.widening`).
+    (`models.shared_system.model.widening`).
 
     Parameters
     ----------

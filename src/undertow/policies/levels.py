@@ -11,7 +11,11 @@ from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlin
 from undertow.compiled.common import best_arm, features_of_arm
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.identify.levels.filter import (
+from undertow.live import Claims, LivePolicy, register
+from undertow.live.rewind import too_late
+from undertow.live.rounds import Timeline, Waiting
+from undertow.models.levels.equations import GROUPS, HYPERS, Hyper
+from undertow.models.levels.filter import (
     CONSTANT,
     FAST,
     SLOW,
@@ -22,13 +26,9 @@ from undertow.identify.levels.filter import (
     predict,
     start,
 )
-from undertow.identify.levels.prior import typical_levels
-from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper
-from undertow.learners.model import RewardScale
-from undertow.learners.worth import beta, lifetime, worth
-from undertow.live import Claims, LivePolicy, register
-from undertow.live.rewind import too_late
-from undertow.live.rounds import Timeline, Waiting
+from undertow.models.levels.prior import typical_levels
+from undertow.models.model import RewardScale
+from undertow.models.worth import beta, lifetime, worth
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 

@@ -18,7 +18,8 @@ from undertow.compiled import (
     present_moment,
 )
 from undertow.errors import InvalidInputError
-from undertow.inputs import (
+from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
+from undertow.live.inputs import (
     Inputs,
     begin_inputs,
     build_inputs,
@@ -28,7 +29,6 @@ from undertow.inputs import (
     push_context,
     put_features,
 )
-from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
 from undertow.live.propensity import chances_of_largest
 from undertow.live.standardise import Change, change_inputs, change_regression
 from undertow.ridge import ridge_project, ridge_update

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undertow.learners.judge import compile_learner
-from undertow.learners.levels import Levels
-from undertow.learners.model import Model
 from undertow.learners.policy import LearningPolicy
 from undertow.live import Claims, register
+from undertow.models.judge import compile_learner
+from undertow.models.levels.model import Levels
+from undertow.models.model import Model
 from undertow.support import checks
 
 __all__ = ["StructuralKalman"]

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, present_moment
 from undertow.errors import InvalidInputError
-from undertow.inputs import Inputs, begin_inputs, inputs_sizes, note_reward, note_round
 from undertow.live import Claims, LivePolicy, register
+from undertow.live.inputs import Inputs, begin_inputs, inputs_sizes, note_reward, note_round
 from undertow.ridge import noise_width, ridge_project, ridge_update
 from undertow.support import checks
 from undertow.support.checks import FloatArray

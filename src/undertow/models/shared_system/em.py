@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from undertow.compiled.kernel import kernel
-from undertow.identify.system.information import precondition
-from undertow.identify.system.rows import WIDTH
-from undertow.identify.system.score import block_of, entry_of
-from undertow.identify.system.vector import Prior, open_vector, output_prior, spent_on_noise, weight_at
+from undertow.models.shared_system.information import precondition
+from undertow.models.shared_system.rows import WIDTH
+from undertow.models.shared_system.score import block_of, entry_of
+from undertow.models.shared_system.vector import Prior, open_vector, output_prior, spent_on_noise, weight_at
 from undertow.support.checks import FloatArray
 
 __all__ = ["em_step"]

@@ -8,9 +8,9 @@ import math
 import numpy as np
 
 from undertow.compiled.kernel import kernel
-from undertow.identify.system.rows import WIDTH
-from undertow.identify.system.score import BLOCK, block_of, entry_of
-from undertow.identify.system.vector import (
+from undertow.models.shared_system.rows import WIDTH
+from undertow.models.shared_system.score import BLOCK, block_of, entry_of
+from undertow.models.shared_system.vector import (
     NOISE_SCALE,
     OFFSET_SCALE,
     Prior,

@@ -1,6 +1,6 @@
 """A ridge regression on lagged contexts, features and own rewards, and its special case: constant arms.
 
-The inputs are those of `undertow.inputs`; every arm has its own regression (`undertow.ridge`). Predictions are
+The inputs are those of `undertow.live.inputs`; every arm has its own regression (`undertow.ridge`). Predictions are
 scored with a noise variance estimated from their own errors.
 """
 
@@ -12,10 +12,9 @@ import numpy as np
 
 from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.layout import Index, Within
-from undertow.identify.table import centre_and_scale
-from undertow.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
-from undertow.learners.catch_up import compile_catch_up
-from undertow.learners.model import (
+from undertow.live.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
+from undertow.models.catch_up import compile_catch_up
+from undertow.models.model import (
     BLOCK,
     HANDICAP,
     Block,
@@ -26,7 +25,8 @@ from undertow.learners.model import (
     Task,
     note_error,
 )
-from undertow.learners.worth import worth
+from undertow.models.table import centre_and_scale
+from undertow.models.worth import worth
 from undertow.ridge import ridge_project, ridge_update
 from undertow.support.checks import FloatArray
 

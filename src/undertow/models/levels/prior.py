@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper
+from undertow.models.levels.equations import GROUPS, HYPERS, Hyper
 from undertow.support.checks import FloatArray
 
 __all__ = ["levels_prior", "typical_levels"]

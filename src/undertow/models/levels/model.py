@@ -12,7 +12,9 @@ import numpy as np
 
 from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.kernel import inlined, plain
-from undertow.identify.levels.filter import (
+from undertow.models.catch_up import compile_catch_up
+from undertow.models.levels.equations import Hyper, levels_size
+from undertow.models.levels.filter import (
     CONSTANT,
     LIMIT,
     SLOW,
@@ -26,13 +28,10 @@ from undertow.identify.levels.filter import (
     predict,
     start,
 )
-from undertow.identify.levels.fit import LevelsModel, levels_model, optimise_levels
-from undertow.identify.levels.prior import typical_levels
-from undertow.identify.levels.steps import Hyper, levels_size
-from undertow.identify.table import centre_and_scale
-from undertow.learners.catch_up import compile_catch_up
-from undertow.learners.log import by_moment, same_moment
-from undertow.learners.model import (
+from undertow.models.levels.fit import LevelsModel, levels_model, optimise_levels
+from undertow.models.levels.prior import typical_levels
+from undertow.models.log import by_moment, same_moment
+from undertow.models.model import (
     HANDICAP,
     Block,
     Fit,
@@ -44,7 +43,8 @@ from undertow.learners.model import (
     note_error,
     watch,
 )
-from undertow.learners.worth import lifetime, worth
+from undertow.models.table import centre_and_scale
+from undertow.models.worth import lifetime, worth
 from undertow.support.checks import FloatArray
 
 __all__ = ["Levels"]

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow.errors import InvalidInputError
-from undertow.identify.system.search import Attempt, Search, challenge, fit_one
-from undertow.identify.system.vector import MAX_ORDER, scales_of, standardised, to_system
-from undertow.identify.table import played_arms
+from undertow.models.shared_system.search import Attempt, Search, challenge, fit_one
+from undertow.models.shared_system.vector import MAX_ORDER, scales_of, standardised, to_system
+from undertow.models.table import played_arms
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.timesteps import rows_in_time, with_one_context

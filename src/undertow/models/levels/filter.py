@@ -1,6 +1,6 @@
 """The Kalman filter of the structural model, at a cost that grows linearly with the number of arms.
 
-The model is that of `undertow.identify.levels.steps`, with its state in another order: the shared part c = [g, w_0],
+The model is that of `undertow.models.levels.equations`, with its state in another order: the shared part c = [g, w_0],
 and the arms' own parts b_a = [s_a, f_a, w_a]. A reward of arm a depends on c and b_a alone. The belief has the
 covariances of c, of each b_a, and of each b_a with c. The arms are taken as independent of one another given c:
 
@@ -18,7 +18,7 @@ import numpy as np
 from undertow.compiled.kernel import inlined, kernel
 from undertow.compiled.layout import Layout
 from undertow.compiled.views import Record
-from undertow.identify.levels.steps import (
+from undertow.models.levels.equations import (
     GROUPS,
     TINY,
     Groups,

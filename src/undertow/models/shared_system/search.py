@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from undertow.identify.system.descent import fit_model
-from undertow.identify.system.score import information_size, store_size, stored_belief, stored_innovations
-from undertow.identify.system.vector import MAX_ORDER, VectorModel, cold_model, grown_model
+from undertow.models.shared_system.descent import fit_model
+from undertow.models.shared_system.score import information_size, store_size, stored_belief, stored_innovations
+from undertow.models.shared_system.vector import MAX_ORDER, VectorModel, cold_model, grown_model
 from undertow.support.checks import FloatArray
 
 __all__ = ["Attempt", "Search", "cost", "expected_cost", "fit_one"]

@@ -14,24 +14,9 @@ import numpy as np
 
 from undertow.compiled import Layout
 from undertow.compiled.kernel import inlined, straight_kernel
-from undertow.identify.system.information import spectral_radius
-from undertow.identify.system.rows import dot, row, times_rows
-from undertow.identify.system.score import condition_on, filter_table, move
-from undertow.identify.system.search import Attempt, Search, challenge, expected_cost, fit_one
-from undertow.identify.system.vector import (
-    Prior,
-    Scales,
-    VectorModel,
-    open_vector,
-    rescaled,
-    scales_of,
-    split_vector,
-    standardised,
-    to_system,
-)
-from undertow.learners.catch_up import compile_catch_up
-from undertow.learners.log import same_moment
-from undertow.learners.model import (
+from undertow.models.catch_up import compile_catch_up
+from undertow.models.log import same_moment
+from undertow.models.model import (
     HANDICAP,
     Block,
     Fit,
@@ -42,6 +27,21 @@ from undertow.learners.model import (
     no_see,
     note_error,
     watch,
+)
+from undertow.models.shared_system.information import spectral_radius
+from undertow.models.shared_system.rows import dot, row, times_rows
+from undertow.models.shared_system.score import condition_on, filter_table, move
+from undertow.models.shared_system.search import Attempt, Search, challenge, expected_cost, fit_one
+from undertow.models.shared_system.vector import (
+    Prior,
+    Scales,
+    VectorModel,
+    open_vector,
+    rescaled,
+    scales_of,
+    split_vector,
+    standardised,
+    to_system,
 )
 from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem

@@ -1,6 +1,6 @@
 """The likelihood of a shared system and its exact score: a Kalman filter forward, a smoother backward.
 
-The system is that of `undertow.identify.system.vector`. A round is a row of a table: m contexts (NaN if missing), the
+The system is that of `undertow.models.shared_system.vector`. A round is a row of a table: m contexts (NaN if missing), the
 played arm (−1 if none) and its reward (NaN if none came). A table may have one more column: 1 for a row of the same
 moment as the one before, so that the state has not moved. Observations enter one number at a time, so nothing is
 inverted and missing ones cost nothing.
@@ -16,8 +16,8 @@ import numpy as np
 
 from undertow.compiled.kernel import inlined, kernel, plain, straight_kernel
 from undertow.compiled.views import Record, view
-from undertow.identify.system.rows import WIDTH, ZERO, Row, add_outer, dot, multiply, plus, put, row, times_rows
-from undertow.identify.system.vector import Prior, open_vector, output_prior, spent_on_noise
+from undertow.models.shared_system.rows import WIDTH, ZERO, Row, add_outer, dot, multiply, plus, put, row, times_rows
+from undertow.models.shared_system.vector import Prior, open_vector, output_prior, spent_on_noise
 from undertow.support.checks import FloatArray
 
 __all__ = [

@@ -15,8 +15,8 @@ arms on features, shared weights on features. The packed `hyper` (13,) is a `Hyp
 comparison of arms. But arms are observed at different times: without it, the model would take it for a difference
 between them.
 
-Here are the steps of the exact filter, of which `undertow.identify.levels.score` computes the likelihood; a policy
-filters by `undertow.identify.levels.filter`. A belief is ẑ (D,) and P (D, D), both in place, C-contiguous, possibly
+Here are the steps of the exact filter, of which `undertow.models.levels.score` computes the likelihood; a policy
+filters by `undertow.models.levels.filter`. A belief is ẑ (D,) and P (D, D), both in place, C-contiguous, possibly
 borrowed. The observation row h of an arm has 4 + 2q entries that are not zero, so Ph costs D (4 + 2q) operations; P is
 touched once per step.
 """

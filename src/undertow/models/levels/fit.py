@@ -1,6 +1,6 @@
 """Fit of the structural model: levels of the arms, a shared level and weights on features, from a log of plays.
 
-The model is that of `undertow.identify.levels.steps`, for rewards and features of mean 0 and standard deviation 1. Its
+The model is that of `undertow.models.levels.equations`, for rewards and features of mean 0 and standard deviation 1. Its
 free numbers are φ of the three kinds of levels, V of the six groups and σ². On the unbounded scale c
 = (atanh φ, log V, log σ²), each has a Gaussian prior, and the fit maximises
 
@@ -21,7 +21,8 @@ import numpy.typing as npt
 from undertow.compiled.kernel import inlined, kernel, plain, spliced
 from undertow.compiled.views import view
 from undertow.errors import InvalidInputError
-from undertow.identify.levels.filter import (
+from undertow.models.levels.equations import GROUPS, HYPERS, Hyper, levels_size
+from undertow.models.levels.filter import (
     LIMIT,
     Belief,
     filter_levels,
@@ -30,10 +31,9 @@ from undertow.identify.levels.filter import (
     new_belief,
     predict,
 )
-from undertow.identify.levels.prior import levels_prior, typical_levels
-from undertow.identify.levels.score import levels_likelihood, levels_workspace
-from undertow.identify.levels.steps import GROUPS, HYPERS, Hyper, levels_size
-from undertow.identify.table import centre_and_scale, mostly_one_value, played_arms
+from undertow.models.levels.prior import levels_prior, typical_levels
+from undertow.models.levels.score import levels_likelihood, levels_workspace
+from undertow.models.table import centre_and_scale, mostly_one_value, played_arms
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.timesteps import moments_passed

@@ -8,8 +8,8 @@ import numpy as np
 from undertow.compiled.kernel import kernel
 from undertow.compiled.loop import DECIDE, OBSERVE, bound
 from undertow.compiled.views import view
-from undertow.learners.log import AFTER, BEFORE
-from undertow.learners.model import Steps, open_block
+from undertow.models.log import AFTER, BEFORE
+from undertow.models.model import Steps, open_block
 from undertow.support.checks import FloatArray
 
 __all__ = ["compile_catch_up"]

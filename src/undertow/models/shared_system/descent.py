@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from undertow.compiled.kernel import inlined, straight_kernel
-from undertow.identify.system.em import em_step
-from undertow.identify.system.information import (
+from undertow.models.shared_system.em import em_step
+from undertow.models.shared_system.information import (
     invert_information,
     limit_radius,
     precondition,
@@ -18,9 +18,9 @@ from undertow.identify.system.information import (
     shift_origin,
     spectral_radius,
 )
-from undertow.identify.system.rows import WIDTH
-from undertow.identify.system.score import score
-from undertow.identify.system.vector import open_vector
+from undertow.models.shared_system.rows import WIDTH
+from undertow.models.shared_system.score import score
+from undertow.models.shared_system.vector import open_vector
 from undertow.support.checks import FloatArray
 
 __all__ = ["fit_model"]

@@ -25,8 +25,8 @@ import numpy as np
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.views import Record
-from undertow.identify.table import centre_and_scale, mostly_one_value
 from undertow.live.health import ALARM
+from undertow.models.table import centre_and_scale, mostly_one_value
 from undertow.support.checks import FloatArray
 
 __all__ = [

@@ -14,8 +14,8 @@ import numpy as np
 
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.views import Record, view
-from undertow.identify.system.rows import WIDTH
-from undertow.identify.table import centre_and_scale
+from undertow.models.shared_system.rows import WIDTH
+from undertow.models.table import centre_and_scale
 from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 

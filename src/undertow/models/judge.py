@@ -13,8 +13,8 @@ import numpy as np
 from undertow.compiled import Common, Index, Layout, Record, Within, best_arm, compile_loop, features_of_arm, spliced
 from undertow.compiled.kernel import inlined
 from undertow.compiled.loop import Loop, bound
-from undertow.learners.looks import Looks, look_again, note_play, note_reward
-from undertow.learners.model import Block, ModelHead, Steps, open_block
+from undertow.models.looks import Looks, look_again, note_play, note_reward
+from undertow.models.model import Block, ModelHead, Steps, open_block
 from undertow.support.checks import FloatArray
 
 __all__ = [
@@ -160,7 +160,7 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
 
 
 if TYPE_CHECKING:  # the names that every copy of a template below binds to a learner's own
-    from undertow.learners.catch_up import begin_step, learn_step, observe_step, played_step, see_step
+    from undertow.models.catch_up import begin_step, learn_step, observe_step, played_step, see_step
 
     def forecast_step(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None: ...
     def rest(*args: Any) -> None: ...

@@ -1,6 +1,6 @@
 """The likelihood of the structural model and its exact score, from the disturbance smoother.
 
-The model is that of `undertow.identify.levels.steps`. A forward pass of the filter stores its beliefs; the backward
+The model is that of `undertow.models.levels.equations`. A forward pass of the filter stores its beliefs; the backward
 pass carries r and N, the gradient and minus the curvature of the log density of all later rewards in the state's mean,
 from round to round.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from undertow.compiled.kernel import inlined, kernel, spliced
 from undertow.compiled.views import view
-from undertow.identify.levels.steps import (
+from undertow.models.levels.equations import (
     GROUPS,
     HYPERS,
     TINY,

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from undertow.errors import InvalidInputError
-from undertow.identify.table import played_arms
 from undertow.live.fields import Field
 from undertow.live.saved import COUNT, MEASURED, Saved
+from undertow.models.table import played_arms
 from undertow.support.checks import FloatArray
 
 __all__ = [

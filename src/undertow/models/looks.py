@@ -28,11 +28,11 @@ from undertow.compiled.common import Common, known_cost
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Index
 from undertow.compiled.views import Record
-from undertow.learners.model import Block
+from undertow.models.model import Block
 from undertow.support.checks import FloatArray
 
 if TYPE_CHECKING:
-    from undertow.learners.judge import LearnerState
+    from undertow.models.judge import LearnerState
 
 __all__ = ["Looks", "look_again", "note_late_reward", "note_play", "note_reward"]
 
