@@ -27,7 +27,7 @@ from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, Times, sam
 from helpers import fit_next, learner_of, models_of
 from undertow import Trajectory, paper_system, random_system, simulate
 from undertow.identify import fit
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.models.shared_system.score import filter_table, information_size, score, store_size
 from undertow.models.shared_system.vector import Prior
 from undertow.policies import ARES, Autopilot, LearnedKalman, StructuralKalman

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from undertow import LinearGaussianSystem, Trajectory, random_system
 from undertow.contenders import build
-from undertow.learners.candidate import WithCandidates
-from undertow.learners.learner import Learner
+from undertow.learning.candidate import WithCandidates
+from undertow.learning.learner import Learner
 from undertow.live.fields import arrays_of
 from undertow.models.model import BLOCK, Block
 from undertow.policies import Decision, LivePolicy, registry

@@ -17,7 +17,7 @@ from tables import log_of, table_of
 from undertow import InvalidInputError, Trajectory, simulate
 from undertow.contenders import Contender
 from undertow.identify import fit_levels
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.live import Claims
 from undertow.policies import UCB, Autopilot, Decision, DiscountedLinUCB, LinTS, LinUCB, StructuralKalman
 from undertow.replay import read_table, replay_log, replay_table

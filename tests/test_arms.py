@@ -10,7 +10,7 @@ import pytest
 import undertow
 from helpers import LIVE, everything, full_system, id_at, live_round, make_policy, paid, settle, unnamed, with_features
 from undertow import InvalidInputError, paper_system, simulate
-from undertow.learners.learner import Learner
+from undertow.learning.learner import Learner
 from undertow.policies import UCB, Decision, KalmanGreedy, Rexp3, registry
 
 every_live = pytest.mark.parametrize("name", LIVE)

@@ -25,7 +25,7 @@ from test_candidates import Constant
 from test_learners import build
 from test_learners_live import Gate, answered, beliefs
 from undertow import InvalidInputError, Trajectory, random_system
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.models.model import Block
 from undertow.policies import UCB, Autopilot, Decision, LearnedKalman, LinUCB, LivePolicy, StructuralKalman
 

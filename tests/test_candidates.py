@@ -8,7 +8,7 @@ import pytest
 import undertow
 from helpers import Array, everything, fit_next, unnamed
 from undertow import InvalidInputError, paper_system, simulate
-from undertow.learners.candidate import WithCandidates
+from undertow.learning.candidate import WithCandidates
 from undertow.live.files import restored, snapshot
 from undertow.policies import Autopilot, CandidateForecast, register_candidate
 

@@ -16,7 +16,7 @@ from undertow.compiled import Common, FloatArray, Layout, Record, best_arm, comp
 from undertow.compiled.views import view
 from undertow.contracts import BrokenContractError, check_policy
 from undertow.contracts.trial import RULES, Trial
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.live import Claims, LivePolicy, register
 from undertow.policies import UCB, Decision, Health, LinUCB, Outlook, registry
 from undertow.policies.ares_as_printed import PrintedARES
@@ -245,7 +245,7 @@ PROGRAM = """
 import sys, numpy as np, undertow
 from helpers import make_policy
 from undertow.policies import registry
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 system = undertow.random_system(3, 2, 3, rng=2, spectral_radius=0.97)
 path = system.sample(150, rng=1)
 tables = {}

@@ -22,8 +22,8 @@ from folded import FORMS
 from helpers import LIVE, learner_of, make_policy, unnamed
 from tools.frames import measured
 from undertow import InvalidInputError, UnknownDecisionError
-from undertow.learners import fits as fits_module
-from undertow.learners.policy import LearningPolicy
+from undertow.learning import fits as fits_module
+from undertow.learning.policy import LearningPolicy
 from undertow.live.events import Decided, Event, Installed, Observed, Recalled, Rewarded, Skipped, decode, encode
 from undertow.live.fields import Number, arrays_of
 from undertow.live.files import restored, snapshot

@@ -15,8 +15,8 @@ import pytest
 
 import undertow
 from helpers import learner_of
-from undertow.learners import crew as crews
-from undertow.learners import fits
+from undertow.learning import fits
+from undertow.learning import threads as crews
 from undertow.models.shared_system.model import SharedSystem
 from undertow.policies import LearnedKalman
 

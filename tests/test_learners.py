@@ -26,8 +26,8 @@ from undertow import (
     simulate,
 )
 from undertow.compiled.kernel import plain
-from undertow.learners.candidate import CandidateModel
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.candidate import CandidateModel
+from undertow.learning.policy import LearningPolicy
 from undertow.live.events import Event, Installed
 from undertow.models.judge import handicap
 from undertow.models.levels import model as levels

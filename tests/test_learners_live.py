@@ -17,9 +17,9 @@ from naive_levels import written_out
 from naive_shared import SharedTwin
 from test_learners import both_orders, build, every_learner, play, step, three_arms, with_features
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
-from undertow.learners import learner as learner_module
-from undertow.learners.crew import join_crew
-from undertow.learners.policy import LearningPolicy
+from undertow.learning import learner as learner_module
+from undertow.learning.policy import LearningPolicy
+from undertow.learning.threads import join_crew
 from undertow.live.fields import arrays_of, nbytes_of
 from undertow.models.levels.model import Levels
 from undertow.models.model import Fit, Span, Task
@@ -918,7 +918,7 @@ def test_a_fitted_model_catches_up_a_slice_at_a_time(late: bool, monkeypatch: py
         fit_next(policy, math.inf)
     gate.open.clear()  # for the fit that follows upon an alarm
     for policy, decision, slice_ in zip(policies, missing, (32, 1000), strict=True):
-        monkeypatch.setattr("undertow.learners.fits._SLICE", slice_)
+        monkeypatch.setattr("undertow.learning.fits._SLICE", slice_)
         if late and slice_ == 1000:  # it has the reward before it begins
             policy.learn(decision, reward(path, decision))
         for t in range(106, 116):

@@ -13,7 +13,7 @@ import undertow
 from helpers import id_of, learner_of, models_of, unnamed
 from naive_looks import Looks, interval
 from undertow import Trajectory, simulate
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalman
 
 LEARNERS = [LearnedKalman, StructuralKalman, Autopilot]

@@ -21,7 +21,7 @@ from helpers import Array, dims, everything, fit_next, full_system, learner_of, 
 from naive_shared import SharedTwin
 from test_identify import prior_of, random_model, random_table, scored
 from undertow import InvalidInputError, LinearGaussianSystem, OutOfTurnError, Trajectory, identify
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.models.levels.equations import Hyper
 from undertow.models.log import AFTER, RoundLog
 from undertow.models.model import Span, Task

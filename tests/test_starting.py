@@ -21,9 +21,9 @@ from helpers import everything, unnamed
 from undertow import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.cli import app
 from undertow.compiled import ahead, cache
-from undertow.learners import policy as policy_module
-from undertow.learners.fits import BackgroundFits
-from undertow.learners.starting import Starting
+from undertow.learning import policy as policy_module
+from undertow.learning.first_rounds import Starting
+from undertow.learning.fits import BackgroundFits
 from undertow.policies import Autopilot, LearnedKalman, LivePolicy, StructuralKalman
 from undertow.warm import warm_up_alone
 

@@ -16,7 +16,7 @@ import services
 import undertow
 from undertow import InvalidInputError, LinUCB, StoreBusyError, StoreError, StoreUnavailableError, UnknownDecisionError
 from undertow.contracts import BrokenContractError, check_store
-from undertow.learners.crew import Crew
+from undertow.learning.threads import Crew
 from undertow.live.events import Decided, Event, Installed, Rewarded, decode
 from undertow.store import DurablePolicy, Overview, Store
 from undertow.store.address import store_at

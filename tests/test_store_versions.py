@@ -11,7 +11,7 @@ import pytest
 
 import undertow
 from undertow import InvalidInputError, LinUCB, StoreError
-from undertow.learners.crew import Crew
+from undertow.learning.threads import Crew
 from undertow.live import LivePolicy
 from undertow.live.events import Decided, Installed, WarmStarted, decode, encode
 from undertow.models.model import Fit, Task

@@ -18,8 +18,8 @@ from torture import hostile, interrupts
 from torture.interrupts import SYSTEM, digest
 from undertow import InvalidInputError, make
 from undertow.compiled.player import Player
-from undertow.learners.late import LateRewards
-from undertow.learners.learner import Learner
+from undertow.learning.late import LateRewards
+from undertow.learning.learner import Learner
 from undertow.live.apply import Applies
 from undertow.policies import LivePolicy, registry
 

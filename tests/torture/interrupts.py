@@ -22,7 +22,7 @@ import numpy as np
 
 import undertow
 from helpers import LIVE, full_system, learner_of, make_policy, unnamed
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.live.files import snapshot
 from undertow.policies import Decision, LivePolicy, registry
 

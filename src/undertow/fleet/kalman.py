@@ -13,7 +13,7 @@ from undertow.fleet.fleet import Fleet
 from undertow.fleet.found import Found
 from undertow.fleet.keys import Keys
 from undertow.fleet.pooling import Pooled, Units, pool, units_of
-from undertow.learners.crew import join_crew
+from undertow.learning.threads import join_crew
 from undertow.live import LivePolicy
 from undertow.models.levels.equations import HYPERS, Hyper
 from undertow.models.levels.filter import CONSTANT

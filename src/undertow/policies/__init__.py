@@ -1,7 +1,7 @@
 """The policies, one short file each."""
 
-from undertow.learners.candidate import Candidate, CandidateForecast
-from undertow.learners.report import ModelInUse
+from undertow.learning.candidate import Candidate, CandidateForecast
+from undertow.learning.health import ModelInUse
 from undertow.live import (
     Claims,
     Decision,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from undertow.errors import InvalidInputError
-from undertow.learners.candidate import Candidate, CandidateModel, WithCandidates
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.candidate import Candidate, CandidateModel, WithCandidates
+from undertow.learning.policy import LearningPolicy
 from undertow.live import Claims, register
 from undertow.live.rounds import Timeline
 from undertow.models.judge import compile_learner

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undertow.learners.policy import LearningPolicy
+from undertow.learning.policy import LearningPolicy
 from undertow.live import Claims, register
 from undertow.models.judge import compile_learner
 from undertow.models.levels.model import Levels

@@ -18,8 +18,8 @@ from undertow.compiled.kernel import plain
 from undertow.compiled.layout import Layout
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import Claim
-from undertow.learners.learner import Learner
+from undertow.learning.fits import Claim
+from undertow.learning.learner import Learner
 from undertow.live.decision import Why
 from undertow.live.events import Installed
 from undertow.live.fields import Field

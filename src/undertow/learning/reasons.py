@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from undertow.compiled.player import Player
-from undertow.learners.notices import Notices
+from undertow.learning.notices import Notices
 from undertow.live.decision import Why
 
 __all__ = ["Reasons"]

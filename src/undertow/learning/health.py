@@ -16,7 +16,7 @@ from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:
-    from undertow.learners.learner import Learner
+    from undertow.learning.learner import Learner
 
 __all__ = ["ModelInUse", "health_of", "models_in_use", "read_records", "written_records"]
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from undertow.compiled import ahead
 from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.learners.fits import Refit
-from undertow.learners.learner import Learner
-from undertow.learners.report import ModelInUse, health_of, models_in_use
-from undertow.learners.starting import Starting
+from undertow.learning.first_rounds import Starting
+from undertow.learning.fits import Refit
+from undertow.learning.health import ModelInUse, health_of, models_in_use
+from undertow.learning.learner import Learner
 from undertow.live import ContextPolicy, Health
 from undertow.live.arms import indices_of_names
 from undertow.live.clock import is_duration

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
-from undertow.learners.crew import Crew, join_crew
+from undertow.learning.threads import Crew, join_crew
 from undertow.live.events import Installed, decode, encode
 from undertow.live.fields import Each, Field
 from undertow.live.saved import COUNT, LETTERS, Saved

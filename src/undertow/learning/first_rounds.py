@@ -11,8 +11,8 @@ import numpy as np
 
 from undertow.compiled.kernel import plain
 from undertow.compiled.loop import DECIDE, LEARN, Loop, count_round, explored
-from undertow.learners.fits import Claim
-from undertow.learners.learner import Learner
+from undertow.learning.fits import Claim
+from undertow.learning.learner import Learner
 from undertow.live.decision import Why
 from undertow.live.rounds import Timeline, Waiting
 from undertow.models.judge import start_up

@@ -16,11 +16,11 @@ import numpy as np
 from undertow.compiled import ahead
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.learners.fits import BackgroundFits, Claim, Refit, attempt, begun, fit_with_past
-from undertow.learners.late import LateRewards
-from undertow.learners.notices import Notices
-from undertow.learners.reasons import Reasons
-from undertow.learners.report import read_records, written_records
+from undertow.learning.fits import BackgroundFits, Claim, Refit, attempt, begun, fit_with_past
+from undertow.learning.health import read_records, written_records
+from undertow.learning.late import LateRewards
+from undertow.learning.notices import Notices
+from undertow.learning.reasons import Reasons
 from undertow.live.decision import Why
 from undertow.live.events import Installed
 from undertow.live.fields import Field, Number
