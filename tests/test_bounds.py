@@ -19,8 +19,8 @@ from undertow import (
     random_system,
     simulate,
 )
-from undertow.experiments.theory import EXPERIMENTS
 from undertow.policies import ARES, FullInformationOracle
+from undertow.study.theory import EXPERIMENTS
 from undertow.theory import (
     bias_factor,
     bound_terms,

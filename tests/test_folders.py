@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from tables import Terminal, paper_table, write_csv
-from undertow.experiments.trials import write
 from undertow.replay import diagnose, parse_policies, replay_table
 from undertow.replay.output import write_diagnosis, write_replay
+from undertow.study.trials import write
 from undertow.support.folders import whole
 from undertow.support.page import write_page
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow.experiments.learner_figures import draw_learners
+from undertow.study.learner_figures import draw_learners
 
 
 @pytest.mark.slow

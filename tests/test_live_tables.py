@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from undertow import paper_system
 from undertow.cli import app
 from undertow.errors import InvalidInputError
-from undertow.experiments.live import GAPS, gap_table, with_rewards
+from undertow.study.hardships import GAPS, gap_table, with_rewards
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "measurements.md").read_text()
 

@@ -18,8 +18,8 @@ from deadly import always_dies, refuses, square
 from test_study import contents, small_plan
 from undertow import InvalidInputError, UndertowError
 from undertow.study.chunks import open_folder, read_tables, run_plan
+from undertow.study.folder import is_whole
 from undertow.study.plan import Plan
-from undertow.study.store import is_whole
 from undertow.support.workers import on_processes
 
 FLIPS = 200

@@ -9,10 +9,10 @@ import pytest
 
 from tables import Terminal
 from undertow import InvalidInputError, make, paper_system, simulate
-from undertow.experiments.overall import overall, show_overall
-from undertow.experiments.trials import CONTENDERS, FLOOR, OTHERS, SIMPLE, run_trials, show, summarise, write
 from undertow.problems.datasets import dataset
 from undertow.problems.families import FAMILIES, select_families
+from undertow.study.overall import overall, show_overall
+from undertow.study.trials import CONTENDERS, FLOOR, OTHERS, SIMPLE, run_trials, show, summarise, write
 from undertow.support.numbers import share_won
 
 OLD = ["KalmanGreedy", "Oracle", "PIES(10)", "LinUCB + own rewards", "Discounted UCB"]

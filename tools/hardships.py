@@ -27,8 +27,8 @@ from undertow import Decision, InvalidInputError, paper_system
 from undertow.contenders import Contender
 from undertow.replay import read_table
 from undertow.study.chunks import open_folder, run_plan
+from undertow.study.folder import is_whole
 from undertow.study.plan import Plan, SystemSpec, read_plan
-from undertow.study.store import is_whole
 from undertow.support.workers import on_processes
 
 Trial = Callable[[random.Random, Path], str]  # makes one trial in a persistent folder, and returns its outcome

@@ -322,7 +322,7 @@ def _overall(rows: Sequence[Row]) -> str:
     """Return the learners and the best simple policy over all families of a kind."""
     import polars as pl
 
-    from undertow.experiments.overall import overall
+    from undertow.study.overall import overall
 
     lines = []
     for kind in overall(pl.DataFrame(rows, infer_schema_length=None)).partition_by("kind", maintain_order=True):

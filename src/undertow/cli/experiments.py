@@ -32,8 +32,8 @@ def trials(
 
     All families take tens of minutes. Use --family, --runs and --rounds for less.
     """
-    from undertow.experiments.overall import overall, show_overall
-    from undertow.experiments.trials import run_trials, show, summarise, write
+    from undertow.study.overall import overall, show_overall
+    from undertow.study.trials import run_trials, show, summarise, write
     from undertow.support.folders import require_writable
 
     require_writable(out)
@@ -64,7 +64,7 @@ def learners(
 
     It takes minutes.
     """
-    from undertow.experiments.learner_figures import draw_learners
+    from undertow.study.learner_figures import draw_learners
 
     with watching(as_json, "runs") as (progress, _):
         drawings = draw_learners(out, rounds=rounds, threads=threads, progress=progress)
@@ -87,7 +87,7 @@ def live(
 
     It takes minutes.
     """
-    from undertow.experiments.live import gap_table, reward_table
+    from undertow.study.hardships import gap_table, reward_table
 
     for number in numbers("psi", psi):
         for make in (gap_table, reward_table):

@@ -25,7 +25,7 @@ def bounds(
 ) -> None:
     """Print lower and upper bounds, the oracles' regret in closed form, and a study's measured regret."""
     from undertow.example_systems import paper_system
-    from undertow.experiments.bound_table import bound_table
+    from undertow.study.bounds import bound_table
     from undertow.system import LinearGaussianSystem
 
     chosen = paper_system(psi) if system is None else LinearGaussianSystem.load(system)
@@ -53,7 +53,7 @@ def theory(
     ] = "all",
 ) -> None:
     """Test the paper's theory by experiment; docs/theory.md explains the output."""
-    from undertow.experiments.theory import EXPERIMENTS
+    from undertow.study.theory import EXPERIMENTS
 
     chosen = list(EXPERIMENTS) if experiment == "all" else words(experiment)
     for name in chosen:

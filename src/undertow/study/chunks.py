@@ -1,6 +1,6 @@
 """Run a plan in chunks, on threads or a cluster; resumable at any time, with the same tables in the end.
 
-A chunk is some runs of one system with every policy on the same paths. `undertow.study.store` stores it. The final
+A chunk is some runs of one system with every policy on the same paths. `undertow.study.folder` stores it. The final
 tables are the chunks in order, wherever and whenever they were computed.
 """
 
@@ -18,8 +18,8 @@ import polars as pl
 
 from undertow.contenders import load_policies
 from undertow.simulation import Run, simulate
+from undertow.study.folder import Tables, alone_in, discard, is_whole, keep, keep_tables, open_folder, read_tables
 from undertow.study.plan import Plan, build_for
-from undertow.study.store import Tables, alone_in, discard, is_whole, keep, keep_tables, open_folder, read_tables
 from undertow.support.cluster import on_cluster
 from undertow.support.pool import Progress, as_they_finish
 

@@ -11,9 +11,9 @@ from undertow.study.appendix import Varied, pieces_of_work, vary_choices
 from undertow.study.chunks import Tables, open_folder, read_tables, run_plan
 from undertow.study.claims import Claim, check_claims
 from undertow.study.figures import draw_figures
+from undertow.study.folder import is_whole
 from undertow.study.plan import Plan
 from undertow.study.report import REPORT, write_report
-from undertow.study.store import is_whole
 from undertow.study.summary import Array, comparisons, headline, keep_summary
 from undertow.study.tightness import draw_tightness
 from undertow.support.folders import naming

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from rich.table import Table
 
-from undertow.experiments.trials import SIMPLE
+from undertow.study.trials import SIMPLE
 
 __all__ = ["overall", "show_overall"]
 
