@@ -13,7 +13,7 @@ from undertow import InvalidInputError
 from undertow.problems.datasets import dataset
 from undertow.replay import Diagnosis, Table, diagnose
 from undertow.replay.diagnosis_text import answer, describe, rule_words
-from undertow.replay.rules import ALL_PAST, AVERAGE, REWARDS, _transposed_times, mean_of_last, try_rules
+from undertow.replay.simple_rules import ALL_PAST, AVERAGE, REWARDS, _transposed_times, mean_of_last, try_rules
 
 
 def recorded(name: str) -> Table:

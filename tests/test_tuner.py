@@ -13,7 +13,7 @@ import pytest
 from undertow import InvalidInputError, OutOfTurnError, Tuner
 from undertow.policies import ARES, UCB, Autopilot, DiscountedUCB, LinUCB, LivePolicy
 from undertow.tuner.ledger import MEMORY, PER_VARIANT, SAMPLED, SHARE, Ledger
-from undertow.tuner.report import inverse_propensity
+from undertow.tuner.results import inverse_propensity
 from undertow.tuner.tuner import LONGEST_REST, REST
 
 

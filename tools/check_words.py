@@ -46,7 +46,7 @@ ALLOWED = {  # a file and words: why they stay
     ("src/undertow/problems/worlds.py", "of its own"): _TITLES,
     ("src/undertow/problems/worlds.py", "now and then"): _TITLES,
     ("src/undertow/replay/diagnosis_text.py", "everything known"): "a value in diagnosis.json",
-    ("src/undertow/replay/rules.py", "everything known"): "a value in diagnosis.json",
+    ("src/undertow/replay/simple_rules.py", "everything known"): "a value in diagnosis.json",
 }
 _GAP = r"\s+(?:# )?"  # between two words, perhaps on two lines of a comment
 _WORDS = {words: re.compile(rf"\b(?:{words.replace(' ', _GAP)})\b", re.IGNORECASE) for words in RETIRED}

@@ -17,13 +17,14 @@ from undertow.errors import (
     UndertowError,
     UnknownDecisionError,
 )
+from undertow.support.version import VERSION
 
 if TYPE_CHECKING:
     from undertow import contracts, fleet, identify, kalman, policies, theory, window
     from undertow.comparison import Comparison, compare
+    from undertow.compiled.machine import fingerprint
     from undertow.example_systems import paper_system, random_system
     from undertow.kalman import KalmanFilter
-    from undertow.machine import fingerprint
     from undertow.policies import (
         ARES,
         IDEA,
@@ -122,7 +123,7 @@ __all__ = [
     "warm_up",
     "window",
 ]
-__version__ = "0.2.0"
+__version__ = VERSION
 
 # Imported on first use, so that a command starts fast and loads only its own modules.
 _MODULES = ("contracts", "fleet", "identify", "kalman", "policies", "theory", "window")
@@ -134,7 +135,7 @@ _HOMES = {  # or policies
     "Trajectory": "trajectory",
     "Tuner": "tuner",
     "compare": "comparison",
-    "fingerprint": "machine",
+    "fingerprint": "compiled.machine",
     "open": "store",
     "paper_system": "example_systems",
     "random_system": "example_systems",

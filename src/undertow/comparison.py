@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import InvalidInputError
-from undertow.plain import as_policy
+from undertow.live.plain import as_policy
 from undertow.simulation import simulate
 from undertow.support import checks
 from undertow.support.checks import FloatArray

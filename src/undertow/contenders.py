@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from undertow.errors import InvalidInputError
-from undertow.plain import as_policy
+from undertow.live.plain import as_policy
 from undertow.policies import Claims, LivePolicy, make, registry
 from undertow.support import checks
 from undertow.system import LinearGaussianSystem

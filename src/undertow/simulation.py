@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from undertow.errors import InvalidInputError
 from undertow.live import Decision, LivePolicy, Policy
-from undertow.plain import as_policy
+from undertow.live.plain import as_policy
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.display import Framed, Progress, columns, html_table, progress_line, shortly

@@ -9,7 +9,18 @@ import numpy as np
 
 from undertow.errors import InvalidInputError
 from undertow.replay.bootstrap import Measured, block_length, check_block, measured, resampled_means
-from undertow.replay.rules import ALL, ALL_PAST, AVERAGE, CONTEXTS, FEATURES, REWARDS, WITHOUT, Rule, Rules, try_rules
+from undertow.replay.simple_rules import (
+    ALL,
+    ALL_PAST,
+    AVERAGE,
+    CONTEXTS,
+    FEATURES,
+    REWARDS,
+    WITHOUT,
+    Rule,
+    Rules,
+    try_rules,
+)
 from undertow.replay.table import Table, require_table
 from undertow.support.checks import FloatArray
 from undertow.support.numbers import share

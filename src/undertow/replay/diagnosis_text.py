@@ -3,7 +3,7 @@
 import numpy as np
 
 from undertow.replay.diagnosis import SMALL, Diagnosis, Measured
-from undertow.replay.rules import ALL_PAST, AVERAGE, Rule
+from undertow.replay.simple_rules import ALL_PAST, AVERAGE, Rule
 
 __all__ = ["advice", "answer", "describe", "rule_words"]
 

@@ -19,7 +19,7 @@ from undertow.live.saved import check_arrays
 from undertow.policies import Autopilot
 from undertow.support import checks
 from undertow.tuner.ledger import Ledger
-from undertow.tuner.report import Report, report_of
+from undertow.tuner.results import Report, report_of
 
 __all__ = ["Tuner"]
 

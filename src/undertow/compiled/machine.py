@@ -8,8 +8,8 @@ import numpy as np
 import scipy
 from numba.core.registry import cpu_target
 
-import undertow
 from undertow.compiled.cache import source_stamp
+from undertow.support.version import VERSION
 
 __all__ = ["fingerprint"]
 
@@ -30,7 +30,7 @@ def fingerprint() -> dict[str, str]:
     """
     triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
     return {
-        "undertow": undertow.__version__,
+        "undertow": VERSION,
         "sources": source_stamp("undertow.policies"),
         "python": platform.python_version(),
         "numpy": np.__version__,

@@ -1,1 +1,0 @@
-"""Experiments with fixed designs: trials on many problems, the cost of live use, tests of the paper's theory."""

@@ -1,1 +1,0 @@
-"""A level for each arm with weights on known features, estimated from a log."""

@@ -1,1 +1,0 @@
-"""Models that learn round by round, and policies that decide by them."""

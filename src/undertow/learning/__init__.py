@@ -1,0 +1,1 @@
+"""What time does to a model: a log, fits, late rewards, and the first rounds."""
