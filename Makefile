@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help setup services check fix test torture study results bench bench-tune notebooks docs dist lowest clean
 help:
 	@echo "make study   reproduce the paper's evaluation and write the report to out/"
-	@echo "make test    run the tests; ONLY=linucb, ONLY=replay or ONLY=tests/test_ridge.py for a policy, a room or a file"
+	@echo "make test    run the tests; ONLY=linucb, ONLY=replay or ONLY=src/undertow/ridge.py for a policy, a room or a file"
 	@echo "make services install PostgreSQL and Chromium from Debian's packages, for the tests that need them"
 	@echo "make torture the long tests of reliability, SECONDS=60 for a part, SEED=0"
 	@echo "make check   format, lint, types, direction of imports, how states are read, words: all complaints together"
@@ -87,8 +87,8 @@ lowest:
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct '.[study,data,pandas]' --group test
 	$(LOWEST)/bin/python -m pytest -p no:cacheprovider -W ignore::DeprecationWarning $(LOWEST_TESTS)
-LOWEST_TESTS := $(addprefix tests/test_,arms.py ares.py kalman.py policies.py replay_table.py ridge.py showing.py simulation.py \
-  system.py trace.py window.py)
+LOWEST_TESTS := $(addprefix tests/,live/test_arms.py policies/test_ares.py mathematics/test_kalman.py \
+  policies/test_policies.py replay/test_replay_table.py mathematics/test_ridge.py support/test_showing.py mathematics/test_simulation.py mathematics/test_system.py live/test_trace.py mathematics/test_window.py)
 
 clean:
 	rm -rf $(VENV) .bench out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import undertow
 from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, in_turn, sampled
-from naive_ares import NaiveARES
+from twins.naive_ares import NaiveARES
 from undertow import Trajectory, paper_system, random_system, simulate
 from undertow.ridge import ridge_project, ridge_update
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-import naive_levels as exact
 from benchmarks.report import OUT, Report, sampled
 from helpers import learner_of
+from twins import naive_levels as exact
 from undertow import random_system
 from undertow.models.levels.equations import Hyper
 from undertow.models.levels.filter import LIMIT, condition, new_belief, predict, start

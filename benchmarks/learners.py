@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import naive_identify as naive
 from benchmarks import ares
 from benchmarks.report import CPP, HERE, OUT, REORDER, Array, Report, Times, sampled
 from helpers import fit_next, learner_of, models_of
+from twins import naive_identify as naive
 from undertow import Trajectory, paper_system, random_system, simulate
 from undertow.identify import fit
 from undertow.learning.policy import LearningPolicy

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-import naive
 from benchmarks.report import OUT, Report, in_turn
+from twins import naive
 from undertow import paper_system
 
 ROUNDS, NAIVE_ROUNDS = 1_000_000, 5_000

@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 
-import naive
 from benchmarks.report import OUT, Array, Report, Times, in_turn, seconds
-from naive_ares import NaiveARES
+from twins import naive
+from twins.naive_ares import NaiveARES
 from undertow import LinearGaussianSystem, paper_system
 from undertow.study.chunks import open_folder, run_chunk, run_plan
 from undertow.study.plan import Plan, paper_plan
