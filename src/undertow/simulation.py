@@ -313,7 +313,7 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
         raise InvalidInputError(f"trajectory: expected a Trajectory, got {trajectory!r:.80}; see Trajectory(…)")
     if isinstance(policy, type) or not isinstance(policy, Policy):
         raise InvalidInputError(f"policy: expected decide, learn and observe, got {policy!r:.80}")
-    if not getattr(policy, "unused", True):
+    if isinstance(policy, LivePolicy) and not policy.parts.unused:
         raise InvalidInputError("policy: expected an unused policy; make a new one, or load it before its first round")
     sees_all = isinstance(policy, LivePolicy) and policy.claims.simulates_only
     if trajectory.elapsed is not None and (sees_all or not isinstance(policy, LivePolicy)):

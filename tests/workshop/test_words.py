@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).parents[1] / "tools" / "check_words.py"
+TOOL = Path(__file__).parents[2] / "tools" / "check_words.py"
 
 
 def load_tool() -> ModuleType:
