@@ -49,7 +49,7 @@ def call_times(variants: int, features: int, calls: int = CALLS, *, sticks: bool
         {f"variant {arm}": variant(arm) for arm in range(variants)},
         lambda arm, seconds: table[t][arm],
         (lambda: rows[t]) if features else None,
-        Autopilot(arms=variants, feature_dim=features, minimise=True, rng=0),
+        Autopilot(arms=variants, feature_dim=features, minimize=True, rng=0),
         second_costs=1e9 if sticks else None,
     )
     times = np.empty(calls)

@@ -136,16 +136,16 @@ def processor() -> str:
 
 def line_up(world: World, seed: int = 0) -> dict[str, LivePolicy]:
     """Return the policies for a world, unused."""
-    sizes: dict[str, Any] = {"arms": list(world.names), "context_dim": world.context_dim, "minimise": True, "rng": seed}
+    sizes: dict[str, Any] = {"arms": list(world.names), "context_dim": world.context_dim, "minimize": True, "rng": seed}
     sizes["feature_dim"] = world.features.shape[1]
     paper = ("ares", "pies") if world.context_dim else ()  # forecast from contexts alone
     return {
         "Autopilot": build("autopilot", **sizes),
-        "LinUCB": build("linucb", **sizes, window=5, standardise=True),
-        "LinUCB + own rewards": build("linucb", **sizes, window=5, reward_lags=5, standardise=True),
+        "LinUCB": build("linucb", **sizes, window=5, standardize=True),
+        "LinUCB + own rewards": build("linucb", **sizes, window=5, reward_lags=5, standardize=True),
         "Discounted UCB": build("discounted-ucb", **sizes, discount=0.99),
         "UCB": build("ucb", **sizes),
-        **{name.upper(): build(name, **sizes, standardise=True) for name in paper},
+        **{name.upper(): build(name, **sizes, standardize=True) for name in paper},
     }
 
 

@@ -82,7 +82,7 @@ def play_table(paths: Trajectory) -> Earned:
     policies = line_up(arms=paths.arm_count, context_dim=contexts, feature_dim=features)
     for label, policy in shown(policies.items(), len(policies)):
         seen = for_ares if label == "ARES" else paths
-        once = same and policy.claims.deterministic
+        once = same and policy.capabilities.deterministic
         run = simulate(policy, seen.run(0) if once else seen)
         earned[label] = np.atleast_2d(run.rewards)
     return earned | references(paths.rewards[:1] if same else paths.rewards)

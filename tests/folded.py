@@ -22,8 +22,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "all": {
         "explore": 0.3,
-        "minimise": True,
-        "standardise": True,
+        "minimize": True,
+        "standardize": True,
         "context_first": True,
         "default_reward": 0.5,
         "max_wait": 6,

@@ -277,28 +277,28 @@ def _ares() -> Iterator[Case]:
     yield case("as it is", "paper")
     yield case("weak context", "paper3")
     yield case("three arms, short windows", "middle", parameters={"max_window": 3, "window_penalty": 0.5})
-    yield case("six arms, minimise", "large", parameters={"minimise": True, "max_window": 5, "smoothing": 0.9})
+    yield case("six arms, minimize", "large", parameters={"minimize": True, "max_window": 5, "smoothing": 0.9})
     yield case("gaps", "middle", parameters={"max_window": 4}, gaps=0.3)
     yield case("context first", "two", parameters={"context_first": True, "max_window": 6})
     yield case("context first, gaps, explore", "four", parameters={"context_first": True, "explore": 0.2}, gaps=0.3)
-    yield case("standardise", "middle", parameters={"standardise": True, "max_window": 4})
-    noisy = {"standardise": True, "minimise": True, "explore": 0.2, "context_first": True, "max_window": 2}
-    yield case("standardise and all", "two", parameters=noisy, gaps=0.3)
+    yield case("standardize", "middle", parameters={"standardize": True, "max_window": 4})
+    noisy = {"standardize": True, "minimize": True, "explore": 0.2, "context_first": True, "max_window": 2}
+    yield case("standardize and all", "two", parameters=noisy, gaps=0.3)
     yield case("noise bound", "paper", parameters={"noise_bound": 2.5, "confidence": 0.05, "ridge": 3.0})
     biased = {"width": "noise+bias", "bias_bound": 0.7, "weight_bound": 10.0, "max_window": 5}
     yield case("bias", "two", parameters=biased)
-    yield case("bias, standardise", "two", parameters=biased | {"standardise": True, "noise_bound": 1.5})
+    yield case("bias, standardize", "two", parameters=biased | {"standardize": True, "noise_bound": 1.5})
     for rows in (["A1"], ["A2"], ["A3"], ["A4"], ["A1", "A2"], ["A1", "A2", "A3", "A4"]):
         parameters = {"as_printed": rows, "max_window": 4, "noise_bound": 1.3 if "A3" in rows else "auto"}
         yield case(f"as printed {' '.join(rows)}", "two", parameters=parameters)
     printed = {"as_printed": ["A1", "A2"], "max_window": 3, "noise_bound": "auto"}
     yield case("as printed A1 A2, gaps", "middle", parameters=printed, gaps=0.3)
     long = {"rounds": 2100, "runs": 1}  # longer than what is played between two returns from compiled code
-    yield case("long, standardise", "two", parameters={"standardise": True, "max_window": 3}, **long)
+    yield case("long, standardize", "two", parameters={"standardize": True, "max_window": 3}, **long)
     yield case("switched to context first", "two", parameters={"max_window": 3}, switch=True)
     yield case("one arm", "one", parameters={"max_window": 3})
     yield case("live", "middle", parameters={"max_window": 4}, live=True)
-    yield case("live, standardise", "two", parameters=noisy, live=True, gaps=0.3)
+    yield case("live, standardize", "two", parameters=noisy, live=True, gaps=0.3)
     yield case("live, as printed", "two", parameters=printed | {"max_pending": 4}, live=True)
 
 
@@ -310,15 +310,15 @@ def _linear() -> Iterator[Case]:
         yield case("as it is", "paper")
         short = more | {"window": 3}
         yield case("three arms", "middle", parameters=short | {"exploration": 0.5, "ridge": 2.0})
-        yield case("six arms, minimise, explore", "large", parameters=short | {"minimise": True, "explore": 0.2})
+        yield case("six arms, minimize, explore", "large", parameters=short | {"minimize": True, "explore": 0.2})
         yield case("features and lags", "middle", parameters=short | {"reward_lags": 2}, features=2)
         yield case("features alone", "blind", parameters=more, contexts=False, features=2)
         yield case("lags alone", "blind", parameters=more | {"reward_lags": 3}, contexts=False)
         yield case("gaps", "middle", parameters=short, gaps=0.3)
         yield case("context first", "two", parameters=short | {"context_first": True})
-        yield case("standardise", "middle", parameters=short | {"standardise": True})
-        whole = short | {"standardise": True, "minimise": True, "context_first": True, "reward_lags": 1, "explore": 0.2}
-        yield case("standardise and all", "two", parameters=whole, features=1, gaps=0.3)
+        yield case("standardize", "middle", parameters=short | {"standardize": True})
+        whole = short | {"standardize": True, "minimize": True, "context_first": True, "reward_lags": 1, "explore": 0.2}
+        yield case("standardize and all", "two", parameters=whole, features=1, gaps=0.3)
         yield case("live", "middle", parameters=short, live=True)
         yield case("live, all", "two", parameters=whole, features=1, gaps=0.3, live=True)
         yield case("long", "two", parameters=whole, features=1, gaps=0.3, rounds=2100, runs=1)
@@ -332,13 +332,13 @@ def _linear() -> Iterator[Case]:
             yield case("live, lags, few pending", "two", parameters=few, live=True)
     case = functools.partial(_case, "pies")
     yield case("as it is", "paper")
-    yield case("six arms, minimise", "large", parameters={"window": 2, "minimise": True, "explore": 0.2})
+    yield case("six arms, minimize", "large", parameters={"window": 2, "minimize": True, "explore": 0.2})
     yield case("frozen", "middle", parameters={"window": 3, "frozen": True})
     yield case("frozen, context first, gaps", "two", parameters={"frozen": True, "context_first": True}, gaps=0.3)
-    yield case("standardise", "middle", parameters={"window": 3, "standardise": True}, gaps=0.3)
-    yield case("frozen, standardise", "two", parameters={"frozen": True, "window": 2, "standardise": True})
+    yield case("standardize", "middle", parameters={"window": 3, "standardize": True}, gaps=0.3)
+    yield case("frozen, standardize", "two", parameters={"frozen": True, "window": 2, "standardize": True})
     yield case("live", "middle", parameters={"window": 3}, live=True)
-    yield case("live, frozen", "two", parameters={"window": 2, "frozen": True, "standardise": True}, live=True)
+    yield case("live, frozen", "two", parameters={"window": 2, "frozen": True, "standardize": True}, live=True)
 
 
 def _known() -> Iterator[Case]:
@@ -347,7 +347,7 @@ def _known() -> Iterator[Case]:
         factor: dict[str, Any] = {"exploration": 0.6} if name in ("kalman-ucb", "idea") else {}
         yield case("as it is", "paper")
         yield case("three arms", "middle", parameters=factor)
-        yield case("six arms, minimise, explore", "large", parameters={"minimise": True, "explore": 0.2})
+        yield case("six arms, minimize, explore", "large", parameters={"minimize": True, "explore": 0.2})
         yield case("gaps", "middle", parameters=factor, gaps=0.3)
         yield case("context first", "two", parameters={"context_first": True})
         yield case("context first, gaps", "middle", parameters={"context_first": True}, gaps=0.3)
@@ -356,7 +356,7 @@ def _known() -> Iterator[Case]:
         yield case("switched to decide first", "two", parameters={"context_first": True}, switch=False)
         if name != "full-information-oracle":
             yield case("live", "middle", live=True)
-            first = {"context_first": True, "minimise": True, "explore": 0.2, "max_delay": 6}
+            first = {"context_first": True, "minimize": True, "explore": 0.2, "max_delay": 6}
             yield case("live, context first", "two", parameters=first, gaps=0.3, live=True)
             yield case("live, no contexts", "blind", live=True)
 
@@ -367,27 +367,27 @@ def _bare() -> Iterator[Case]:
         own: dict[str, Any] = {"sliding-window-ucb": {"history": 40}, "discounted-ucb": {"discount": 0.9}}
         more: dict[str, Any] = own.get(name, {})
         yield case("as it is", "paper")
-        yield case("six arms, minimise", "large", parameters=more | {"minimise": True, "exploration": 0.5})
+        yield case("six arms, minimize", "large", parameters=more | {"minimize": True, "exploration": 0.5})
         yield case("fixed scale, explore", "blind", parameters=more | {"scale": 2.0, "explore": 0.2})
         yield case("one arm", "one", parameters=more)
         yield case("live", "blind", parameters=more, live=True)
         if name == "sliding-window-ucb":
             yield case("live, rewards older than the history", "blind", parameters={"history": 5}, live=True)
-        few = more | {"scale": 1.5, "minimise": True, "max_pending": 4}
-        yield case("live, minimise", "two", parameters=few, live=True)
+        few = more | {"scale": 1.5, "minimize": True, "max_pending": 4}
+        yield case("live, minimize", "two", parameters=few, live=True)
     case = functools.partial(_case, "random")
     yield case("as it is", "paper")
     yield case("six arms, explore", "large", parameters={"explore": 0.2})
     yield case("live", "blind", live=True)
     case = functools.partial(_case, "beta-thompson")
     yield case("as it is", "paper")
-    yield case("discount, prices, minimise", "blind", parameters={"discount": 0.9, "prices": [0.1], "minimise": True})
+    yield case("discount, prices, minimize", "blind", parameters={"discount": 0.9, "prices": [0.1], "minimize": True})
     yield case("live", "blind", parameters={"discount": 0.99, "explore": 0.2}, live=True)
     case = functools.partial(_case, "rexp3")
     yield case("as it is", "paper")
     yield case("batches", "large", parameters={"horizon": 300, "variation_budget": 30.0})
     fixed = {"bounds": (-3.0, 3.0), "horizon": 400, "variation_budget": 5.0}
-    yield case("bounds, minimise, explore", "blind", parameters=fixed | {"minimise": True, "explore": 0.2})
+    yield case("bounds, minimize, explore", "blind", parameters=fixed | {"minimize": True, "explore": 0.2})
     yield case("live", "blind", parameters={"horizon": 300, "variation_budget": 30.0}, live=True)
     yield case("live, bounds", "two", parameters=fixed, live=True)
 
@@ -397,7 +397,7 @@ def _relatives() -> Iterator[Case]:
     for name, own in (("ubss", {"reward_lags": 2}), ("larl", {"max_lags": 4})):
         case = functools.partial(_case, name)
         yield case("as it is", "paper")
-        yield case("six arms, minimise, explore", "large", parameters=own | {"minimise": True, "explore": 0.2})
+        yield case("six arms, minimize, explore", "large", parameters=own | {"minimize": True, "explore": 0.2})
         yield case("live", "blind", parameters=own, live=True)
         yield case("live, few pending", "two", parameters=own | {"max_pending": 4, "exploration": 0.3}, live=True)
     yield _case("ubss", "greedy", "blind", parameters={"reward_lags": 3, "exploration": 0.0})
@@ -410,8 +410,8 @@ def _learners() -> Iterator[Case]:
         simulated: dict[str, Any] = {"rounds": 300, "runs": 1}
         yield case("contexts", "paper", **simulated)
         yield case("no contexts", "blind", contexts=False, **simulated)
-        first = {"context_first": True, "minimise": True, "explore": 0.2}
-        yield case("context first, gaps, minimise", "middle", parameters=first, gaps=0.3, **simulated)
+        first = {"context_first": True, "minimize": True, "explore": 0.2}
+        yield case("context first, gaps, minimize", "middle", parameters=first, gaps=0.3, **simulated)
         yield case("live", "two", live=True)
         yield case("live, context first", "middle", parameters=first, gaps=0.3, live=True)
         yield case("live, past rounds", "four", live=True, warm=40, rounds=150)

@@ -16,7 +16,7 @@ from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
 
-LIVE = [name for name, entry in registry().items() if not entry.claims.simulates_only]
+LIVE = [name for name, entry in registry().items() if not entry.capabilities.simulates_only]
 
 
 def arguments(d: int = 3, m: int = 2, k: int = 2, seed: int = 0) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def id_of(policy: LivePolicy, number: int) -> str:
     """The id of a policy's decision with this number, whether it waits or not."""
     pending = policy.parts.pending
     waiting = (id for id, entry in pending.waiting.items() if entry.number == number)
-    return next(waiting, f"{pending.incarnation}-{number}")
+    return next(waiting, f"{pending.id_prefix}-{number}")
 
 
 def id_at(policy: LivePolicy, round: int) -> str:
@@ -108,7 +108,7 @@ def unnamed(decision: Decision) -> str:
 def everything(policy: LivePolicy) -> tuple[Any, ...]:
     """What a rejected call may not change; ids of a policy's own are its numbers, since twins have others."""
     player, columns, streams, turns, pending, _ = policy.parts
-    streams.stand(pending.made, policy._draws)  # noqa: SLF001 (to settle would also wait for kernels)
+    streams.rewind_to(pending.made, policy._draws)  # noqa: SLF001 (to settle would also wait for kernels)
     seen = {name: values.tobytes() for name, values in arrays_of((columns,), policy.parts.sizes).items()}
     drawn = streams.own.bit_generator.state, streams.explore.bit_generator.state
     waiting = [(id if id in pending.given else None, entry.number) for id, entry in pending.waiting.items()]

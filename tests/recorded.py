@@ -29,11 +29,11 @@ ROUNDS = 240
 MOST_ARMS = 5
 FORMS: dict[str, dict[str, Any]] = {
     "paper's order": {},
-    "context first": {"context_first": True, "explore": 0.2, "minimise": True},
+    "context first": {"context_first": True, "explore": 0.2, "minimize": True},
     "default rewards": {"context_first": True, "default_reward": 0.5, "max_wait": 12},
-    "units that follow": {"context_first": True, "standardise": True, "reward_lags": 2},
+    "units that follow": {"context_first": True, "standardize": True, "reward_lags": 2},
     "features": {"context_first": True, "feature_dim": 2, "max_delay": 15},
-    "few decisions wait": {"max_pending": 5, "standardise": True, "minimise": True},
+    "few decisions wait": {"max_pending": 5, "standardize": True, "minimize": True},
 }
 
 
@@ -129,7 +129,7 @@ class Sequence:
             policy.retire_arm(policy.names[1])
         if turn in (70, 190):
             policy.add_arm(policy.names[1])
-        if turn == 100 and not policy.claims.needs_system and policy.arm_count < MOST_ARMS:
+        if turn == 100 and not policy.capabilities.needs_system and policy.arm_count < MOST_ARMS:
             policy.add_arm("new")
         if turn in (55, 121):
             with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +172,7 @@ class Sequence:
         for number, part in enumerate(parts):
             row[number * MOST_ARMS : number * MOST_ARMS + len(part)] = part
         own = decision.id if decision.id.startswith("event") else decision.id.rpartition("-")[2]
-        row[-5], row[-4], row[-1] = decision.propensity, decision.moment or 0, len(own) + 100 * len(self.said)
+        row[-5], row[-4], row[-1] = decision.propensity, decision.time_step or 0, len(own) + 100 * len(self.said)
         return row
 
     def _learn(self, turn: int, decision: Decision) -> None:

@@ -38,7 +38,7 @@ class Piece(NamedTuple):
         Figures of the command, and their places in the documents.
     prepare
         Makes the input files of the command.
-    by_hand
+    runs_in_python
         Runs only when named, since it needs more than a clone has.
     """
 
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
     blocks: Callable[[str], Blocks]
     figures: Mapping[str, str] = {}
     prepare: Callable[[], None] = lambda: None
-    by_hand: bool = False
+    runs_in_python: bool = False
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -121,7 +121,7 @@ def _replay(printed: str) -> Blocks:
         "reward": "mean reward",
         "regret_fixed": "regret: fixed arm",
         "share": "share won, %",
-        "beyond_fixed": "beyond fixed, %",
+        "gain_over_fixed": "beyond fixed, %",
     }
     lines = [
         [
@@ -447,6 +447,10 @@ PIECES: dict[str, Piece] = {
     ),
     "filters": Piece(("-m", "benchmarks", "--full", "filters"), "systems 100 to 107", 12, _first_table),
     "safe-arm": Piece(
-        ("-m", "benchmarks.safe_arm", "../old"), "worlds 100 to 109; policies 0 to 9", 2, _first_table, by_hand=True
+        ("-m", "benchmarks.safe_arm", "../old"),
+        "worlds 100 to 109; policies 0 to 9",
+        2,
+        _first_table,
+        runs_in_python=True,
     ),
 }

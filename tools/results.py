@@ -222,7 +222,7 @@ def due(names: Sequence[str]) -> list[str]:
     return list(names) or [
         name
         for name, piece in PIECES.items()
-        if not piece.by_hand and ((kept := result(name)) is None or kept["code"] != code)
+        if not piece.runs_in_python and ((kept := result(name)) is None or kept["code"] != code)
     ]
 
 

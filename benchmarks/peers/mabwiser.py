@@ -1,6 +1,6 @@
 """mabwiser: a ridge regression for each arm, with NumPy. Tuned: exploration, ridge.
 
-Standardising the inputs (`scale=True`) took three times as long and lost more on the paper's system.
+Standardizing the inputs (`scale=True`) took three times as long and lost more on the paper's system.
 """
 
 from typing import Any

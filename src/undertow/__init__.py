@@ -17,6 +17,7 @@ from undertow.errors import (
     UndertowError,
     UnknownDecisionError,
 )
+from undertow.support.renamed import renamed
 from undertow.support.version import VERSION
 
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ if TYPE_CHECKING:
         load,
         make,
     )
+    from undertow.precompiling import precompile
     from undertow.simulation import Run, simulate
     from undertow.store import open
     from undertow.system import LinearGaussianSystem
     from undertow.trajectory import Trajectory
     from undertow.tuner import Tuner
-    from undertow.warm import warm_up
 
 __all__ = [
     "ARES",
@@ -117,10 +118,10 @@ __all__ = [
     "open",
     "paper_system",
     "policies",
+    "precompile",
     "random_system",
     "simulate",
     "theory",
-    "warm_up",
     "window",
 ]
 __version__ = VERSION
@@ -140,8 +141,9 @@ _HOMES = {  # or policies
     "paper_system": "example_systems",
     "random_system": "example_systems",
     "simulate": "simulation",
-    "warm_up": "warm",
+    "precompile": "precompiling",
 }
+_renamed = renamed("undertow", {"warm_up": "precompile"})
 
 
 def __getattr__(name: str) -> Any:
@@ -151,7 +153,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"undertow.{_HOMES.get(name, 'policies')}"), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'undertow' has no attribute {name!r}")
+    return _renamed(name)
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from undertow.errors import InvalidInputError
 from undertow.live.plain import as_policy
-from undertow.policies import Claims, LivePolicy, make, registry
+from undertow.policies import Capabilities, LivePolicy, make, registry
 from undertow.support import checks
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
@@ -88,14 +88,14 @@ class Contender:
     needs: str = ""
 
     @property
-    def claims(self) -> Claims:
+    def capabilities(self) -> Capabilities:
         """The capabilities of the policy."""
-        return known_policy(self.policy).claims
+        return known_policy(self.policy).capabilities
 
     @property
     def randomised(self) -> bool:
         """Whether the policy is random: another seed may give another run."""
-        return not self.claims.deterministic or bool(self.parameters.get("explore"))
+        return not self.capabilities.deterministic or bool(self.parameters.get("explore"))
 
     def build(self, *, system: LinearGaussianSystem | None = None, **fitting: Any) -> Any:
         """Make the policy for a problem.
@@ -113,7 +113,7 @@ class Contender:
                 return as_policy(known.plain(**(taken | dict(self.parameters))))
             except TypeError as error:
                 raise InvalidInputError(f"policies: {self.policy}: {error}") from error
-        if not known.claims.needs_system:
+        if not known.capabilities.needs_system:
             return make(self.policy, **(taken | dict(self.parameters)))
         if system is None:
             raise InvalidInputError(f"system: {self.policy} needs the true system; none was given")
@@ -124,7 +124,7 @@ class Contender:
         self, path: Trajectory, system: LinearGaussianSystem | None = None, known: Collection[str] = ()
     ) -> bool:
         """Whether a path provides what the policy needs: the true system, contexts, or a known quantity."""
-        lacks_system = self.claims.needs_system and system is None
+        lacks_system = self.capabilities.needs_system and system is None
         lacks = lacks_system or (self.needs_contexts and path.context_dim == 0)
         return not lacks and (not self.needs or self.needs in known)
 
@@ -138,10 +138,10 @@ class Contender:
 
 
 class _Known(NamedTuple):
-    """A policy by name: its parameters, its claims, and its class if it is in plain Python."""
+    """A policy by name: its parameters, its capabilities, and its class if it is in plain Python."""
 
     parameters: Collection[str]
-    claims: Claims
+    capabilities: Capabilities
     plain: type | None = None
 
 
@@ -149,7 +149,7 @@ def known_policy(name: Any) -> _Known:
     """Return a policy by its name in the registry, or a class in plain Python by its module and name."""
     if isinstance(name, str) and name in registry():
         entry = registry()[name]
-        return _Known(entry.parameters, entry.claims)
+        return _Known(entry.parameters, entry.capabilities)
     if not isinstance(name, str) or ":" not in name:
         near = checks.did_you_mean(name, registry())
         raise InvalidInputError(
@@ -166,8 +166,8 @@ def known_policy(name: Any) -> _Known:
     if not isinstance(found, type) or not all(callable(getattr(found, part, None)) for part in ("decide", "learn")):
         raise InvalidInputError(f"policies: {name!r:.80}: expected a class with decide and learn, got {found!r:.60}")
     parameters = inspect.signature(found).parameters
-    likely = Claims(uses_contexts=hasattr(found, "observe"), deterministic="rng" not in parameters)
-    return _Known(parameters, getattr(found, "claims", likely), found)
+    likely = Capabilities(uses_contexts=hasattr(found, "observe"), deterministic="rng" not in parameters)
+    return _Known(parameters, getattr(found, "capabilities", likely), found)
 
 
 def load_policies(path: str | os.PathLike[str]) -> str:

@@ -22,8 +22,11 @@ from undertow.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from undertow.support.drawing import Sheet
+from undertow.support.renamed import renamed
 
-__all__ = ["Run", "play_by_hand", "simulate"]
+__all__ = ["Run", "play_in_python", "simulate"]
+
+__getattr__ = renamed("undertow.simulation", {"play_by_hand": "play_in_python"})
 
 _TABLES = ("forecasts", "widths", "windows")
 
@@ -162,8 +165,8 @@ def simulate(
     records = np.empty((count, n if wanted else 0, len(_TABLES), k))
     there = None if available is None else _there(policy, available, (n, k))
     at = None if times is None else _times(policy, times, trajectory)
-    by_hand = there is not None or at is not None or trajectory.elapsed is not None
-    ours = isinstance(policy, LivePolicy) and not policy.parts.runs_in_python() and not by_hand
+    runs_in_python = there is not None or at is not None or trajectory.elapsed is not None
+    ours = isinstance(policy, LivePolicy) and not policy.parts.runs_in_python() and not runs_in_python
     played = _Played(count * n, progress)
 
     def play(row: int) -> None:
@@ -190,12 +193,12 @@ def simulate(
     if "errors" in wanted:
         chosen = np.take_along_axis(records[..., 0, :], arms[..., None], axis=-1)
         recorded["errors"] = rewards - chosen[..., 0]
-    minimise = bool(getattr(policy, "minimise", False))
-    regret = None if trajectory.means is None else trajectory.regret(arms, minimise=minimise)
+    minimize = bool(getattr(policy, "minimize", False))
+    regret = None if trajectory.means is None else trajectory.regret(arms, minimize=minimize)
     return Run(arms, rewards, regret, **recorded)
 
 
-def play_by_hand(
+def play_in_python(
     player: Policy,
     contexts: FloatArray,
     features: FloatArray,
@@ -251,7 +254,7 @@ def _record_by_hand(
         player = policy.for_run(number)  # type: ignore[attr-defined]  # set by as_policy
     contexts = path.contexts[:, : getattr(policy, "context_dim", 0 if isinstance(policy, LivePolicy) else None)]
     features = path.features[..., : getattr(policy, "feature_dim", 0)]
-    decisions = play_by_hand(player, contexts, features, path.reward, **order)
+    decisions = play_in_python(player, contexts, features, path.reward, **order)
     for t, decision in enumerate(decisions):
         arms[t] = decision.arm
         played(1)
@@ -264,7 +267,7 @@ def _record_by_hand(
 
 def _times(policy: Policy, times: Sequence[datetime], trajectory: Trajectory) -> Sequence[datetime]:
     """Return the checked times of the rounds."""
-    if not isinstance(policy, LivePolicy) or policy.claims.simulates_only:
+    if not isinstance(policy, LivePolicy) or policy.capabilities.simulates_only:
         raise InvalidInputError(f"times: expected a policy whose decide takes at, got {policy!r:.80}; leave them out")
     if trajectory.elapsed is not None and policy.parts.turns.clock.tick is None:
         raise InvalidInputError(
@@ -277,7 +280,7 @@ def _times(policy: Policy, times: Sequence[datetime], trajectory: Trajectory) ->
 
 def _there(policy: Policy, available: "npt.ArrayLike", shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
     """Return the checked table of arms that can be played."""
-    if not isinstance(policy, LivePolicy) or policy.claims.simulates_only:
+    if not isinstance(policy, LivePolicy) or policy.capabilities.simulates_only:
         raise InvalidInputError(f"available: expected a policy whose decide takes it, got {policy!r:.80}; leave it out")
     there = np.asarray(available)
     if there.dtype != bool or there.shape != shape:
@@ -315,7 +318,7 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
         raise InvalidInputError(f"policy: expected decide, learn and observe, got {policy!r:.80}")
     if isinstance(policy, LivePolicy) and not policy.parts.unused:
         raise InvalidInputError("policy: expected an unused policy; make a new one, or load it before its first round")
-    sees_all = isinstance(policy, LivePolicy) and policy.claims.simulates_only
+    sees_all = isinstance(policy, LivePolicy) and policy.capabilities.simulates_only
     if trajectory.elapsed is not None and (sees_all or not isinstance(policy, LivePolicy)):
         raise InvalidInputError(
             f"policy: expected one whose decide takes elapsed, since the trajectory has elapsed, got "
@@ -331,7 +334,7 @@ def _check_fit(policy: Policy, trajectory: Trajectory) -> None:
         wants = getattr(policy, name, None)
         if wants is not None and wants != has and not (wants == 0 and name != "arm_count"):
             raise InvalidInputError(f"policy: it was built with {name} = {wants}, and the trajectory has {has}")
-    takes_rows = getattr(getattr(policy, "claims", None), "takes_arm_features", True)
+    takes_rows = getattr(getattr(policy, "capabilities", None), "takes_arm_features", True)
     if trajectory.arm_features and getattr(policy, "feature_dim", None) and not takes_rows:
         raise InvalidInputError(
             "policy: it takes one row of features for all arms, and the trajectory has one for each; use a policy with "

@@ -176,16 +176,16 @@ class Trajectory(Framed):
         played = self._arms(arms)[..., None] == np.arange(self.arm_count)
         return np.where(played, self.rewards, np.nan)
 
-    def regret(self, arms: "npt.ArrayLike", *, minimise: bool = False) -> FloatArray:
+    def regret(self, arms: "npt.ArrayLike", *, minimize: bool = False) -> FloatArray:
         """Return the cumulative regret Σ max_a⟨c_a, z_t⟩ − ⟨c_{a_t}, z_t⟩ of playing `arms`, one entry per round.
 
         The means are compared, not the noisy rewards of the paper's definition: same expectation, less noise. If
-        rewards are costs (`minimise`), it is Σ ⟨c_{a_t}, z_t⟩ − min_a⟨c_a, z_t⟩.
+        rewards are costs (`minimize`), it is Σ ⟨c_{a_t}, z_t⟩ − min_a⟨c_a, z_t⟩.
         """
         if self.means is None:
             raise InvalidInputError("means: regret needs the rewards without noise; build the Trajectory with means=…")
         chosen = np.take_along_axis(self.means, self._arms(arms)[..., None], axis=-1)[..., 0]
-        if checks.flag("minimise", minimise):
+        if checks.flag("minimize", minimize):
             return np.cumsum(chosen - self.means.min(axis=-1), axis=-1)
         return np.cumsum(self._best_means - chosen, axis=-1)
 

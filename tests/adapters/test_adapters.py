@@ -382,7 +382,7 @@ def test_a_study_of_optuna_makes_the_choices_of_the_policy_by_hand(direction: An
     values = np.cumsum(np.random.default_rng(0).normal(size=(60, 3)), axis=0)
     study = optuna.create_study(sampler=UndertowSampler("autopilot", seed=3, explore=0.1), direction=direction)
     study.optimize(drifting(values), n_trials=60)
-    player = Autopilot(arms=3, minimise=direction == "minimize", explore=0.1, rng=3)
+    player = Autopilot(arms=3, minimize=direction == "minimize", explore=0.1, rng=3)
     for trial in study.trials:
         decision = player.decide()
         player.learn(decision, values[trial.number, decision.arm])

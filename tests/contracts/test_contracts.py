@@ -17,7 +17,7 @@ from undertow.compiled.views import view
 from undertow.contracts import BrokenContractError, check_policy
 from undertow.contracts.trial import RULES, Trial
 from undertow.learning.policy import LearningPolicy
-from undertow.live import Claims, LivePolicy, register
+from undertow.live import Capabilities, LivePolicy, register
 from undertow.policies import UCB, Decision, Health, LinUCB, Outlook, registry
 from undertow.policies.ares_as_printed import PrintedARES
 
@@ -35,7 +35,7 @@ def learners_slow(parameter: str) -> list[Any]:
 @pytest.mark.parametrize("name", registry())
 def test_every_registered_policy_keeps_the_contract(name: str) -> None:
     tried = check_policy(lambda system, rng: make_policy(name, system, rng=rng))
-    claims = registry()[name].claims
+    claims = registry()[name].capabilities
     assert ("better than Random" in tried) == claims.uses_contexts
     assert ("arms can be reordered" in tried) == claims.deterministic
     assert ("rewards do not matter if unused" in tried) == (not claims.uses_own_rewards)
@@ -107,7 +107,7 @@ def test_a_policy_that_breaks_a_rule_is_told_which() -> None:
 
 
 class Clairvoyant(LinUCB):
-    """Claims what it does not do: its choices depend on the clock of the process."""
+    """Capabilities what it does not do: its choices depend on the clock of the process."""
 
     def decide(self, features: Any = None, **how: Any) -> Decision:
         decision = super().decide(features, **how)
@@ -173,7 +173,7 @@ class Restless(UCB):
 class Denying(UCB):
     """Says that its choices do not depend on rewards."""
 
-    claims = UCB.claims._replace(uses_own_rewards=False)
+    claims = UCB.capabilities._replace(uses_own_rewards=False)
 
 
 class Crossed(LinUCB):
@@ -359,7 +359,7 @@ def learn(own: FadingState, memory: FloatArray, arm: int, rewards: FloatArray, a
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Fading(LivePolicy):
-    claims: ClassVar[Claims] = Claims(deterministic=False, late_rewards_count_alike=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(deterministic=False, late_rewards_count_alike=True)
     loop = compile_loop(__name__, Layout(FadingState), decide=decide, learn=learn, played=played)
 
     discount: float = 0.9
@@ -371,7 +371,7 @@ class Fading(LivePolicy):
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, 1 + self.arm_count))
 
-    def _chance(self, own: FadingState, arm: int) -> float:
+    def _probability(self, own: FadingState, arm: int) -> float:
         opened = own.common.closed == 0
         best = int(np.argmax(np.where(opened, own.common.value, -np.inf)))
         return (1 - self.rate) * (arm == best) + self.rate / int(opened.sum())
@@ -427,14 +427,14 @@ class Swapped(Fading):
 class Certain(Fading):
     """A propensity that is always 1."""
 
-    def _chance(self, own: FadingState, arm: int) -> float:
+    def _probability(self, own: FadingState, arm: int) -> float:
         return 1.0
 
 
 class Unaware(Fading):
-    """A propensity that is 1 for what was drawn: `_chance` was forgotten."""
+    """A propensity that is 1 for what was drawn: `_probability` was forgotten."""
 
-    _chance = LivePolicy._chance  # noqa: SLF001
+    _probability = LivePolicy._probability  # noqa: SLF001
 
 
 @inlined
@@ -472,7 +472,7 @@ class Clipping(Fading):
 class Forgetful(Fading):
     """What was learned is lost when an arm is added."""
 
-    def _places(self, old_arms: int) -> dict[str, Any]:
+    def _index_map(self, old_arms: int) -> dict[str, Any]:
         return {"k": None}
 
 
@@ -542,7 +542,7 @@ def test_a_slip_is_caught(policy: type[Fading]) -> None:
 
 def test_a_policy_that_is_not_registered_is_told_so() -> None:
     class Nameless(LivePolicy):
-        claims: ClassVar[Claims] = Claims()
+        capabilities: ClassVar[Capabilities] = Capabilities()
         loop = Fading.loop
 
     with pytest.raises(BrokenContractError, match="Nameless is not registered; write @register"):

@@ -55,7 +55,7 @@ def test_which_policies_a_fleet_takes(name: str) -> None:
 
 def test_units_that_follow_the_data_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="scale features and rewards"):
-        Fleet(linucb(standardise=True))
+        Fleet(linucb(standardize=True))
 
 
 calls = st.lists(
@@ -68,7 +68,7 @@ calls = st.lists(
     "make",
     [
         lambda: linucb(max_pending=3),
-        lambda: linucb(default_reward=0.5, max_wait=2, minimise=True),
+        lambda: linucb(default_reward=0.5, max_wait=2, minimize=True),
         lambda: undertow.UCB(arms=3),
     ],
     ids=["forgets", "defaults", "ucb"],

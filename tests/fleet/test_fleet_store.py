@@ -90,7 +90,7 @@ calls = st.lists(
     [
         lambda: shops(max_pending=3, explore=0.3),
         lambda: Fleet(undertow.LinTS(arms=3, feature_dim=2, rng=4), buckets=2),
-        lambda: shops(default_reward=0.5, max_wait=2, minimise=True),
+        lambda: shops(default_reward=0.5, max_wait=2, minimize=True),
     ],
     ids=["forgets", "draws", "defaults"],
 )

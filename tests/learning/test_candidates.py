@@ -196,12 +196,12 @@ def test_simulate_plays_copies_of_the_candidates() -> None:
     policy = autopilot(candidate)
     run = simulate(policy, paths)
     assert candidate.told == []
-    by_hand = autopilot(Constant())
+    runs_in_python = autopilot(Constant())
     for t in range(60):
-        decision = by_hand.decide()
+        decision = runs_in_python.decide()
         assert decision.arm == run.arms[0, t]
-        by_hand.learn(decision, float(paths.rewards[0, t, decision.arm]))
-        by_hand.observe(paths.contexts[0, t])
+        runs_in_python.learn(decision, float(paths.rewards[0, t, decision.arm]))
+        runs_in_python.observe(paths.contexts[0, t])
 
 
 @pytest.mark.parametrize(

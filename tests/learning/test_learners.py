@@ -34,7 +34,7 @@ from undertow.models.levels.equations import Hyper
 from undertow.models.levels.filter import start
 from undertow.models.levels.model import Levels, helps, without_dull
 from undertow.models.levels.prior import typical_levels
-from undertow.models.log import RoundLog, by_moment, same_moment
+from undertow.models.log import RoundLog, by_time_step, same_time_step
 from undertow.models.model import Fit, Task, note_error, set_units
 from undertow.models.ridge import model as ridge
 from undertow.models.ridge.model import Ridge
@@ -145,7 +145,7 @@ def test_structural_kalman_steps_are_one_kalman_filter(context_first: bool, rows
 
 
 def ridge_inputs(rows: Array, t: int, m: int, q: int, k: int, model: Ridge) -> Array:
-    """[1 | last contexts, newest first | features | reward and indicator of each arm by lag] of standardised rows."""
+    """[1 | last contexts, newest first | features | reward and indicator of each arm by lag] of standardized rows."""
     lags = window = model.memory
     contexts = naive_policies.filled(rows[: t + model.context_first, :m], window)
     newest = np.vstack([contexts[::-1], np.zeros((window, m))])[:window]
@@ -791,8 +791,8 @@ def width_of(policy: Autopilot, name: str, t: int, plays: Array) -> Array:
     shared, levels, *ridges = learner_of(policy).blocks
     k = len(plays)
     if name == "shared system":
-        boldness = min(2.0, math.sqrt(max(1.0, math.log((t + 1) / math.sqrt(k)))))
-        result: Array = boldness * shared.model.arm_error * widening(t, plays, unseen_share(shared))
+        bonus_factor = min(2.0, math.sqrt(max(1.0, math.log((t + 1) / math.sqrt(k)))))
+        result: Array = bonus_factor * shared.model.arm_error * widening(t, plays, unseen_share(shared))
         return result
     if name == "structural levels":
         noise, scale = Hyper(levels.hyper, 0).reward_noise, levels.reward.scale
@@ -888,7 +888,7 @@ def test_a_score_is_the_likelihood_of_errors_whose_variance_is_that_of_each_arm(
         a, reward = decision.arm, float(path.rewards[t, decision.arm])
         policy.learn(decision, reward)
         if t >= 6:
-            fine = own.score.fineness**2
+            fine = own.score.error_floor**2
             mean = squares[a] if scored[a] else 100 * fine
             squared = min((reward - decision.forecast[a]) ** 2, 9 * (mean + fine))
             share = 0.1 if a == last else 1.0  # with contexts, who predicts the arm just played knows little
@@ -904,7 +904,7 @@ def test_a_score_is_the_likelihood_of_errors_whose_variance_is_that_of_each_arm(
     table = learner_of(policy).log.rows(0, int(own.head.fitted))
     means = [np.mean(table[table[:, -2] == a, -1]) for a in range(3)]
     spread = np.mean([np.mean((table[table[:, -2] == a, -1] - np.mean(means)) ** 2) for a in range(3)])
-    assert own.score.fineness == pytest.approx(0.1 * math.sqrt(spread))
+    assert own.score.error_floor == pytest.approx(0.1 * math.sqrt(spread))
 
 
 def test_where_most_rewards_are_the_same_no_other_is_a_gross_error() -> None:
@@ -935,7 +935,7 @@ def test_nothing_is_gained_by_playing_what_is_predicted_well() -> None:
     def score(lively: float, dull: float, plays: int) -> float:
         model = CandidateModel(2, 0, 0, False, 0.0, "own")
         block = model.open(model.block()).model
-        block.score.fineness = 0.1
+        block.score.error_floor = 0.1
         for _ in range(20):
             plain(note_error)(block, 0, lively, 1.0)
         for _ in range(plays):
@@ -1075,15 +1075,15 @@ def test_a_log_knows_which_rounds_share_a_moment() -> None:
     log.share(2)
     log.share(2)  # a second time, it changes nothing
     np.testing.assert_array_equal(log.rows(0, 5)[:, log.shared], [2, 3, 1, 0, 0])
-    np.testing.assert_array_equal(same_moment(log.rows(0, 5)), [False, True, True, False, False])
+    np.testing.assert_array_equal(same_time_step(log.rows(0, 5)), [False, True, True, False, False])
     rows = log.rows(0, 5)
     rows[:, 0] = [10.0, math.nan, 12.0, 13.0, 14.0]
     for first, known in ((True, [10.0, 13.0, 14.0]), (False, [12.0, 13.0, 14.0])):
-        contexts, moments, over = by_moment(rows, 1, context_first=first)
+        contexts, moments, over = by_time_step(rows, 1, context_first=first)
         np.testing.assert_array_equal(contexts[:, 0], known)
         np.testing.assert_array_equal(moments, [0, 0, 0, 1, 2])
         assert over
-        assert by_moment(rows[:2], 1, context_first=first)[2] == first
+        assert by_time_step(rows[:2], 1, context_first=first)[2] == first
     log = RoundLog(context_dim=1, feature_dim=0, keep=10)
     log.open(3)
     before = log.mark()

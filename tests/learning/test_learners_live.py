@@ -19,7 +19,7 @@ from twins.naive_shared import SharedTwin
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
 from undertow.learning import learner as learner_module
 from undertow.learning.policy import LearningPolicy
-from undertow.learning.threads import join_crew
+from undertow.learning.threads import shared_threads
 from undertow.live.fields import arrays_of, nbytes_of
 from undertow.models.levels.model import Levels
 from undertow.models.model import Fit, Span, Task
@@ -669,8 +669,8 @@ def test_a_thread_that_collects_garbage_before_it_runs_stops_nobody(monkeypatch:
 
     start, done = threading.Thread.start, threading.Event()
     owner, garbage = Owner(), [Owner()]
-    crew = join_crew(owner)
-    join_crew(garbage[0])
+    crew = shared_threads(owner)
+    shared_threads(garbage[0])
 
     def start_late(thread: threading.Thread) -> None:
         collector = threading.Thread(target=garbage.clear)

@@ -25,7 +25,7 @@ from undertow.learning import policy as policy_module
 from undertow.learning.first_rounds import Starting
 from undertow.learning.fits import BackgroundFits
 from undertow.policies import Autopilot, LearnedKalman, LivePolicy, StructuralKalman
-from undertow.warm import warm_up_alone
+from undertow.precompiling import precompile_alone
 
 PATH = SYSTEM.sample(60, rng=5)
 every_learner = pytest.mark.parametrize("learner", [LearnedKalman, StructuralKalman, Autopilot])
@@ -226,7 +226,7 @@ def test_a_child_compiles_once_and_the_kernels_are_loaded(monkeypatch: pytest.Mo
     first.wait()
     assert first.ended
     assert loaded == [1]
-    assert "warm_up_alone('autopilot')" in commands[0][-1]
+    assert "precompile_alone('autopilot')" in commands[0][-1]
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
     assert REAL("ucb", "undertow.policies.ucb", lambda: None) is None
 
@@ -238,7 +238,7 @@ REAL = ahead.compilation_of
 def test_warm_up_compiles_what_is_named_and_marks_it(tmp_path: Path) -> None:
     program = (
         "import undertow; from undertow.compiled.cache import is_incomplete\n"
-        "before = is_incomplete('undertow.policies.randomised'); folder = undertow.warm_up('random')\n"
+        "before = is_incomplete('undertow.policies.randomised'); folder = undertow.precompile('random')\n"
         "print(before, is_incomplete('undertow.policies.randomised'), folder)"
     )
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(undertow.__file__).parents[1])}
@@ -253,27 +253,27 @@ def test_warm_up_compiles_what_is_named_and_marks_it(tmp_path: Path) -> None:
 
 def test_warm_up_alone_does_nothing_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    monkeypatch.setattr("undertow.warm.warm_up", compiled.append)
-    monkeypatch.setattr("undertow.warm.is_incomplete", lambda module: False)
-    warm_up_alone("ucb")
-    monkeypatch.setattr("undertow.warm.is_incomplete", lambda module: True)
-    warm_up_alone("ucb")
+    monkeypatch.setattr("undertow.precompiling.precompile", compiled.append)
+    monkeypatch.setattr("undertow.precompiling.is_incomplete", lambda module: False)
+    precompile_alone("ucb")
+    monkeypatch.setattr("undertow.precompiling.is_incomplete", lambda module: True)
+    precompile_alone("ucb")
     assert compiled == ["ucb"]
 
 
 def test_the_command_warms_up() -> None:
-    done = CliRunner().invoke(app, ["warm", "random", "ucb", "--json"])
+    done = CliRunner().invoke(app, ["precompile", "random", "ucb", "--json"])
     *progress, last = done.stdout.splitlines()
     assert sum(json.loads(line)["event"] == "progress" for line in progress) == 3
     assert str(cache.cache_folder("undertow.policies.ucb").parent) in last  # type: ignore[union-attr]
     assert not cache.is_incomplete("undertow.policies.ucb")
     with pytest.raises(InvalidInputError, match="no policy is called 'ucbb'"):
-        undertow.warm_up("ucbb")
+        undertow.precompile("ucbb")
 
 
 def test_nowhere_to_keep_kernels_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undertow.warm.cache_folder", lambda module: None)
-    done = CliRunner().invoke(app, ["warm", "random"])
+    monkeypatch.setattr("undertow.precompiling.cache_folder", lambda module: None)
+    done = CliRunner().invoke(app, ["precompile", "random"])
     assert "set NUMBA_CACHE_DIR to one (tried: " in str(done.exception)
 
 

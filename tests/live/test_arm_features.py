@@ -18,7 +18,7 @@ from undertow import InvalidInputError, Trajectory, simulate
 from undertow.contenders import Contender
 from undertow.identify import fit_levels
 from undertow.learning.policy import LearningPolicy
-from undertow.live import Claims
+from undertow.live import Capabilities
 from undertow.policies import UCB, Autopilot, Decision, DiscountedLinUCB, LinTS, LinUCB, StructuralKalman
 from undertow.replay import read_table, replay_log, replay_table
 from undertow.replay.diagnosis import diagnose
@@ -38,7 +38,7 @@ def prices(rounds: int, seed: int, runs: int = 2) -> Trajectory:
     ("kind", "more", "share"),
     [
         (LinUCB, {}, 0.1),
-        (LinUCB, {"standardise": True}, 0.1),
+        (LinUCB, {"standardize": True}, 0.1),
         (LinTS, {"rng": 0}, 0.2),
         (DiscountedLinUCB, {"discount": 0.99}, 0.2),
         (StructuralKalman, {"rng": 0}, 0.1),
@@ -55,7 +55,7 @@ def test_a_row_for_each_arm_finds_the_best_arm(kind: Any, more: dict[str, Any], 
 
 
 KINDS = [
-    pytest.param(LinUCB, {"standardise": True, "reward_lags": 1}, id="LinUCB"),
+    pytest.param(LinUCB, {"standardize": True, "reward_lags": 1}, id="LinUCB"),
     pytest.param(DiscountedLinUCB, {"discount": 0.95}, id="DiscountedLinUCB"),
     pytest.param(StructuralKalman, {"refit": "inline"}, id="StructuralKalman"),
     pytest.param(Autopilot, {"refit": "inline"}, id="Autopilot"),
@@ -75,8 +75,8 @@ def played(policy: Any, path: Trajectory, rounds: range, *, late: int = 0) -> li
 
 
 def unscaled(more: dict[str, Any]) -> dict[str, Any]:
-    """Parameters without `standardise`, whose units follow all rows, and when rewards come."""
-    return {name: value for name, value in more.items() if name != "standardise"}
+    """Parameters without `standardize`, whose units follow all rows, and when rewards come."""
+    return {name: value for name, value in more.items() if name != "standardize"}
 
 
 @every_kind
@@ -256,7 +256,7 @@ def test_a_number_for_each_arm_is_a_column() -> None:
 class OneRow(LinUCB):
     """LinUCB that says of itself that it takes one row only."""
 
-    claims: ClassVar[Claims] = LinUCB.claims._replace(takes_arm_features=False)
+    capabilities: ClassVar[Capabilities] = LinUCB.capabilities._replace(takes_arm_features=False)
 
 
 def test_a_policy_without_the_capability_says_so() -> None:

@@ -41,13 +41,13 @@ def test_moments_follow_from_the_clock() -> None:
     policy, log = LinUCB(arms=2, tick="1 h"), list[Event]()
     policy.events(log.append)
     hours = [9.2, 9.9, 10.1, 9.0, 14.5, 14.6]
-    moments = [policy.decide(at=after(hours=hour)).moment for hour in hours]
+    moments = [policy.decide(at=after(hours=hour)).time_step for hour in hours]
     assert moments == [0, 0, 1, 1, 5, 5]
     assert [event.rounds for event in log if isinstance(event, Skipped)] == [3]
     assert [event.still for event in log if isinstance(event, Decided)] == [False, True, False, True, False, True]
-    assert policy.decide(at=after(days=9999)).moment == 5 + 10_000  # as far as moments are counted
+    assert policy.decide(at=after(days=9999)).time_step == 5 + 10_000  # as far as moments are counted
     elsewhere = timezone(timedelta(hours=5, minutes=30))
-    assert policy.decide(at=after(days=9999).astimezone(elsewhere)).moment == 10_005
+    assert policy.decide(at=after(days=9999).astimezone(elsewhere)).time_step == 10_005
 
 
 @pytest.mark.parametrize("at", [datetime(2026, 1, 1), "2026-01-01", 0.0, np.datetime64("2026-01-01")])
@@ -71,7 +71,7 @@ def test_contexts_begin_or_end_time_steps() -> None:
     policy.decide(at=after(hours=5))
     seen = [event.context for event in log if isinstance(event, Observed)]
     assert [float(context[0]) for context in seen if context is not None] == [3.0, 5.0, 6.0]
-    assert policy.parts.moment == 5
+    assert policy.parts.time_step == 5
     policy, log = LinUCB(arms=2, context_dim=1, tick="1 h"), list[Event]()
     policy.events(log.append)
     for hour in (1.0, 1.5, 2.0):
@@ -81,7 +81,7 @@ def test_contexts_begin_or_end_time_steps() -> None:
     seen = [event.context for event in log if isinstance(event, Observed)]
     assert seen[0] is None
     assert seen[1] is not None
-    assert policy.parts.moment == 4
+    assert policy.parts.time_step == 4
 
 
 SYSTEM = random_system(2, 1, 2, rng=3)
@@ -122,7 +122,7 @@ def test_nobody_can_tell_when_a_default_was_taken_in(name: str) -> None:
     again = undertow.fold(before, map(decode, map(encode, log)))
     assert again.to_bytes() == one.to_bytes()
     loaded = undertow.from_bytes(one.to_bytes())
-    assert act(loaded, 8.5).moment == act(one, 8.5).moment
+    assert act(loaded, 8.5).time_step == act(one, 8.5).time_step
 
 
 def test_a_reward_after_its_default_is_refused_by_the_clock() -> None:
@@ -184,10 +184,12 @@ def test_stores_take_times(tmp_path: Any) -> None:
         for _ in range(2)
     )
     decision = one.decide(at=after(hours=1), id="order 1")
-    assert two.decide(at=after(hours=2)).moment == 1
-    assert two.decide(at=after(hours=7), id="order 1").moment == decision.moment  # the same call, made again later
+    assert two.decide(at=after(hours=2)).time_step == 1
+    assert (
+        two.decide(at=after(hours=7), id="order 1").time_step == decision.time_step
+    )  # the same call, made again later
     two.learn("order 1", 1.0, at=after(hours=20))
-    assert one.decide(at=after(hours=30)).moment == 29
+    assert one.decide(at=after(hours=30)).time_step == 29
     assert one.pending == 1
     late = one.decide(at=after(hours=31))
     two.decide(at=after(hours=60))
@@ -222,6 +224,6 @@ def test_a_simulation_takes_times(context_first: bool) -> None:
             twin.learn(decision, float(rewards[t, decision.arm]), at=time)
         if not context_first and (t == 39 or steps[t + 1] > steps[t]):
             twin.observe(contexts[t])
-    assert twin.parts.moment == steps[-1] + 1
+    assert twin.parts.time_step == steps[-1] + 1
     with pytest.raises(InvalidInputError, match="times: expected 40, one for each round, got 3"):
         undertow.simulate(policy, path, times=times[:3])

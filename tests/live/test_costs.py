@@ -43,13 +43,13 @@ def test_a_new_price_costs_no_relearning(name: str) -> None:
 
 
 def test_what_is_compared_is_in_units_of_reward() -> None:
-    """With `standardise` a policy computes in other units, and with `minimise` the smallest is played."""
+    """With `standardize` a policy computes in other units, and with `minimize` the smallest is played."""
     rng = np.random.default_rng(1)
-    for minimise in (False, True):
-        policy = LinUCB(arms=3, standardise=True, minimise=minimise, cost={"1": 7.0, "2": -3.0})
+    for minimize in (False, True):
+        policy = LinUCB(arms=3, standardize=True, minimize=minimize, cost={"1": 7.0, "2": -3.0})
         for _ in range(80):
             decision = policy.decide()
-            sign = -1 if minimise else 1
+            sign = -1 if minimize else 1
             expected = decision.forecast + sign * (decision.width - np.array([0.0, 7.0, -3.0]))
             assert decision.value is not None
             np.testing.assert_allclose(decision.value, expected, rtol=1e-9)
@@ -167,10 +167,10 @@ def test_a_store_keeps_costs_and_pins(tmp_path: Path) -> None:
     assert one.forecast().forecast.tolist() == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("minimise", [False, True])
-def test_what_is_compared_goes_through_json(minimise: bool) -> None:
+@pytest.mark.parametrize("minimize", [False, True])
+def test_what_is_compared_goes_through_json(minimize: bool) -> None:
     """Also where an arm has to be tried first, whose value is infinite."""
-    policy = undertow.UCB(arms=3, minimise=minimise, cost={"1": 0.5})
+    policy = undertow.UCB(arms=3, minimize=minimize, cost={"1": 0.5})
     for _ in range(4):
         decision = policy.decide()
         again = Decision.from_json(decision.to_json())

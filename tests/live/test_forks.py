@@ -130,7 +130,7 @@ def test_a_compilation_that_takes_long_says_what_is_compiled() -> None:
         assert said.count("\n") == lines
     assert said.startswith("undertow: compiling kernels of undertow.policies.autopilot for this machine (once, later")
     assert "two and a half minutes for a learner" in said
-    assert "`undertow warm`" in said
+    assert "`undertow precompile`" in said
 
 
 def learner() -> Any:
@@ -171,7 +171,7 @@ def test_a_thread_that_died_is_replaced() -> None:
 
     policy = learner()
     play(policy, lambda: learner_of(policy).fits.under_way)
-    crew = crews.join_crew(policy)
+    crew = crews.shared_threads(policy)
     crew.do(die)
     while crew.here:
         time.sleep(0.001)
@@ -184,7 +184,7 @@ def test_a_fit_that_begins_again_in_every_call_is_noted_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As in a service that loads its policy for every request."""
-    monkeypatch.setattr(crews.Crew, "do", lambda crew, task: None)  # no fit ever ends
+    monkeypatch.setattr(crews.FitThreads, "do", lambda crew, task: None)  # no fit ever ends
     monkeypatch.setattr(fits, "_restarts", Counter())  # other tests begin the same fit
     policy = learner()
     play(policy, lambda: learner_of(policy).fits.under_way)

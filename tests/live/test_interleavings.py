@@ -45,12 +45,12 @@ class Interleavings(RuleBasedStateMachine):
         self.policy, self.twin = make(), make()
         self.m, self.q, first = dims(self.policy)
         self.first = bool(self.m) and first
-        self.own_rows = self.policy.claims.takes_arm_features
-        self.grows = not self.policy.claims.needs_system
+        self.own_rows = self.policy.capabilities.takes_arm_features
+        self.grows = not self.policy.capabilities.needs_system
         self.delay = getattr(self.policy, "max_delay", math.inf)
         self.due = self.begin = "observe" if self.first else "decide"
         self.round, self.names, self.retired = 0, list(self.policy.names), set[str]()
-        self.moment = 0
+        self.time_step = 0
         self.wait = math.inf if self.policy.max_wait is None else cast("int", self.policy.max_wait)
         self.waiting: dict[int, tuple[Decision, Decision]] = {}  # of the policy and of its twin, by number
         self.learned: list[str] = []
@@ -127,12 +127,12 @@ class Interleavings(RuleBasedStateMachine):
 
     def take(self, decisions: tuple[Decision, Decision], id: str | None = None, elapsed: int = 1) -> None:
         """File a decision of this round."""
-        self.moment += elapsed
+        self.time_step += elapsed
         decision, other = decisions
         assert unnamed(decision) == unnamed(other)
         assert decision.name in self.open
         assert (decision.id, decision.round) == (id or id_of(self.policy, self.decisions), self.round)
-        assert decision.moment == self.moment - 1
+        assert decision.time_step == self.time_step - 1
         assert (decision.id == other.id) == (id is not None)
         assert self.names[decision.arm] == decision.name
         assert np.isfinite(decision.forecast).all()
@@ -182,7 +182,7 @@ class Interleavings(RuleBasedStateMachine):
         for _ in range(rounds):
             self.expire()
             self.round += 1
-            self.moment += 1
+            self.time_step += 1
 
     @precondition(lambda self: self.q and self.due == "decide")
     @rule(data=st.data())
@@ -330,9 +330,9 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         policy = self.policy
-        assert (policy.round, policy.parts.moment, policy.parts.turns.due, policy.parts.pending.made) == (
+        assert (policy.round, policy.parts.time_step, policy.parts.turns.due, policy.parts.pending.made) == (
             self.round,
-            self.moment,
+            self.time_step,
             self.due,
             self.decisions,
         )
@@ -358,9 +358,9 @@ KNOWN = full_system(2, 1, 3)
     ("make", "examples"),
     [
         (lambda: UCB(arms=2, max_pending=6, rng=0), 25),
-        (lambda: UCB(arms=2, explore=0.3, minimise=True, rng=0), 10),
+        (lambda: UCB(arms=2, explore=0.3, minimize=True, rng=0), 10),
         (
-            lambda: LinUCB(arms=2, context_dim=2, feature_dim=1, window=2, reward_lags=2, standardise=True, rng=0,
+            lambda: LinUCB(arms=2, context_dim=2, feature_dim=1, window=2, reward_lags=2, standardize=True, rng=0,
                            default_reward=0.5, max_wait=5),
             25,
         ),

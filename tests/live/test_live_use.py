@@ -60,7 +60,7 @@ def test_costs_are_negative_rewards(name: str, context_first: bool) -> None:
     """Bit for bit, by hand and simulated."""
     order = {"context_first": context_first} if "context_first" in registry()[name].parameters else {}
     one = make_policy(name, SYSTEM, rng=2, **order)
-    two = make_policy(name, of_costs(SYSTEM), rng=2, minimise=True, **order)
+    two = make_policy(name, of_costs(SYSTEM), rng=2, minimize=True, **order)
     runs = [simulate(policy, path, record=["forecasts", "widths"]) for policy, path in ((one, PATH), (two, COSTS))]
     assert all(run.forecasts is not None and run.widths is not None for run in runs)
     for t in range(60):
@@ -75,7 +75,7 @@ def test_costs_are_negative_rewards(name: str, context_first: bool) -> None:
 
 
 def test_regret_is_against_the_least_cost() -> None:
-    run = simulate(UCB(arms=3, minimise=True), PATH)
+    run = simulate(UCB(arms=3, minimize=True), PATH)
     assert PATH.means is not None
     excess = PATH.means[np.arange(200), run.arms] - PATH.means.min(axis=1)
     assert run.regret is not None
@@ -83,7 +83,7 @@ def test_regret_is_against_the_least_cost() -> None:
 
 
 def test_the_least_cost_of_a_known_system_is_played() -> None:
-    policy, live = KalmanGreedy(SYSTEM, minimise=True), KalmanFilter(SYSTEM)
+    policy, live = KalmanGreedy(SYSTEM, minimize=True), KalmanFilter(SYSTEM)
     for t in range(60):
         forecast = live.forecast().mean
         decision = live_round(policy, PATH, t)
@@ -94,7 +94,7 @@ def test_the_least_cost_of_a_known_system_is_played() -> None:
 
 
 def test_a_learned_system_is_that_of_the_costs() -> None:
-    one, two = (LearnedKalman(arms=3, context_dim=2, minimise=minimise, rng=0) for minimise in (False, True))
+    one, two = (LearnedKalman(arms=3, context_dim=2, minimize=minimize, rng=0) for minimize in (False, True))
     for t in range(80):
         live_round(one, PATH, t)
         live_round(two, COSTS, t)
@@ -109,7 +109,7 @@ def test_a_learned_system_is_that_of_the_costs() -> None:
 @pytest.mark.parametrize("learner", [LearnedKalman, StructuralKalman, Autopilot])
 def test_a_warm_start_takes_costs(learner: Any) -> None:
     arms = np.arange(60) % 3
-    one, two = (learner(arms=3, context_dim=2, minimise=minimise, rng=0) for minimise in (False, True))
+    one, two = (learner(arms=3, context_dim=2, minimize=minimize, rng=0) for minimize in (False, True))
     for policy, path in ((one, PATH), (two, COSTS)):
         policy.warm_start(arms, path.rewards[np.arange(60), arms], contexts=path.contexts[:60])
     for t in range(60, 70):
@@ -125,7 +125,7 @@ def test_a_warm_start_takes_costs(learner: Any) -> None:
     ("name", "more"),
     [
         ("linucb", {"window": 3}),
-        ("linucb", {"window": 3, "minimise": True, "ridge": 0.3}),
+        ("linucb", {"window": 3, "minimize": True, "ridge": 0.3}),
         ("lints", {"window": 3}),
         ("pies", {"window": 3}),
         ("ares", {"max_window": 3}),
@@ -197,9 +197,9 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("standardise", [False, True])
-def test_eight_threads_decide_and_learn(standardise: bool) -> None:
-    policy = LinUCB(arms=3, feature_dim=2, standardise=standardise)
+@pytest.mark.parametrize("standardize", [False, True])
+def test_eight_threads_decide_and_learn(standardize: bool) -> None:
+    policy = LinUCB(arms=3, feature_dim=2, standardize=standardize)
     seen: list[list[tuple[Decision, Array, float]]] = [[] for _ in range(8)]
 
     def work(number: int) -> None:

@@ -87,7 +87,7 @@ def play(
 
 MAKE: dict[str, Callable[[], LivePolicy]] = {
     "discounted-ucb": lambda: DiscountedUCB(arms=3, default_reward=0.5, max_wait=6, rng=0),
-    "linucb": lambda: LinUCB(arms=3, context_dim=2, feature_dim=1, reward_lags=2, window=3, standardise=True, rng=0),
+    "linucb": lambda: LinUCB(arms=3, context_dim=2, feature_dim=1, reward_lags=2, window=3, standardize=True, rng=0),
     "ares": lambda: ARES(arms=3, context_dim=2, max_window=3, context_first=True, rng=0),
     "kalman-greedy": lambda: KalmanGreedy(full_system(2, 2, 3), max_delay=20, rng=0),
     "kalman, context first": lambda: KalmanGreedy(full_system(2, 2, 3), context_first=True, rng=0),
@@ -110,7 +110,7 @@ def test_time_that_passes_is_time_skipped(name: str) -> None:
     )
     for t, (here, there) in enumerate(zip(*plays, strict=True)):
         assert unnamed(here) == unnamed(there)
-        assert here.moment == moments[t] == one.parts.moment - 1
+        assert here.time_step == moments[t] == one.parts.time_step - 1
         late.append((here, there))
         for _ in range(t % 3):
             first, second = late.pop(t % len(late))
@@ -380,7 +380,7 @@ def test_a_warm_start_is_the_log_of_what_was_played(context_first: bool) -> None
     fresh = Autopilot(arms=3, context_dim=2, context_first=context_first, refit="inline", rng=0)
     rewards = path.rewards[np.arange(40), arms]
     fresh.warm_start(arms, rewards, contexts=path.contexts[moments], elapsed=elapsed)
-    assert (fresh.round, fresh.parts.moment) == (played.round, played.parts.moment)
+    assert (fresh.round, fresh.parts.time_step) == (played.round, played.parts.time_step)
     np.testing.assert_array_equal(
         learner_of(fresh).log.rows(0, fresh.round), learner_of(played).log.rows(0, played.round)
     )
@@ -441,7 +441,7 @@ def test_an_arm_may_come_in_the_middle_of_a_moment(name: str) -> None:
     if not isinstance(policy, LearningPolicy):
         np.testing.assert_allclose(policy.forecast(features).forecast[:3], before, atol=1e-6)
     decisions = list(play(policy, elapsed, path, range(inside, 60)))
-    assert decisions[0].moment == moments_of(elapsed)[inside]
+    assert decisions[0].time_step == moments_of(elapsed)[inside]
     assert all(np.isfinite(decision.forecast).all() for decision in decisions)
 
 
@@ -477,8 +477,8 @@ def test_what_cannot_have_elapsed() -> None:
         with pytest.raises(InvalidInputError, match=message):
             policy.decide(elapsed=odd)  # type: ignore[arg-type]
         assert everything(policy) == before
-    assert policy.decide(elapsed=np.int64(2)).moment == 2  # type: ignore[arg-type]
-    assert policy.decide(elapsed=10_000).moment == 10_002
+    assert policy.decide(elapsed=np.int64(2)).time_step == 2  # type: ignore[arg-type]
+    assert policy.decide(elapsed=10_000).time_step == 10_002
     with pytest.raises(
         OutOfTurnError, match="elapsed=0 is another decision in the moment of the last round, and there"
     ):
@@ -496,7 +496,7 @@ def test_contexts_belong_to_moments() -> None:
     after.observe([1.0])
     with pytest.raises(OutOfTurnError, match="its context was observed, so it is over; call decide"):
         after.decide(elapsed=0)
-    assert (after.decide(elapsed=2).moment, after.round, after.parts.moment) == (2, 4, 3)
+    assert (after.decide(elapsed=2).time_step, after.round, after.parts.time_step) == (2, 4, 3)
 
     first = LinUCB(arms=2, context_dim=1, context_first=True)
     with pytest.raises(OutOfTurnError, match="there was none yet"):
@@ -507,15 +507,15 @@ def test_contexts_belong_to_moments() -> None:
     first.decide(elapsed=0)
     with pytest.raises(OutOfTurnError, match=r"pass both, decide\(context=…, elapsed=3\), or call skip\(2\) before"):
         first.decide(elapsed=3)
-    assert first.decide(context=None, elapsed=3).moment == 3
+    assert first.decide(context=None, elapsed=3).time_step == 3
     first.observe([1.0])
     with pytest.raises(OutOfTurnError, match="a context was observed since, which began the next one"):
         first.decide(elapsed=0)
     with pytest.raises(OutOfTurnError, match="give both"):
         first.decide(elapsed=3)
-    assert first.decide().moment == 4
+    assert first.decide().time_step == 4
     first.skip(2, [[1.0], [2.0]])
-    assert first.decide(elapsed=0).moment == 6  # in the last moment that passed
+    assert first.decide(elapsed=0).time_step == 6  # in the last moment that passed
 
 
 class Stop(Exception):
@@ -559,6 +559,6 @@ def _log(policy: LivePolicy) -> Array:
 def test_a_decision_tells_its_moment() -> None:
     policy = LinUCB(arms=2)
     one, two = policy.decide(), policy.decide(elapsed=0)
-    assert (one.round, two.round, one.moment, two.moment) == (0, 1, 0, 0)
-    assert Decision.from_json(two.to_json()).moment == 0
-    assert Decision("id", 0, 0, "a", np.zeros(1), np.zeros(1), None).moment is None
+    assert (one.round, two.round, one.time_step, two.time_step) == (0, 1, 0, 0)
+    assert Decision.from_json(two.to_json()).time_step == 0
+    assert Decision("id", 0, 0, "a", np.zeros(1), np.zeros(1), None).time_step is None

@@ -18,7 +18,7 @@ KINDS: dict[str, Any] = {"weight": "number", "country": ["DE", "FR"], "tag": "ha
 ROW: dict[str, Any] = {"weight": 3, "country": "FR", "tag": "red"}
 
 
-def by_hand(row: dict[str, Any]) -> Array:
+def runs_in_python(row: dict[str, Any]) -> Array:
     """What the page says a row becomes."""
     import hashlib
 
@@ -32,9 +32,9 @@ def by_hand(row: dict[str, Any]) -> Array:
 def test_a_row_becomes_what_the_page_says(country: Any, tag: str) -> None:
     row = {"tag": tag, "weight": -1.5, "country": country}
     named = Named("feature", KINDS, lenient=False)
-    np.testing.assert_array_equal(named.encode(row), by_hand(row))
+    np.testing.assert_array_equal(named.encode(row), runs_in_python(row))
     assert named.columns[:4] == ["weight", "country=DE", "country=FR", "country other"]
-    assert named.width == len(by_hand(row)) == len(named.columns)
+    assert named.width == len(runs_in_python(row)) == len(named.columns)
 
 
 def test_rows_of_all_kinds_are_one_array() -> None:
@@ -45,7 +45,7 @@ def test_rows_of_all_kinds_are_one_array() -> None:
 
     policy = LinUCB(arms=2, feature_names=KINDS)
     assert policy.feature_dim == 8
-    expected = policy.decide(by_hand(ROW)).forecast
+    expected = policy.decide(runs_in_python(ROW)).forecast
     frame = pd.DataFrame([ROW])
     rows = (ROW, frame.iloc[0], pl.DataFrame([ROW]), pl.DataFrame([ROW]).row(0, named=True), Order(**ROW))
     log: list[Event] = []
@@ -54,7 +54,7 @@ def test_rows_of_all_kinds_are_one_array() -> None:
         np.testing.assert_array_equal(policy.decide(row).forecast, expected)
     for event in log:
         assert isinstance(event, Decided)
-        np.testing.assert_array_equal(event.features, by_hand(ROW))
+        np.testing.assert_array_equal(event.features, runs_in_python(ROW))
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def test_a_warm_start_takes_rows_with_names(kind: Any, form: Any) -> None:
     arms, rewards = np.arange(30) % 3 - 1, np.sin(np.arange(30.0))
     one.warm_start(arms, rewards, features=form(PAST), contexts=form(RAIN))
     contexts = [list(row.values()) for row in RAIN]
-    two.warm_start(arms, rewards, features=[by_hand(row) for row in PAST], contexts=contexts)
+    two.warm_start(arms, rewards, features=[runs_in_python(row) for row in PAST], contexts=contexts)
     assert one.to_bytes() == two.to_bytes()
-    np.testing.assert_array_equal(one.decide(ROW).forecast, two.decide(by_hand(ROW)).forecast)
+    np.testing.assert_array_equal(one.decide(ROW).forecast, two.decide(runs_in_python(ROW)).forecast)
 
 
 def test_gaps_of_a_warm_start_are_filled_with_the_means_so_far() -> None:

@@ -30,7 +30,7 @@ from undertow.policies import (
 
 SYSTEM = full_system(3, 2, 3, seed=1)
 PATH = SYSTEM.sample(3000, rng=1)
-DETERMINISTIC = [name for name in LIVE if registry()[name].claims.deterministic]
+DETERMINISTIC = [name for name in LIVE if registry()[name].capabilities.deterministic]
 
 
 def test_exploring_always_is_uniform_over_the_arms_that_are_available() -> None:
@@ -55,7 +55,7 @@ def test_what_is_not_drawn_was_certain(name: str) -> None:
 @pytest.mark.parametrize(
     "policy",
     [LinUCB(arms=3, context_dim=2, explore=0.3, rng=0), KalmanUCB(SYSTEM, explore=0.3, rng=0)]
-    + [ARES(arms=3, context_dim=2, explore=0.3, minimise=minimise, rng=0) for minimise in (False, True)],
+    + [ARES(arms=3, context_dim=2, explore=0.3, minimize=minimize, rng=0) for minimize in (False, True)],
     ids=lambda policy: type(policy).__name__,
 )
 def test_a_deterministic_policy_explores_with_the_rest(policy: LivePolicy) -> None:
@@ -69,7 +69,7 @@ def test_a_deterministic_policy_explores_with_the_rest(policy: LivePolicy) -> No
         decision = live_round(policy, PATH, t, available=open_arms)
         if np.isinf(decision.width[open_arms]).any():
             continue
-        sign = -1.0 if policy.minimise else 1.0
+        sign = -1.0 if policy.minimize else 1.0
         best = max(open_arms, key=lambda arm: sign * decision.forecast[arm] + decision.width[arm])
         share = 0.3 / len(open_arms)
         assert decision.propensity == pytest.approx(share + 0.7 * (decision.arm == best), abs=1e-12)
@@ -152,7 +152,7 @@ def test_the_chance_of_many_normal_numbers() -> None:
 
 
 def test_lints_says_with_which_probability_it_drew() -> None:
-    policy = LinTS(arms=2, feature_dim=1, explore=0.1, minimise=True, rng=0)
+    policy = LinTS(arms=2, feature_dim=1, explore=0.1, minimize=True, rng=0)
     for t in range(200):
         features = [0.1 if t % 9 else 30.0]
         decision = policy.decide(features, available=[0, 1] if t % 3 else [1])

@@ -219,14 +219,14 @@ def stopping(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("name", ["linucb", "kalman-greedy", "learned-kalman", "autopilot"])
-@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
 def test_a_call_that_is_interrupted_between_context_and_decision(
-    name: str, standardise: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, standardize: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with defaults that were due: nothing has happened, or everything."""
-    if standardise and name != "linucb":
+    if standardize and name != "linucb":
         return
-    more: dict[str, Any] = {"standardise": True} if standardise else {}
+    more: dict[str, Any] = {"standardize": True} if standardize else {}
     form = {"context_first": True, "explore": 0.2, "default_reward": 0.5, "max_wait": 2, **more}
     policy, twin = (make_policy(name, SYSTEM, rng=0, **form) for _ in range(2))
     for each in (policy, twin):
@@ -274,7 +274,7 @@ def test_a_default_reward_is_asked_for_whole() -> None:
 
 
 def test_a_default_reward_comes_after_the_wait() -> None:
-    policy = UCB(arms=1, minimise=True, default_reward=3.0, max_wait=2)
+    policy = UCB(arms=1, minimize=True, default_reward=3.0, max_wait=2)
     first = policy.decide()
     for _ in range(2):
         policy.learn(policy.decide(), 1.0)

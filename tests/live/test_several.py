@@ -33,7 +33,7 @@ def test_a_list_is_one_round_by_the_clock_and_by_name(tmp_path: Path) -> None:
     for policy in (plain, kept):
         made = policy.decide_several(3, rows, id="page 7")
         assert [decision.id for decision in made] == ["page 7", "page 7/2", "page 7/3"]
-        assert {decision.moment for decision in made} == {0}
+        assert {decision.time_step for decision in made} == {0}
         assert [decision.arm for decision in policy.decide_several(3, rows, id="page 7")] == [one.arm for one in made]
         assert policy.pending == 3
         only = policy.decide_several(1, rows, available=["c"])

@@ -96,10 +96,10 @@ def test_to_draw_may_be_interrupted(decision: int) -> None:
                 stream.row(decision, halting(draw), 2)
         if decision:
             with pytest.raises(Stop):
-                stream.stand(decision, halting(draw))
+                stream.rewind_to(decision, halting(draw))
     stand = Streams(3)
     stand.own.random((decision, 2))
-    stream.stand(decision, draw)
+    stream.rewind_to(decision, draw)
     assert stream.header()["own"] == stand.header()["own"]
     for number in range(decision, 150):
         assert np.array_equal(stream.row(number, draw, 2), expected[number])

@@ -44,7 +44,7 @@ def test_gymnasium_can_import_us_by_itself() -> None:
     assert done.stdout.strip() == "7"
 
 
-def by_hand(env: LinearGaussianBandit, policy: LivePolicy, context: Any, context_first: bool) -> dict[str, Any]:
+def runs_in_python(env: LinearGaussianBandit, policy: LivePolicy, context: Any, context_first: bool) -> dict[str, Any]:
     """Play an episode as a user would write it, and return what was seen of it."""
     arms, rewards, regrets, over = [], [], [], False
     while not over:
@@ -71,7 +71,7 @@ def test_episodes_are_the_runs_of_a_sampled_trajectory(name: str, context_first:
     env = make(system=system, rounds=150, context_first=context_first)
     for episode in range(3):
         context, _ = env.reset(seed=11 if episode == 0 else None)
-        seen = by_hand(env, policy.parts.for_run(episode), context, context_first)
+        seen = runs_in_python(env, policy.parts.for_run(episode), context, context_first)
         for part, values in seen.items():
             np.testing.assert_array_equal(values, getattr(run, part)[episode])
 

@@ -9,7 +9,7 @@ import undertow
 from helpers import make_policy
 from undertow import InvalidInputError, Trajectory, paper_system, simulate
 from undertow.policies import ARES, UCB, Decision, LinTS, LinUCB, Random, registry
-from undertow.simulation import play_by_hand
+from undertow.simulation import play_in_python
 from undertow.support.checks import child, seed_sequence
 
 
@@ -132,7 +132,7 @@ def test_by_hand_equals_compiled() -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("name", [name for name, entry in registry().items() if not entry.claims.simulates_only])
+@pytest.mark.parametrize("name", [name for name, entry in registry().items() if not entry.capabilities.simulates_only])
 def test_rewards_that_never_come(name: str, first: bool) -> None:
     """Bit for bit what happens by hand where `learn` is not called; the first reward comes after units have changed."""
     whole = paper_system(2).sample(130, rng=1)
@@ -140,12 +140,12 @@ def test_rewards_that_never_come(name: str, first: bool) -> None:
     missing = (drawn.random(whole.rewards.shape) < 0.5) | (np.arange(130) < 40)[:, None]
     contexts = np.where(drawn.random(whole.contexts.shape) < 0.1, math.nan, whole.contexts)
     path = Trajectory(contexts, np.where(missing, math.nan, whole.rewards + 50.0))
-    takes, given = registry()[name].parameters, {"standardise": True, "explore": 0.2, "minimise": True, "rng": 3}
+    takes, given = registry()[name].parameters, {"standardize": True, "explore": 0.2, "minimize": True, "rng": 3}
     policy = make_policy(name, paper_system(2), **{key: value for key, value in given.items() if key in takes})
     run = simulate(policy, path, record=["forecasts", "widths"], context_first=first)
     player = policy.parts.for_run(0, context_first=first)
     contexts = path.contexts[:, : getattr(player, "context_dim", 0)]
-    decisions = list(play_by_hand(player, contexts, path.features, path.reward, context_first=first))
+    decisions = list(play_in_python(player, contexts, path.features, path.reward, context_first=first))
     np.testing.assert_array_equal(run.arms, [decision.arm for decision in decisions])
     np.testing.assert_array_equal(run.forecasts, [decision.forecast for decision in decisions])
     np.testing.assert_array_equal(run.widths, [decision.width for decision in decisions])

@@ -411,8 +411,8 @@ def test_bad_requests_of_a_trajectory() -> None:
         path.played([0.5])
     with pytest.raises(InvalidInputError, match="arms: expected shape"):
         path.played([0, 1])
-    with pytest.raises(InvalidInputError, match="minimise: expected True or False, got 'costs'"):
-        paper_system(1).sample(1, rng=0).regret([0], minimise="costs")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="minimize: expected True or False, got 'costs'"):
+        paper_system(1).sample(1, rng=0).regret([0], minimize="costs")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="run: this trajectory is a single path"):
         path.run(0)
     with pytest.raises(InvalidInputError, match="run: expected a number from 0 to 1, got 2"):

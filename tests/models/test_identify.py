@@ -34,7 +34,7 @@ from undertow.models.shared_system.vector import (
     rescaled,
     scales_of,
     split_vector,
-    standardised,
+    standardized,
     to_system,
     vector_size,
 )
@@ -503,7 +503,7 @@ def test_units_of_odd_columns() -> None:
     units = scales_of(table, 5)
     np.testing.assert_allclose(units.mean, [3, 0, 0, 0.3, 2, 6], atol=1e-15)
     np.testing.assert_allclose(units.scale, [3, 1, 1, 0.3, math.sqrt(2 / 3), 1], atol=1e-15)
-    result = standardised(table, units)
+    result = standardized(table, units)
     np.testing.assert_array_equal(np.isnan(result), np.isnan(table))
     np.testing.assert_array_equal(result[:, 5], table[:, 5])
     np.testing.assert_allclose(result[:3, :4], [[0, NAN, 0, 0]] * 3, atol=1e-15)
@@ -514,10 +514,10 @@ def test_units_of_odd_columns() -> None:
 
 
 @pytest.mark.parametrize("exponent", [-40, -3, 1, 20])
-def test_powers_of_two_do_not_change_a_standardised_table(exponent: int) -> None:
+def test_powers_of_two_do_not_change_a_standardized_table(exponent: int) -> None:
     table = random_table(101, 3, 2, seed=4)
     larger = table * np.array([2.0**exponent, 1.0, 2.0**-exponent, 1.0, 2.0**exponent])
-    one, other = (standardised(x, scales_of(x, 3)) for x in (table, larger))
+    one, other = (standardized(x, scales_of(x, 3)) for x in (table, larger))
     np.testing.assert_array_equal(one, other)
 
 
@@ -543,7 +543,7 @@ def test_likelihood_in_other_units_differs_by_the_scales(d: int, m: int, k: int)
     raw = random_table(30, m, k, seed=d) * np.append(np.full(m, 7.0), [1.0, 0.2])
     units = scales_of(raw, m)
     model = VectorModel(d, random_model(d, m, k, seed=d), prior_of(m, 1.7))
-    inside = naive.run_filter(model.vector, d, m, k, standardised(raw, units), 1.7)[0]
+    inside = naive.run_filter(model.vector, d, m, k, standardized(raw, units), 1.7)[0]
     rewards = one_reward_a_round(raw[:, m].astype(int), raw[:, m + 1], k)
     outside = kalman.filter(to_system(model, units), raw[:, :m], rewards).log_likelihood
     logs = sum(math.log(units.scale[min(o, m)]) for _, o, _ in naive.seen(raw, m))

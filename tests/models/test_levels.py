@@ -58,9 +58,9 @@ def test_filter_agrees_with_full_matrices(k: int, q: int, hyper: Array) -> None:
     for own, forgetful in ((hyper, True), (fixed, False)) if k > 1 else ((hyper, False),):
         belief, innovations = new_belief(k, q), np.empty(80)
         found = filter_levels(table, own, belief, innovations, LIMIT)
-        expected, standardised, mean, covariance = naive.run(table, own, k, forgetful=forgetful)
+        expected, standardized, mean, covariance = naive.run(table, own, k, forgetful=forgetful)
         assert found == pytest.approx(expected, rel=1e-10)
-        np.testing.assert_allclose(innovations, standardised, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(innovations, standardized, rtol=1e-8, atol=1e-10)
         z, P = naive.written_out(belief)
         np.testing.assert_allclose(z, mean, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(P, covariance, rtol=1e-8, atol=1e-10)
@@ -74,9 +74,9 @@ def test_what_is_forgotten_between_arms_is_little() -> None:
     table = np.column_stack([arms, rewards])
     belief, innovations = new_belief(k, 0), np.empty(2000)
     found = filter_levels(table, typical_levels(), belief, innovations, LIMIT)
-    exact, standardised, z, P = naive.run(table, typical_levels(), k)
+    exact, standardized, z, P = naive.run(table, typical_levels(), k)
     assert abs(found - exact) < 2000 * 0.002
-    assert np.sqrt(np.mean((innovations - standardised) ** 2)) < 0.1
+    assert np.sqrt(np.mean((innovations - standardized) ** 2)) < 0.1
     mine, theirs = np.empty((6, k)), naive.forecast(z, P, typical_levels(), k, np.zeros(0))
     forecast_arms(belief, typical_levels(), np.zeros(0), mine, 0, k)
     assert np.all(np.abs(mine[0] - theirs[0]) < 0.2 * np.sqrt(theirs[1]))
@@ -298,7 +298,7 @@ def test_a_start_that_cannot_be_improved_is_left_alone() -> None:
 
 
 def test_units_do_not_matter() -> None:
-    """Powers of two change no rounding: the standardised fit is the same to the last bit."""
+    """Powers of two change no rounding: the standardized fit is the same to the last bit."""
     features = np.random.default_rng(2).standard_normal((200, 2))
     arms, rewards = simulate(200, 3, STILL, features, seed=4)
     one = fit_levels(arms, rewards, features=features)
@@ -381,7 +381,7 @@ def test_bad_input_is_named() -> None:
 def test_the_objective_is_that_of_the_hyper_parameters_it_returns(value: float) -> None:
     """Constant rewards, whose variances run into their bounds."""
     fit = fit_levels(np.arange(300) % 2, np.full(300, value))
-    prior, h = levels_prior(), fit._hyper  # noqa: SLF001 (standardised, which nobody else needs)
+    prior, h = levels_prior(), fit._hyper  # noqa: SLF001 (standardized, which nobody else needs)
     free = prior[1] > 0
     c = np.concatenate([np.arctanh(np.clip(h[:GROUPS], -1 + 1e-15, 1 - 1e-15)), np.log(h[GROUPS:])])
     penalty = 0.5 * np.sum(((c - prior[0])[free] / prior[1, free]) ** 2)

@@ -94,7 +94,7 @@ def test_units_do_not_matter(name: str) -> None:
     contexts = 30 + with_gaps(system.sample(60, rng=0).contexts, 0.3, 1)
     contexts[0] = 30.0  # else a gap at the very beginning is 0, or whatever comes first
     one = filled(make_policy(name, system, rng=0), contexts)
-    policy = make_policy(name, system, rng=0, standardise=True)
+    policy = make_policy(name, system, rng=0, standardize=True)
     for t in range(60):
         entered = filled(policy, contexts[t : t + 1])
         np.testing.assert_allclose(entered[0], one[t], rtol=1e-9)
@@ -138,7 +138,7 @@ def test_data_without_gaps_are_what_they_were() -> None:
 
 
 @pytest.mark.parametrize("context_first", [False, True])
-@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize(
     "missing",
     [
@@ -152,12 +152,12 @@ def test_data_without_gaps_are_what_they_were() -> None:
 )
 @pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in RIDGE), ("linucb", {"window": 0})])
 def test_forecasts_are_finite_whatever_is_missing(
-    name: str, more: dict[str, Any], missing: Any, standardise: bool, context_first: bool
+    name: str, more: dict[str, Any], missing: Any, standardize: bool, context_first: bool
 ) -> None:
     system = random_system(3, 2, 2, rng=1)
     base = system.sample(50, rng=0)
     path = Trajectory(missing(base.contexts), base.rewards)
-    policy = make_policy(name, system, rng=0, standardise=standardise, context_first=context_first, **more)
+    policy = make_policy(name, system, rng=0, standardize=standardize, context_first=context_first, **more)
     run = simulate(policy, path, record=["forecasts"])
     assert np.isfinite(run.forecasts).all()  # type: ignore[arg-type]
 

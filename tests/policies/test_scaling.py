@@ -1,4 +1,4 @@
-"""Ridge policies that standardise what they see: regressions in the present units, whatever the units were."""
+"""Ridge policies that standardize what they see: regressions in the present units, whatever the units were."""
 
 import copy
 import functools
@@ -33,7 +33,7 @@ both_orders = pytest.mark.parametrize("context_first", [False, True], ids=["deci
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("linucb", {"window": 3}),
-    ("linucb", {"window": 20, "feature_dim": 2, "minimise": True}),
+    ("linucb", {"window": 20, "feature_dim": 2, "minimize": True}),
     ("linucb", {"window": 2, "feature_dim": 2, "reward_lags": 3, "ridge": 0.2}),
     ("lints", {"window": 3, "reward_lags": 2}),
     ("pies", {"window": 4}),
@@ -93,7 +93,7 @@ class RawRows:
 def test_what_was_learned_is_known_in_the_present_units(name: str, more: dict[str, Any], context_first: bool) -> None:
     """Against plain NumPy on the raw rows after three changes of units; a third of the rewards is 20 rounds late."""
     path = odd_path(71, more.get("feature_dim", 0))
-    policy = make_policy(name, SYSTEM, standardise=True, context_first=context_first, rng=0, **more)
+    policy = make_policy(name, SYSTEM, standardize=True, context_first=context_first, rng=0, **more)
     rows, units = RawRows(policy, path), []
     for t in range(70):
         decision = live_round(policy, path, t, learn=False)
@@ -140,7 +140,7 @@ def test_units_are_simulated_as_they_are_lived(name: str, more: dict[str, Any], 
     contexts[:20, 1] = math.nan
     path = Trajectory(contexts, path.rewards, features=path.features)
     one, two = (
-        make_policy(name, SYSTEM, standardise=True, context_first=context_first, rng=0, explore=0.1, **more)
+        make_policy(name, SYSTEM, standardize=True, context_first=context_first, rng=0, explore=0.1, **more)
         for _ in range(2)
     )
     run = simulate(one, path, record=["forecasts", "widths"])
@@ -158,7 +158,7 @@ def test_units_may_change_where_blocks_of_a_simulation_meet(context_first: bool)
     """As they do at round 1024."""
     path = odd_path(1100, 0)
     one, two = (
-        LinUCB(arms=3, context_dim=2, window=1, standardise=True, context_first=context_first) for _ in range(2)
+        LinUCB(arms=3, context_dim=2, window=1, standardize=True, context_first=context_first) for _ in range(2)
     )
     run = simulate(one, path, record=["forecasts"])
     assert run.forecasts is not None
@@ -170,7 +170,7 @@ def test_units_may_change_where_blocks_of_a_simulation_meet(context_first: bool)
 @every_case
 def test_saved_units_go_on(name: str, more: dict[str, Any], tmp_path: Path) -> None:
     path = odd_path(80, more.get("feature_dim", 0))
-    policy = make_policy(name, SYSTEM, standardise=True, rng=0, **more)
+    policy = make_policy(name, SYSTEM, standardize=True, rng=0, **more)
     twin, waiting = copy.deepcopy(policy), []
     for t in range(80):
         if t in (0, 5, 40):
@@ -193,27 +193,27 @@ PATHS = SYSTEM.sample(500, rng=0, runs=20)
 
 
 @functools.cache
-def regrets(name: str, scale: float, shift: float, *, standardise: bool) -> tuple[Array, Any]:
+def regrets(name: str, scale: float, shift: float, *, standardize: bool) -> tuple[Array, Any]:
     """Final regret of 20 runs, seed 0, at scale 1, and the arms."""
     assert PATHS.means is not None
     contexts, rewards, means = (scale * (part + shift) for part in (PATHS.contexts, PATHS.rewards, PATHS.means))
     window = {"max_window": 4} if name.startswith("ares") else {"window": 4}
     run = simulate(
-        make_policy(name, SYSTEM, rng=0, standardise=standardise, **window), Trajectory(contexts, rewards, means=means)
+        make_policy(name, SYSTEM, rng=0, standardize=standardize, **window), Trajectory(contexts, rewards, means=means)
     )
     assert run.regret is not None
     return run.regret[:, -1] / scale, run.arms
 
 
 @pytest.mark.parametrize("name", RIDGE)
-def test_other_units_other_regret_only_without_standardising(name: str) -> None:
+def test_other_units_other_regret_only_without_standardizing(name: str) -> None:
     """Seed 0, 20 runs of 500 rounds: a thousand times as large and far from 0, within 3 standard errors or not."""
-    for standardise in (True, False):
-        here = regrets(name, 1.0, 0.0, standardise=standardise)[0]
-        excess = regrets(name, 1000.0, 1000.0, standardise=standardise)[0] - here
+    for standardize in (True, False):
+        here = regrets(name, 1.0, 0.0, standardize=standardize)[0]
+        excess = regrets(name, 1000.0, 1000.0, standardize=standardize)[0] - here
         error = float(excess.std(ddof=1)) / math.sqrt(20)
-        assert (abs(excess.mean()) < 3 * error) == standardise
-        assert error < 0.2 * here.mean() or not standardise
+        assert (abs(excess.mean()) < 3 * error) == standardize
+        assert error < 0.2 * here.mean() or not standardize
 
 
 @pytest.mark.parametrize("name", RIDGE)
@@ -221,23 +221,23 @@ def test_other_units_other_regret_only_without_standardising(name: str) -> None:
 def test_units_may_be_extreme(name: str, scale: float, shift: float) -> None:
     """Seed 0: on average no more is lost than 32 rounds of random arms, the first of which had no units yet."""
     assert PATHS.means is not None
-    here, there = (regrets(name, *units, standardise=True)[0] for units in ((1.0, 0.0), (scale, shift)))
+    here, there = (regrets(name, *units, standardize=True)[0] for units in ((1.0, 0.0), (scale, shift)))
     assert (there - here).mean() < 32 * (PATHS.means.max(axis=-1) - PATHS.means.mean(axis=-1)).mean()
 
 
 @pytest.mark.parametrize("name", RIDGE)
 def test_a_shift_changes_no_choice(name: str) -> None:
-    arms = [regrets(name, 1.0, shift, standardise=True)[1] for shift in (0.0, 1e4)]
+    arms = [regrets(name, 1.0, shift, standardize=True)[1] for shift in (0.0, 1e4)]
     assert (arms[0] == arms[1]).mean() > 0.999
 
 
 def test_it_is_off_by_default() -> None:
     assert len(RIDGE) == 7
     for name in RIDGE:
-        assert registry()[name].parameters["standardise"] is False
+        assert registry()[name].parameters["standardize"] is False
         assert make_policy(name, SYSTEM).parts.columns.units is None
-    with pytest.raises(InvalidInputError, match="standardise: expected True or False, got 1"):
-        LinUCB(arms=2, standardise=1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="standardize: expected True or False, got 1"):
+        LinUCB(arms=2, standardize=1)  # type: ignore[arg-type]
 
 
 # What goes on around a change of units
@@ -246,7 +246,7 @@ def test_it_is_off_by_default() -> None:
 @both_orders
 def test_forecast_says_what_decide_will_and_changes_nothing(context_first: bool) -> None:
     path = odd_path(40, 1)
-    policy = LinUCB(arms=3, context_dim=2, feature_dim=1, reward_lags=2, standardise=True, context_first=context_first)
+    policy = LinUCB(arms=3, context_dim=2, feature_dim=1, reward_lags=2, standardize=True, context_first=context_first)
     for t in range(40):
         if context_first:
             policy.observe(path.contexts[t])
@@ -267,7 +267,7 @@ def test_forecast_says_what_decide_will_and_changes_nothing(context_first: bool)
 def test_bounds_stay_in_units_of_reward() -> None:
     path = odd_path(40, 0)
     bounds: dict[str, Any] = {"noise_bound": 3.0, "width": "noise+bias", "bias_bound": 7.0}
-    policy = ARES(arms=3, context_dim=2, standardise=True, minimise=True, **bounds)
+    policy = ARES(arms=3, context_dim=2, standardize=True, minimize=True, **bounds)
     for t in range(40):
         live_round(policy, path, t)
         assert policy.parts.columns.units is not None
@@ -277,11 +277,11 @@ def test_bounds_stay_in_units_of_reward() -> None:
     assert unit > 10
 
 
-def test_standardised_costs_are_standardised_negative_rewards() -> None:
+def test_standardized_costs_are_standardized_negative_rewards() -> None:
     path = odd_path(80, 0)
     costs = Trajectory(path.contexts, -path.rewards)
     one, two = (
-        LinUCB(arms=3, context_dim=2, reward_lags=2, standardise=True, minimise=minimise) for minimise in (False, True)
+        LinUCB(arms=3, context_dim=2, reward_lags=2, standardize=True, minimize=minimize) for minimize in (False, True)
     )
     for t in range(80):
         first, second = live_round(one, path, t), live_round(two, costs, t)
@@ -291,7 +291,7 @@ def test_standardised_costs_are_standardised_negative_rewards() -> None:
 
 @pytest.mark.parametrize("name", RIDGE)
 def test_columns_that_never_vary_or_never_come(name: str) -> None:
-    policy = make_policy(name, SYSTEM, standardise=True, rng=0)
+    policy = make_policy(name, SYSTEM, standardize=True, rng=0)
     for _ in range(70):
         decision = policy.decide()
         assert np.isfinite(decision.forecast).all()
@@ -306,7 +306,7 @@ def test_columns_that_never_vary_or_never_come(name: str) -> None:
 def test_one_gross_error_leaves_a_policy_that_learns(name: str, what: str, size: float) -> None:
     """Seed 0: arm 1 pays one more, noise 0.1; the error comes in round 20, and units change in rounds 32, 64, 128."""
     rng = np.random.default_rng(0)
-    policy = make_policy(name, random_system(2, 1, 2, rng=0), standardise=True, rng=0)
+    policy = make_policy(name, random_system(2, 1, 2, rng=0), standardize=True, rng=0)
     best = 0
     for t in range(300):
         decision = policy.decide()
@@ -318,12 +318,12 @@ def test_one_gross_error_leaves_a_policy_that_learns(name: str, what: str, size:
     assert best > 90 or what == "reward"  # beside such a reward, all others are the same
 
 
-@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("name", ["discounted-linucb", "sliding-window-linucb"])
-def test_forgetting_policies_stay_finite_at_any_size(name: str, standardise: bool) -> None:
+def test_forgetting_policies_stay_finite_at_any_size(name: str, standardize: bool) -> None:
     """Seed 0: contexts around 1e140, hardly apart."""
     rng = np.random.default_rng(0)
-    policy = make_policy(name, random_system(2, 1, 2, rng=0), standardise=standardise)
+    policy = make_policy(name, random_system(2, 1, 2, rng=0), standardize=standardize)
     for t in range(40):
         decision = policy.decide()
         assert np.isfinite([decision.forecast, decision.width]).all()

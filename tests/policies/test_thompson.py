@@ -38,7 +38,7 @@ def test_successes_and_failures_are_counted_with_their_weight() -> None:
 
 def test_a_cost_is_a_negative_reward() -> None:
     """A success of arm 1 costs its price less 1."""
-    policy = BetaThompson(arms=2, prices=[0.0, 0.1], minimise=True, rng=0)
+    policy = BetaThompson(arms=2, prices=[0.0, 0.1], minimize=True, rng=0)
     for _ in range(200):
         decision = policy.decide()
         policy.learn(decision, 0.1 - 1.0 if decision.arm == 1 else 0.0)

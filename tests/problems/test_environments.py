@@ -53,7 +53,7 @@ def test_recorded_data(name: str, rounds: int, arms: int, features: int, fixed: 
     assert share_won(data.trajectory.rewards, path.rewards.argmax(axis=1)) == pytest.approx(1)
 
 
-def test_stations_are_standardised_one_by_one() -> None:
+def test_stations_are_standardized_one_by_one() -> None:
     chicago = dataset("chicago")
     assert chicago.arms[0] == "Austin"
     assert chicago.arms[-1] == "California"

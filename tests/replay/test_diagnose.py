@@ -45,7 +45,7 @@ def test_there_is_much_to_win_in_chicago() -> None:
     found = diagnose(recorded("chicago"))
     assert found.verdict == "motion"
     assert found.beyond.low > 0.5
-    assert found.fixed_share == pytest.approx(0, abs=1e-9)  # every station is standardised
+    assert found.fixed_share == pytest.approx(0, abs=1e-9)  # every station is standardized
     assert found.average_window == 7  # a week
     assert found.stays_best > 4 * found.stays_by_chance
 
@@ -244,7 +244,7 @@ def test_a_regression_is_ridge_regression() -> None:
     centre, spread = Z[:start].mean(axis=0), Z[:start].std(axis=0)
     A, level = (Z - centre) / spread, relative[:start].mean(axis=0)
     found = rules.forecast((REWARDS, 2))[start - rules.first : stop - rules.first]
-    by_hand = [
+    runs_in_python = [
         level
         + A[start:stop]
         @ np.linalg.lstsq(
@@ -254,7 +254,7 @@ def test_a_regression_is_ridge_regression() -> None:
         )[0]
         for penalty in (1.0, 10.0, 100.0, 1000.0)
     ]
-    assert any(np.allclose(found, forecast) for forecast in by_hand)
+    assert any(np.allclose(found, forecast) for forecast in runs_in_python)
 
 
 def test_a_seed_fixes_the_intervals() -> None:

@@ -36,7 +36,7 @@ def test_a_simulation_is_what_is_played_by_hand(context_first: bool) -> None:
         player.learn(decision, float(path.rewards[t, decision.arm]))
         if not context_first and (t == 39 or ELAPSED[t + 1]):
             player.observe(path.contexts[t])
-    assert (player.round, player.parts.moment) == (np.maximum(ELAPSED, 1).sum(), ELAPSED.sum())
+    assert (player.round, player.parts.time_step) == (np.maximum(ELAPSED, 1).sum(), ELAPSED.sum())
 
 
 def test_where_every_round_is_a_moment_nothing_changes() -> None:
@@ -172,7 +172,7 @@ def test_replays_follow_the_clock(context_first: bool) -> None:
     assert full.rewards is not None
     path = Trajectory(full.contexts, full.rewards, elapsed=full.elapsed)
     policy = LinUCB(
-        arms=["a", "b"], context_dim=1, window=2, reward_lags=2, standardise=True, context_first=context_first, rng=0
+        arms=["a", "b"], context_dim=1, window=2, reward_lags=2, standardize=True, context_first=context_first, rng=0
     )
     np.testing.assert_array_equal(simulate(policy, path).arms, result.choices[contender.label][0])
 
@@ -196,7 +196,7 @@ def live(text: str, table: Table, rewards: Array, *, context_first: bool) -> Arr
     """Decide with `at` as a program would, and return the arms; rewards (n, k) are NaN where none comes."""
     (contender,) = parse_policies(text)
     sizes: dict[str, Any] = {"arms": list(table.arms), "context_dim": 1, "context_first": context_first}
-    policy = contender.build(**sizes, standardise=True, rng=0, tick=table.tick)
+    policy = contender.build(**sizes, standardize=True, rng=0, tick=table.tick)
     begin = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     assert table.times is not None
     stamps = [begin + datetime.timedelta(microseconds=us) for us in table.times.cast(pl.Int64)]

@@ -329,7 +329,7 @@ def test_a_log_is_diagnosed_by_its_estimates(tmp_path: Path, command: Terminal) 
     assert told.status == 0
     assert told.out.lstrip().startswith("Always b would have earned 0.")
     assert "effective rounds stand behind it" in " ".join(told.out.split())
-    costs = command("diagnose", str(file), "--out", out, "--minimise")
+    costs = command("diagnose", str(file), "--out", out, "--minimize")
     assert costs.out.lstrip().startswith("Always a would have cost 0.33 (")
     assert "less per round than was logged" in " ".join(costs.out.split())
     logged = next(line for line in costs.out.splitlines() if line.startswith("as logged"))

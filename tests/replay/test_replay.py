@@ -28,7 +28,7 @@ def test_measures_by_hand() -> None:
     assert rows["best fixed arm: arm 1"]["reward"] == 1.0
     assert rows["clairvoyant"]["reward"] == 1.5
     assert rows["best fixed arm: arm 1"]["share"] == pytest.approx(1 / 3)
-    assert rows["any arm at random"]["beyond_fixed"] == pytest.approx(-0.5)
+    assert rows["any arm at random"]["gain_over_fixed"] == pytest.approx(-0.5)
     assert rows["clairvoyant"]["regret_fixed"] == pytest.approx(-20)
     arms = result.choices["Random"]
     earned = X[np.arange(40), arms].mean()  # over both runs
@@ -38,10 +38,10 @@ def test_measures_by_hand() -> None:
     assert random["regret_fixed"] == pytest.approx(40 * (1 - earned))
     assert random["regret_clairvoyant"] == pytest.approx(40 * (1.5 - earned))
     assert random["share"] == pytest.approx((earned - 0.75) / 0.75)
-    assert random["beyond_fixed"] == pytest.approx((earned - 1) / 0.5)
+    assert random["gain_over_fixed"] == pytest.approx((earned - 1) / 0.5)
     shares = [(X[np.arange(40), run].mean() - 0.75) / 0.75 for run in arms]
     assert (random["share_least"], random["share_most"]) == (pytest.approx(min(shares)), pytest.approx(max(shares)))
-    for name in ("reward", "share", "regret_fixed", "regret_clairvoyant", "beyond_fixed"):
+    for name in ("reward", "share", "regret_fixed", "regret_clairvoyant", "gain_over_fixed"):
         assert random[f"{name}_low"] <= random[name] <= random[f"{name}_high"]
 
 
@@ -50,7 +50,7 @@ def test_a_share_of_next_to_nothing_is_left_out() -> None:
     X = np.tile([1.0, 0.0], (400, 1))
     X[200] = [0.0, 1.0]
     result = replay_table(table_of(X), parse_policies("random"), seed=3)
-    assert result.summary["beyond_fixed"].is_null().all()
+    assert result.summary["gain_over_fixed"].is_null().all()
     assert "beyond fixed" not in result._repr_html_()
     best, answer = answer_on_table(result)
     assert best == ""
@@ -63,12 +63,12 @@ def test_policies_do_what_simulate_does() -> None:
     result = replay_table(table, parse_policies("linucb(window=2, reward_lags=1), random"), runs=3, seed=7, threads=2)
     assert table.rewards is not None
     path = Trajectory(table.contexts, table.rewards)
-    linear = make("linucb", arms=2, context_dim=1, window=2, reward_lags=1, standardise=True, rng=7)
+    linear = make("linucb", arms=2, context_dim=1, window=2, reward_lags=1, standardize=True, rng=7)
     assert (result.choices["linucb(window=2, reward_lags=1)"][0] == simulate(linear, path).arms).all()
     paths = Trajectory(np.stack([table.contexts] * 3), np.stack([table.rewards] * 3))
     assert (result.choices["Random"] == simulate(make("random", arms=2, rng=7), paths).arms).all()
     first = replay_table(table, parse_policies("linucb(window=2)"), context_first=True)
-    asked = make("linucb", arms=2, context_dim=1, window=2, standardise=True, context_first=True)
+    asked = make("linucb", arms=2, context_dim=1, window=2, standardize=True, context_first=True)
     assert (first.choices["linucb(window=2)"][0] == simulate(asked, path).arms).all()
 
 
@@ -123,7 +123,7 @@ def test_who_plays() -> None:
     ours = build(parse_policies("autopilot")[0], paper_table(30), seed=0)
     assert ours.parts.parameters()["context_dim"] == 1
     assert (
-        build(parse_policies("linucb(standardise=false)")[0], bare, seed=0).parts.parameters()["standardise"] is False
+        build(parse_policies("linucb(standardize=false)")[0], bare, seed=0).parts.parameters()["standardize"] is False
     )
 
 
@@ -196,7 +196,7 @@ def test_missing_contexts_are_told() -> None:
 
 def test_costs_are_rewards_with_their_sign_changed(tmp_path: Path) -> None:
     file = write_csv(tmp_path, table_of(np.random.default_rng(0).random((40, 2))))
-    gain, cost = read_table(file), read_table(file, minimise=True)
+    gain, cost = read_table(file), read_table(file, minimize=True)
     assert gain.rewards is not None
     assert cost.rewards is not None
     assert (cost.rewards == -gain.rewards).all()
@@ -332,7 +332,7 @@ def test_every_option_about_columns_arrives(tmp_path: Path, command: Terminal) -
     ]
     (tmp_path / "odd.csv").write_text("\n".join(["when;cost_a;cost_b;gauge;plan", *rows]), encoding="utf-8")
     words = ["--rewards", "cost_*", "--contexts", "gauge", "--features", "plan", "--time", "when", "--separator", ";"]
-    words += ["--phases", "hour,weekday", "--minimise", "--context-first", "--block", "4", "--seed", "2", "--json"]
+    words += ["--phases", "hour,weekday", "--minimize", "--context-first", "--block", "4", "--seed", "2", "--json"]
     done = command("replay", str(tmp_path / "odd.csv"), *words, "--policies", "linucb", "--out", str(tmp_path))
     assert done.status == 0, done.err
     about = json.loads((tmp_path / "replay" / "odd" / "replay.json").read_text(encoding="utf-8"))

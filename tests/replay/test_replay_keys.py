@@ -63,7 +63,7 @@ def wide(rewards: Array) -> Table:
     return read(pl.DataFrame(rows))
 
 
-def by_hand(table: Table, rewards: Array, make: Any) -> list[int]:
+def runs_in_python(table: Table, rewards: Array, make: Any) -> list[int]:
     """The arms of one policy object per key; it learns the rewards that are there."""
     policies: dict[str, Any] = {}
     features, arms = (table.features - table.features.mean(axis=0)) / table.features.std(axis=0), []
@@ -89,10 +89,10 @@ def test_one_policy_per_key_is_an_object_for_each() -> None:
     assert table.rewards is not None
     result = replay_table(table, parse_policies("linucb"))
     units = (table.rewards - table.rewards.mean()) / table.rewards.std()
-    expected = by_hand(table, units, lambda: undertow.LinUCB(arms=ARMS, feature_dim=1, window=5))
+    expected = runs_in_python(table, units, lambda: undertow.LinUCB(arms=ARMS, feature_dim=1, window=5))
     assert result.choices[LINUCB].tolist() == [expected]
     one = undertow.LinUCB(arms=ARMS, feature_dim=1, window=5)
-    assert result.choices["LinUCB, one for all keys"].tolist() == [by_hand(table, units, lambda: one)]
+    assert result.choices["LinUCB, one for all keys"].tolist() == [runs_in_python(table, units, lambda: one)]
     earned = table.rewards[np.arange(table.rounds), expected].mean()
     assert row_of(result, LINUCB)["reward"] == pytest.approx(earned)
 
@@ -118,7 +118,7 @@ def test_a_log_is_learned_where_it_is_matched_and_estimated_by_the_rounds() -> N
     result = replay_log(table, parse_policies("linucb"), learn_from="matched", runs=1)
     rewards = np.full((table.rounds, 3), np.nan)
     rewards[np.arange(table.rounds), log.arms] = (log.rewards - log.rewards.mean()) / log.rewards.std()
-    expected = by_hand(table, rewards, lambda: undertow.LinUCB(arms=ARMS, feature_dim=1, window=5))
+    expected = runs_in_python(table, rewards, lambda: undertow.LinUCB(arms=ARMS, feature_dim=1, window=5))
     assert result.choices[LINUCB].tolist() == [expected]
     way = Pass(np.array(expected), np.array(expected) == log.arms)
     found = estimate(log, [way], forecast_log(table, context_first=False), block=result.block)
@@ -172,7 +172,7 @@ def test_one_policy_is_for_keys_that_do_not_differ_and_one_per_key_for_those_tha
 
 def test_costs_and_logs_are_said_as_such() -> None:
     rows = frame(rounds=60)
-    assert "would have cost " in answer_on_table(replay_table(read(rows, minimise=True)))[1]
+    assert "would have cost " in answer_on_table(replay_table(read(rows, minimize=True)))[1]
     result = replay_log(read(logged(rows)), runs=1)
     best, said = answer_on_log(result)
     assert best
@@ -194,7 +194,7 @@ def test_costs_and_logs_are_said_as_such() -> None:
             ["--key", "shop", "--policies", "autopilot"],
             "policies: Autopilot: Autopilot fits a model to the log of each key; use FleetKalman",
         ),
-        (["--key", "shop", "--policies", "linucb(standardise=true)"], "a fleet changes no units"),
+        (["--key", "shop", "--policies", "linucb(standardize=true)"], "a fleet changes no units"),
         (["--key", "shop", "--policies", "kalman-ucb"], "kalman-ucb needs the true system"),
         (["--key", "feature_x", "--features", "feature_x"], "more than one role"),
         (["--key", "shop", "--cluster", "nowhere"], "cluster: no scheduler answers at 'nowhere'"),

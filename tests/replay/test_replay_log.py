@@ -421,7 +421,7 @@ def test_the_verdict_is_what_is_best_by_its_interval() -> None:
         names = ("policy", "kind", "gain", "gain_low", "gain_high", "warning")
         return SimpleNamespace(
             summary=pl.DataFrame([dict(zip(names, row, strict=True)) | {"effective": 2000.0} for row in given]),
-            table=SimpleNamespace(minimise=False, estimated=False, keys=None),
+            table=SimpleNamespace(minimize=False, estimated=False, keys=None),
             notes=[],
         )
 

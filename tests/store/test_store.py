@@ -16,7 +16,7 @@ import services
 import undertow
 from undertow import InvalidInputError, LinUCB, StoreBusyError, StoreError, StoreUnavailableError, UnknownDecisionError
 from undertow.contracts import BrokenContractError, check_store
-from undertow.learning.threads import Crew
+from undertow.learning.threads import FitThreads
 from undertow.live.events import Decided, Event, Installed, Rewarded, decode
 from undertow.store import DurablePolicy, Overview, Store
 from undertow.store.address import store_at
@@ -489,9 +489,9 @@ def test_a_learner_fits_beside_its_calls(url: str, name: str) -> None:
 
 def test_a_fit_is_claimed_until_that_expires(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process makes it; another one does if nothing has come, and then the first result counts."""
-    undertow.warm_up("learned-kalman")
+    undertow.precompile("learned-kalman")
     begun: list[Callable[[], None]] = []
-    monkeypatch.setattr(Crew, "do", lambda self, task: begun.append(task))
+    monkeypatch.setattr(FitThreads, "do", lambda self, task: begun.append(task))
     learner = undertow.LearnedKalman(arms=2, refit="background", rng=0)
     one, other = undertow.open(url, name, learner), undertow.open(url, name)
     while not begun:

@@ -11,7 +11,7 @@ import pytest
 
 import undertow
 from undertow import InvalidInputError, LinUCB, StoreError
-from undertow.learning.threads import Crew
+from undertow.learning.threads import FitThreads
 from undertow.live import LivePolicy
 from undertow.live.events import Decided, Installed, WarmStarted, decode, encode
 from undertow.models.model import Fit, Task
@@ -78,7 +78,7 @@ def test_a_learner_learns_from_the_log_of_another_bandit(url: str) -> None:
 
 def test_nobody_waits_for_the_first_fit_of_a_warm_start(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever creates the bandit makes it before, while nothing is locked; all others find it among the events."""
-    undertow.warm_up("learned-kalman")
+    undertow.precompile("learned-kalman")
     played(url, "old", undertow.LinUCB(arms=["a", "b", "c"], context_dim=2, rng=0))
     store, fitted, made = store_at(url), SharedSystem.fit, list[int]()
 
@@ -101,9 +101,9 @@ def test_nobody_waits_for_the_first_fit_of_a_warm_start(url: str, monkeypatch: p
 
 
 def test_a_warm_start_within_a_store_is_fitted_beside_the_calls(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    undertow.warm_up("learned-kalman")
+    undertow.precompile("learned-kalman")
     tasks: list[Callable[[], None]] = []
-    monkeypatch.setattr(Crew, "do", lambda self, task: tasks.append(task))
+    monkeypatch.setattr(FitThreads, "do", lambda self, task: tasks.append(task))
     one, other = undertow.open(url, "new", undertow.LearnedKalman(arms=2, rng=0)), undertow.open(url, "new")
     one.warm_start(np.arange(60) % 2, PATH.rewards[:, 0])
     assert [policy.decide().why.model for policy in (other, one)] == ["start-up"] * 2  # type: ignore[union-attr]
@@ -161,9 +161,9 @@ def test_a_checkpoint_that_cannot_be_read_is_folded_again(
 def test_a_fit_that_cannot_be_read_is_made_again(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    undertow.warm_up("learned-kalman")
+    undertow.precompile("learned-kalman")
     tasks: list[Callable[[], None]] = []
-    monkeypatch.setattr(Crew, "do", lambda self, task: tasks.append(task))
+    monkeypatch.setattr(FitThreads, "do", lambda self, task: tasks.append(task))
     policy = undertow.open(url, "old", undertow.LearnedKalman(arms=2, refit="background", rng=0))
     while not tasks:
         policy.learn(policy.decide(), 1.0)

@@ -131,7 +131,7 @@ def test_the_registry_lists_every_policy() -> None:
     assert "autopilot" in page
     assert len(re.findall("<tr>", page)) == min(len(entries), 20) + 1
     assert "window, feature_dim, reward_lags, ridg…</td>" in page  # of LinUCB: what tells it from others
-    assert "Most also take arms, explore, minimise" in page
+    assert "Most also take arms, explore, minimize" in page
 
 
 def test_what_is_printed_tells_shapes_alone(
@@ -198,7 +198,7 @@ def test_a_policy_draws_its_forecasts_and_stays_as_it_is(tmp_path: Path) -> None
         policy.plot()
     assert len(policy.plot([1.0]).axes) == 1
     policy.plot([1.0]).savefig(tmp_path / "a.png")
-    learner = make("structural-kalman", arms=3, rng=0, minimise=True)
+    learner = make("structural-kalman", arms=3, rng=0, minimize=True)
     for t in range(30):
         learner.learn(learner.decide(), float(t))
     before = learner.forecast()

@@ -23,7 +23,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(given)
-    undertow.warm_up()  # a learner whose kernels another process still compiles has no models to look at
+    undertow.precompile()  # a learner whose kernels another process still compiles has no models to look at
     counts = TRIALS[chosen.kind].run(chosen.seed, seconds=chosen.seconds)
     trials, *ended = counts[:-1]
     names = counts._fields[1:-1]

@@ -74,16 +74,16 @@ def honest(folder: Path) -> list[Path]:
     return files
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _index_map(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Go through all places of a JSON object."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, entry in entries:
         yield (*path, key)
-        yield from _places(entry, (*path, key))
+        yield from _index_map(entry, (*path, key))
 
 
 def _spoil_header(header: dict[str, Any], rng: np.random.Generator) -> None:
-    places = list(_places(header))
+    places = list(_index_map(header))
     if rng.random() < 0.5:  # parameters matter most
         places = [place for place in places if place[0] in ("parameters", "decisions", "forgotten", "due")]
     *path, last = places[int(rng.integers(len(places)))]

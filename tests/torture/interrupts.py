@@ -32,8 +32,8 @@ ROUNDS = 60  # at most, before the first interrupt; learners make a few fits in 
 _FORMS: tuple[dict[str, Any], ...] = (
     {},
     {"explore": 0.3, "context_first": True},
-    {"standardise": True, "minimise": True},
-    {"reward_lags": 2, "standardise": True, "feature_dim": 1},
+    {"standardize": True, "minimize": True},
+    {"reward_lags": 2, "standardize": True, "feature_dim": 1},
     {"max_pending": 2, "max_delay": 4},
     {"default_reward": 0.5, "max_wait": 2, "context_first": True},
     {"refit": "background"},
@@ -143,7 +143,7 @@ def _change_of_arms(policy: LivePolicy) -> Call:
     if policy.retired:
         name = policy.retired[0]
         return lambda p: p.add_arm(name)
-    if policy.claims.needs_system or policy.arm_count > 4:
+    if policy.capabilities.needs_system or policy.arm_count > 4:
         name = policy.names[0]
         return lambda p: p.retire_arm(name)
     name = f"new {policy.arm_count}"

@@ -47,7 +47,7 @@ def courier() -> undertow.LinUCB:
 
 def prepare() -> None:
     """Load what forked workers need, and have them write checkpoints often."""
-    undertow.warm_up("linucb")
+    undertow.precompile("linucb")
     replica._LEAST = 1500  # noqa: SLF001
 
 

@@ -30,16 +30,16 @@ def itself(result: float, seconds: float) -> float:
 
 
 def tuned(policy: LivePolicy | None = None, **options: Any) -> Tuner[..., float]:
-    policy = UCB(arms=["dear", "cheap"], minimise=True) if policy is None else policy
+    policy = UCB(arms=["dear", "cheap"], minimize=True) if policy is None else policy
     return Tuner({"dear": dear, "cheap": cheap}, itself, policy=policy, **options)
 
 
 # What it calls
 
 
-@pytest.mark.parametrize("minimise", [True, False])
+@pytest.mark.parametrize("minimize", [True, False])
 @pytest.mark.parametrize("log", [True, False])
-def test_calls_are_those_of_the_policy_by_hand(minimise: bool, log: bool) -> None:
+def test_calls_are_those_of_the_policy_by_hand(minimize: bool, log: bool) -> None:
     costs = np.exp(np.random.default_rng(0).standard_normal((200, 3)))
     round_of = iter(range(200))
     row: list[float] = []
@@ -48,7 +48,7 @@ def test_calls_are_those_of_the_policy_by_hand(minimise: bool, log: bool) -> Non
         return lambda: (arm, row[arm])
 
     def policy() -> DiscountedUCB:
-        return DiscountedUCB(arms=3, discount=0.9, minimise=minimise)
+        return DiscountedUCB(arms=3, discount=0.9, minimize=minimize)
 
     variants = {name: function(arm) for arm, name in enumerate("abc")}
     tuner = Tuner(variants, lambda result, seconds: result[1], policy=policy(), log=log)
@@ -57,7 +57,7 @@ def test_calls_are_those_of_the_policy_by_hand(minimise: bool, log: bool) -> Non
         row[:] = costs[t].tolist()
         decision = twin.decide()
         value = math.log(costs[t, decision.arm]) if log else costs[t, decision.arm]
-        twin.learn(decision, value if minimise else -value)
+        twin.learn(decision, value if minimize else -value)
         assert tuner() == (decision.arm, costs[t, decision.arm])
     report = tuner.report()
     assert [each.calls for each in report.variants] == np.bincount(report.rows[:, 2].astype(int), minlength=3).tolist()
@@ -73,8 +73,8 @@ def test_the_default_is_autopilot_and_features_count() -> None:
     tuner = Tuner({name: run(name) for name in clock}, itself, features=lambda size: size)
     tuner(1)
     assert isinstance(tuner.policy, Autopilot)
-    assert (tuner.policy.feature_dim, tuner.policy.minimise, tuner.policy.refit) == (1, True, "background")
-    waits = Autopilot(arms=2, feature_dim=1, minimise=True, rng=0)  # calls as short as these leave no time for fits
+    assert (tuner.policy.feature_dim, tuner.policy.minimize, tuner.policy.refit) == (1, True, "background")
+    waits = Autopilot(arms=2, feature_dim=1, minimize=True, rng=0)  # calls as short as these leave no time for fits
     tuner = Tuner({name: run(name) for name in clock}, itself, lambda size: size, waits)
     assert np.mean([tuner(t % 2) for t in range(200)][100:]) < 1.5
 
@@ -85,7 +85,7 @@ def test_seconds_are_measured() -> None:
     def wait(seconds: float) -> Callable[[], bool]:
         return lambda: ended.wait(seconds)
 
-    tuner = Tuner({"long": wait(0.02), "short": wait(0.002)}, policy=UCB(arms=2, minimise=True))
+    tuner = Tuner({"long": wait(0.02), "short": wait(0.002)}, policy=UCB(arms=2, minimize=True))
     for _ in range(30):
         tuner()
     long, short = tuner.report().variants
@@ -105,7 +105,7 @@ def test_variants_by_decorator_and_while_it_runs() -> None:
         tuner()
     tuner.variant(lambda: 4.0, name="second")
     assert first() == 5.0
-    other = Tuner({"first": first, "second": lambda: 4.0}, itself, policy=UCB(arms=["first", "second"], minimise=True))
+    other = Tuner({"first": first, "second": lambda: 4.0}, itself, policy=UCB(arms=["first", "second"], minimize=True))
     for _ in range(20):
         other()
     other.variant(lambda: 1.0, name="third")
@@ -142,7 +142,7 @@ def test_a_failing_variant_is_dear_and_rests() -> None:
             raise RuntimeError("broken")
         return 0.5
 
-    policy = DiscountedUCB(arms=2, discount=0.99, minimise=True)
+    policy = DiscountedUCB(arms=2, discount=0.99, minimize=True)
     tuner = Tuner({"sound": cheap, "fragile": fragile}, itself, policy=policy, penalty=20)
     failed = []
     for t in range(200):
@@ -163,13 +163,13 @@ def test_where_everything_fails_calls_go_on_failing() -> None:
     def fail() -> float:
         raise OSError("no")
 
-    tuner = Tuner({"a": fail, "b": fail}, policy=UCB(arms=2, minimise=True))
+    tuner = Tuner({"a": fail, "b": fail}, policy=UCB(arms=2, minimize=True))
     for _ in range(10):
         with pytest.raises(OSError, match="no"):
             tuner()
     assert tuner.report().calls == 10
     assert "10 calls" in str(tuner.report())
-    own = Tuner({"a": fail, "b": fail}, itself, policy=UCB(arms=2, minimise=True))
+    own = Tuner({"a": fail, "b": fail}, itself, policy=UCB(arms=2, minimize=True))
     for _ in range(5):  # what a failure costs cannot be said before something has succeeded
         with pytest.raises(OSError, match="no"):
             own()
@@ -180,7 +180,7 @@ def test_an_interrupt_is_no_failure() -> None:
     def interrupted() -> float:
         raise KeyboardInterrupt
 
-    tuner = Tuner({"a": interrupted, "b": cheap}, itself, policy=UCB(arms=2, minimise=True))
+    tuner = Tuner({"a": interrupted, "b": cheap}, itself, policy=UCB(arms=2, minimize=True))
     with pytest.raises(KeyboardInterrupt):
         tuner()
     assert tuner.calls == 0
@@ -210,14 +210,14 @@ def test_an_interrupt_within_the_policy_leaves_the_ledger_as_it_was(step: str, m
 
 
 def test_it_sticks_with_the_best_where_a_choice_costs_more_than_it_saves() -> None:
-    tuner = Tuner({"slower": lambda: sum(range(200)), "faster": lambda: 0}, policy=UCB(arms=2, minimise=True))
+    tuner = Tuner({"slower": lambda: sum(range(200)), "faster": lambda: 0}, policy=UCB(arms=2, minimize=True))
     for _ in range(5000):
         tuner()
     report = tuner.report()
     slower, faster = report.variants
-    assert report.stuck > 4500
+    assert report.reused > 4500
     assert faster.calls > 4500 > slower.calls
-    assert f"In {report.stuck} calls it stuck with the best variant" in str(report)
+    assert f"In {report.reused} calls it reused with the best variant" in str(report)
     assert report.choice_seconds > report.mean_cost
 
 
@@ -225,15 +225,15 @@ def test_it_goes_on_choosing_where_nobody_says_what_a_second_costs_and_where_cho
     def turns(place: int) -> Callable[[int], float]:
         return lambda t: 1.0 + 9.0 * (t % 2 != place)
 
-    policy = LinUCB(arms=2, feature_dim=1, minimise=True)
+    policy = LinUCB(arms=2, feature_dim=1, minimize=True)
     for second_costs, sticks in ((None, False), (1e-6, False), (1e6, True)):
         variants = {"even": turns(0), "odd": turns(1)}
         twin = policy.parts.for_run(0)
         tuner = Tuner(variants, itself, lambda t: t % 2, twin, second_costs=second_costs)
         for t in range(300):
             tuner(t)
-        assert (tuner.report().stuck > 200) == sticks
-        assert sticks or tuner.report().stuck == 0
+        assert (tuner.report().reused > 200) == sticks
+        assert sticks or tuner.report().reused == 0
 
 
 def test_a_stretch_is_as_long_as_its_cost_allows() -> None:
@@ -264,7 +264,7 @@ def test_a_stretch_is_as_long_as_its_cost_allows() -> None:
 
 
 def test_calls_from_many_threads_are_all_counted() -> None:
-    tuner = tuned(DiscountedUCB(arms=["dear", "cheap"], discount=0.99, minimise=True))
+    tuner = tuned(DiscountedUCB(arms=["dear", "cheap"], discount=0.99, minimize=True))
 
     def work() -> None:
         for _ in range(200):
@@ -288,7 +288,7 @@ def test_variants_run_side_by_side_and_late_ones_are_learned() -> None:
         both.wait()
         return 1.0
 
-    tuner = Tuner({"a": meet, "b": meet}, itself, policy=UCB(arms=2, minimise=True))
+    tuner = Tuner({"a": meet, "b": meet}, itself, policy=UCB(arms=2, minimize=True))
     threads = [threading.Thread(target=tuner) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -303,7 +303,7 @@ def test_a_call_that_the_policy_has_forgotten_is_only_counted() -> None:
     def nested(depth: int) -> float:
         return tuner(depth - 1) if depth else 1.0
 
-    policy = UCB(arms=2, minimise=True, max_pending=2)
+    policy = UCB(arms=2, minimize=True, max_pending=2)
     tuner = Tuner({"a": nested, "b": nested}, itself, policy=policy)
     assert tuner(5) == 1.0
     assert tuner.calls == 6
@@ -314,7 +314,7 @@ def test_a_call_that_the_policy_has_forgotten_is_only_counted() -> None:
 
 def test_a_saved_tuner_goes_on(tmp_path: Path) -> None:
     variants = {"dear": dear, "cheap": cheap}
-    policy = DiscountedUCB(arms=["dear", "cheap"], discount=0.9, minimise=True, explore=0.3, rng=0)
+    policy = DiscountedUCB(arms=["dear", "cheap"], discount=0.9, minimize=True, explore=0.3, rng=0)
     tuner = Tuner(variants, itself, policy=policy)
     for _ in range(50):
         tuner()
@@ -332,7 +332,7 @@ def test_a_saved_tuner_goes_on(tmp_path: Path) -> None:
 
 def test_a_dear_tuner_can_be_loaded(tmp_path: Path) -> None:
     variants = {"dear": dear, "cheap": cheap}
-    tuner = Tuner(variants, lambda result, seconds: 1e151 * result, policy=UCB(arms=["dear", "cheap"], minimise=True))
+    tuner = Tuner(variants, lambda result, seconds: 1e151 * result, policy=UCB(arms=["dear", "cheap"], minimize=True))
     for _ in range(4):
         tuner()
     tuner.save(tmp_path / "tuner")
@@ -385,7 +385,7 @@ def test_inverse_propensities_recover_what_a_variant_would_have_cost() -> None:
 
 
 def test_the_report_has_a_table_and_a_figure(tmp_path: Path) -> None:
-    tuner = tuned(UCB(arms=["dear", "cheap"], minimise=True, explore=0.2, rng=0))
+    tuner = tuned(UCB(arms=["dear", "cheap"], minimize=True, explore=0.2, rng=0))
     for _ in range(600):
         tuner()
     text = str(tuner.report())
@@ -438,12 +438,12 @@ def test_coroutines_are_refused() -> None:
     [(-1.0, "above 0, got -1"), (0.0, "log=False"), (math.nan, "finite"), (1e152, "cost: expected numbers below 1e")],
 )
 def test_costs_that_are_none(cost: float, message: str) -> None:
-    tuner = Tuner({"a": dear, "b": cheap}, lambda result, seconds: cost, policy=UCB(arms=2, minimise=True))
+    tuner = Tuner({"a": dear, "b": cheap}, lambda result, seconds: cost, policy=UCB(arms=2, minimize=True))
     with pytest.raises(InvalidInputError, match=message):
         tuner()
     assert tuner.calls == 0
     if cost == 0:
-        plain = Tuner({"a": dear, "b": cheap}, lambda r, s: cost, policy=UCB(arms=2, minimise=True), log=False)
+        plain = Tuner({"a": dear, "b": cheap}, lambda r, s: cost, policy=UCB(arms=2, minimize=True), log=False)
         assert plain() in (1.0, 3.0)
 
 
@@ -454,7 +454,7 @@ def test_features_that_do_not_fit_change_nothing() -> None:
         with pytest.raises(InvalidInputError, match="features"):
             tuner(place)
     assert tuner.policy is None
-    linear: Any = refused({"a": dear, "b": cheap}, itself, lambda x: x, LinUCB(arms=2, feature_dim=2, minimise=True))
+    linear: Any = refused({"a": dear, "b": cheap}, itself, lambda x: x, LinUCB(arms=2, feature_dim=2, minimize=True))
     with pytest.raises(InvalidInputError, match=r"features: expected shape \(2,\)"):
         linear([1.0, 2.0, 3.0])
     assert linear([1.0, 2.0]) in (1.0, 3.0)

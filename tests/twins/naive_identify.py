@@ -72,7 +72,7 @@ def seen(table: Array, m: int) -> list[tuple[int, int, float]]:
 
 
 def run_filter(π: Array, d: int, m: int, k: int, table: Array, variance: float) -> tuple[float, Array]:
-    """Log likelihood and standardised innovations (n, m + 1), one number at a time."""
+    """Log likelihood and standardized innovations (n, m + 1), one number at a time."""
     A, b, C, D, r = unpack(π, d, m, k)
     z, P = np.zeros(d), variance * np.eye(d)
     log_likelihood, innovations, now = 0.0, np.full((len(table), m + 1), math.nan), 0

@@ -71,7 +71,7 @@ def written_out(belief: Belief) -> tuple[Array, Array]:
 def run(
     table: Array, hyper: Array, k: int, limit: float = LIMIT, forgetful: bool = False
 ) -> tuple[float, Array, Array, Array]:
-    """Log-likelihood, standardised innovations, and the belief at the end of the last round, without a step beyond.
+    """Log-likelihood, standardized innovations, and the belief at the end of the last round, without a step beyond.
 
     Forgetful, it drops after each step what `forget` does.
     """

@@ -34,7 +34,7 @@ class UndertowSampler(BaseSampler):
     seed
         Seed of the policies and of the default for `others`.
     **parameters
-        Parameters of the policy, such as `explore`. Its arms, `minimise` and `rng` follow from study and seed.
+        Parameters of the policy, such as `explore`. Its arms, `minimize` and `rng` follow from study and seed.
 
     Examples
     --------
@@ -54,13 +54,13 @@ class UndertowSampler(BaseSampler):
         seed: int | None = None,
         **parameters: Any,
     ) -> None:
-        if taken := sorted(parameters.keys() & {"arms", "minimise", "rng", "context_dim", "feature_dim"}):
+        if taken := sorted(parameters.keys() & {"arms", "minimize", "rng", "context_dim", "feature_dim"}):
             raise InvalidInputError(f"{taken[0]}: this follows from the study and the seed; omit it")
         if others is not None and not isinstance(others, BaseSampler):
             raise InvalidInputError(f"others: expected a sampler of Optuna, got {others!r:.80}")
         self._seed = None if seed is None else checks.integer("seed", seed, least=0)
         self._name, self._parameters = policy, parameters
-        self._make(2, minimise=True)  # errors appear now, not within a trial
+        self._make(2, minimize=True)  # errors appear now, not within a trial
         self._others = RandomSampler(seed) if others is None else others
         self._policies: dict[tuple[str, str], LivePolicy] = {}
         self._waiting: dict[tuple[str, int], list[tuple[LivePolicy, Decision]]] = {}
@@ -87,11 +87,11 @@ class UndertowSampler(BaseSampler):
         """Choose the value of a categorical parameter; ask another sampler for the others."""
         if not isinstance(param_distribution, CategoricalDistribution):
             return self._others.sample_independent(study, trial, param_name, param_distribution)
-        minimise = _direction(study) == StudyDirection.MINIMIZE
+        minimize = _direction(study) == StudyDirection.MINIMIZE
         key, choices = (study.study_name, param_name), param_distribution.choices
         policy = self._policies.get(key)
         if policy is None:  # if two threads make one, only the first is used
-            policy = self._policies.setdefault(key, self._make(len(choices), minimise=minimise))
+            policy = self._policies.setdefault(key, self._make(len(choices), minimize=minimize))
         if policy.arm_count != len(choices):
             raise InvalidInputError(f"{param_name}: had {policy.arm_count} choices before, and now has {len(choices)}")
         decision = policy.decide()
@@ -113,8 +113,8 @@ class UndertowSampler(BaseSampler):
         """Reseed the other sampler in a parallel worker; existing policies continue as they are."""
         self._others.reseed_rng()
 
-    def _make(self, choices: int, *, minimise: bool) -> LivePolicy:
-        return make(self._name, arms=choices, minimise=minimise, rng=self._seed, **self._parameters)
+    def _make(self, choices: int, *, minimize: bool) -> LivePolicy:
+        return make(self._name, arms=choices, minimize=minimize, rng=self._seed, **self._parameters)
 
 
 def _direction(study: Study) -> StudyDirection:

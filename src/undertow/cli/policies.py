@@ -1,4 +1,4 @@
-"""`undertow policies` lists or explains registered policies; `undertow warm` compiles them."""
+"""`undertow policies` lists or explains registered policies; `undertow precompile` compiles them."""
 
 import json
 import textwrap
@@ -42,7 +42,7 @@ def policies(
 
 
 @app.command()
-def warm(
+def precompile(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[POLICY]...", help="Policies to compile.", show_default="all")
     ] = None,
@@ -51,10 +51,10 @@ def warm(
 ) -> None:
     """Compile policies ahead, for container images and installers; print the folder of their machine code."""
     from undertow.compiled.cache import cache_roots
-    from undertow.warm import to_warm_up, warm_up
+    from undertow.precompiling import precompile, to_precompile
 
     load_module(module)
-    start, chosen = time.monotonic(), to_warm_up(names or ())
+    start, chosen = time.monotonic(), to_precompile(names or ())
     with watching(as_json, "policies", "compiled policies are kept") as (progress, say):
 
         def show(done: int, total: int) -> None:
@@ -62,7 +62,7 @@ def warm(
             if done < total:
                 say(f"compiling {chosen[done]}; after it: {', '.join(chosen[done + 1 :]) or 'none'}")
 
-        folder = warm_up(*chosen, progress=show)
+        folder = precompile(*chosen, progress=show)
     if folder is None:
         raise InvalidInputError(
             "no writable folder for compiled kernels; set NUMBA_CACHE_DIR to one "
@@ -82,7 +82,7 @@ def _row(entry: "Entry", *, explained: bool) -> dict[str, Any]:
     row = {
         "name": entry.name,
         "parameters": parameters,
-        "capabilities": entry.claims._asdict(),
+        "capabilities": entry.capabilities._asdict(),
         "citation": entry.citation,
     }
     return row | ({"explained": explain(entry.name)} if explained else {})
@@ -117,7 +117,7 @@ def _summary(entry: "Entry") -> str:
 
 
 def _capabilities(entry: "Entry") -> str:
-    return ", ".join(key.replace("_", " ") for key, value in entry.claims._asdict().items() if value) or "none"
+    return ", ".join(key.replace("_", " ") for key, value in entry.capabilities._asdict().items() if value) or "none"
 
 
 def _plain(value: Any) -> Any:

@@ -79,8 +79,8 @@ def _read(
     phases: Annotated[
         str, _option("Calendar features: hour, weekday, month, separated by commas.", default="none")
     ] = "",
-    minimise: Annotated[
-        bool, typer.Option("--minimise", help="Rewards are costs, to be minimised.", rich_help_panel=_COLUMNS)
+    minimize: Annotated[
+        bool, typer.Option("--minimize", help="Rewards are costs, to be minimized.", rich_help_panel=_COLUMNS)
     ] = False,
     encoding: Annotated[str | None, _option("Encoding of a text file, such as cp1252.", _CELLS, "recognised")] = None,
     separator: Annotated[str | None, _option("Column separator of a text file.", _CELLS, "recognised")] = None,
@@ -123,7 +123,7 @@ def _read(
     }
     columns |= {"separator": {"tab": "\t", "\\t": "\t"}.get(separator or "", separator), "encoding": encoding}
     columns |= {"decimal": decimal, "date_format": date_format, "na": None if na is None else words(na)}
-    return read_table(_spooled(file), **columns, minimise=minimise, every_arm=every_arm, rows=rows)
+    return read_table(_spooled(file), **columns, minimize=minimize, every_arm=every_arm, rows=rows)
 
 
 def _spooled(file: Path) -> Path:
@@ -319,7 +319,7 @@ def _show(result: "Replay | LogReplay", written: "Written", as_json: bool) -> No
         done |= {"answer": answer, "summary": result.summary.to_dicts(), "notes": result.notes, "warnings": warnings}
         print(json.dumps(plain(done)))
         return
-    print(f"{_paragraph(answer)}\n\n{_grid(result.summary, minimise=result.table.minimise)}\n")
+    print(f"{_paragraph(answer)}\n\n{_grid(result.summary, minimize=result.table.minimize)}\n")
     for warning in warnings:
         print(textwrap.fill(f"warning: {warning}", _WIDTH))
     for note in result.notes:
@@ -347,14 +347,14 @@ _MEASURES = {
 }
 
 
-def _grid(summary: "pl.DataFrame", *, minimise: bool) -> str:
+def _grid(summary: "pl.DataFrame", *, minimize: bool) -> str:
     """Return a summary as text, with as many digits as the intervals support; the report has more columns."""
     from undertow.support.numbers import cells, with_values
     from undertow.support.tables import aligned
 
     rows = summary.to_dicts()
     measures = with_values(rows, _MEASURES)
-    if minimise:
+    if minimize:
         measures |= {name: title for name, title in _AS_COSTS.items() if name in measures}
     lines = []
     for row, spells in zip(rows, cells(rows, measures), strict=True):

@@ -26,7 +26,10 @@ _PROGRAM = (
     "import sys; sys.path[:] = {paths!r}; from undertow import identify; "
     "identify.{name}([0, 1, 0, 1], [0.0, 1.0, 2.0, 4.0])"
 )
-_POLICY = "import sys; sys.path[:] = {paths!r}; from undertow.warm import warm_up_alone; warm_up_alone({name!r})"
+_POLICY = (
+    "import sys; sys.path[:] = {paths!r}; from undertow.precompiling import precompile_alone; "
+    "precompile_alone({name!r})"
+)
 _FLAGS = {"isolated": "-I", "ignore_environment": "-E", "no_user_site": "-s"}  # warnings that this process ignores
 _PATIENCE = 300  # seconds
 _LONG_PATIENCE = 1800  # for all kernels of a policy, on a busy machine

@@ -7,7 +7,16 @@ from undertow.compiled.layout import Fixed, Index, Within
 from undertow.compiled.views import Record, view
 from undertow.support.checks import LARGEST, FloatArray
 
-__all__ = ["Common", "CommonSizes", "Head", "best_arm", "count_open", "features_of_arm", "known_cost", "present_moment"]
+__all__ = [
+    "Common",
+    "CommonSizes",
+    "Head",
+    "best_arm",
+    "count_open",
+    "features_of_arm",
+    "known_cost",
+    "present_time_step",
+]
 
 
 class CommonSizes(Record):
@@ -48,7 +57,7 @@ class Common(NamedTuple):
 
 
 @inlined
-def present_moment(head: Head) -> int:
+def present_time_step(head: Head) -> int:
     """Return the moment of the round that is being decided, counted from 0."""
     return int(head.moments - head.still)
 

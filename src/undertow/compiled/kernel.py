@@ -206,7 +206,7 @@ def _line(module: str) -> str:
     often = "in every process" if cache_folder(module) is None else "once, later processes load them"
     return (
         f"undertow: compiling kernels of {module} for this machine ({often}); seconds for most policies, up to two and "
-        "a half minutes for a learner. `undertow warm` does this beforehand"
+        "a half minutes for a learner. `undertow precompile` does this beforehand"
     )
 
 

@@ -47,7 +47,7 @@ def _named_numbers(trial: Trial) -> None:
 @rule("steps stay within their state", "ours")
 def _within_state(trial: Trial) -> None:
     """Play 30 rounds through the steps as Python code, in which NumPy checks every index; compiled code does not."""
-    features: dict[str, Any] = {"feature_dim": 1} if trial.claims.takes_arm_features else {}
+    features: dict[str, Any] = {"feature_dim": 1} if trial.capabilities.takes_arm_features else {}
     policy = trial.make(**features)
     play, skip, layout = policy.loop
     interpreted = {"loop": Loop(plain(play), plain(skip), layout)}
@@ -68,16 +68,16 @@ def _within_state(trial: Trial) -> None:
 
 def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
     """Play with late rewards, rounds without a decision, two in a moment and, if possible, features and a new arm."""
-    if trial.claims.simulates_only:
+    if trial.capabilities.simulates_only:
         simulate(policy, trial.start(30))
         return []
     decisions, waiting = list[Decision](), list[tuple[Decision, float]]()
     for t in range(30):
         if t == 10:
             policy.skip(2)
-        if t == 20 and not trial.claims.needs_system:
+        if t == 20 and not trial.capabilities.needs_system:
             policy.add_arm("one more arm")
-        rows = np.arange(policy.arm_count)[:, None] - t % 5 if trial.claims.takes_arm_features else None
+        rows = np.arange(policy.arm_count)[:, None] - t % 5 if trial.capabilities.takes_arm_features else None
         decisions.append(trial.step(policy, t, learn=False, twice=t % 5 == 0, features=rows))
         waiting.append((decisions[-1], trial.reward(t, decisions[-1])))
         if t % 3:

@@ -226,7 +226,7 @@ def _require_balance(decisions: Sequence[Decision], arm: int, when: str) -> None
     require(
         abs(weights.mean() - 1) <= 4 * error + 1e-9,
         f"{when}, arm {arm} was played {weights.mean():.2f} times as often as its propensities say (± {error:.2f}); a "
-        f"propensity is the probability of the arm before sampling; registered policies compute it in `_chance`",
+        f"propensity is the probability of the arm before sampling; registered policies compute it in `_probability`",
     )
 
 
@@ -283,7 +283,7 @@ def _arms_change(trial: Trial) -> None:
         played = {trial.step(policy, t).name for t in range(30, 60)}
         require(name not in played, f"{name!r} was played after it had been retired")
         policy.add_arm(name)
-    if not trial.claims.needs_system:
+    if not trial.capabilities.needs_system:
         policy.add_arm("a new arm")
         decision = trial.step(policy, 60, learn=False, available=["a new arm"])
         policy.learn(decision, 0.0)
@@ -306,19 +306,19 @@ def _newcomer(trial: Trial) -> None:
     require(
         np.allclose(after, before, rtol=1e-6, atol=spread / 2 if is_fitted(policy) else 1e-9),
         f"with one more arm, the forecast of the others went from {before} to {after}; arrays with an axis k "
-        f"are carried over automatically, `_places` and `_welcome` do the rest",
+        f"are carried over automatically, `_index_map` and `_init_arm` do the rest",
     )
 
 
 @rule("costs are negative rewards", "ours", "live")
 def _costs(trial: Trial) -> None:
     policy, known = trial.make(2), {}
-    if trial.claims.needs_system:
+    if trial.capabilities.needs_system:
         symbols = trial.system.to_dict()
         for name in ("arms", "reward_offset"):
             symbols[name] = -np.asarray(symbols[name])
         known["system"] = LinearGaussianSystem.from_dict(symbols)
-    thrifty = trial.make(2, minimise=True, **known)
+    thrifty = trial.make(2, minimize=True, **known)
     paid = Trajectory(trial.path.contexts, -trial.path.rewards)
     same = simulate(policy, trial.path).arms == simulate(thrifty, paid).arms
     require(bool(same.all()), f"costs are not treated as negative rewards from round {int(np.argmin(same))} on")

@@ -82,7 +82,7 @@ def play_everything(trial: Trial, policy: Any, begin: int, end: int) -> None:
             policy.skip(2)
         if trial.arms > 1 and t % 40 in (20, 30):
             (policy.retire_arm if t % 40 == 20 else policy.add_arm)(policy.names[0])
-        if t == 50 and not trial.claims.needs_system:
+        if t == 50 and not trial.capabilities.needs_system:
             policy.add_arm("one more arm")
         if t % 40 in (2, 33):
             policy.set_costs({policy.names[0]: 0.1 * t, policy.names[-1]: -0.05 * t})
@@ -120,7 +120,7 @@ def _known_costs(trial: Trial) -> None:
     policy.set_costs(dict.fromkeys(policy.names, 0.0) | {policy.names[dear]: 1000.0 * spread})
     policy = from_bytes(policy.to_bytes())
     require(policy.costs[policy.names[dear]] == 1000.0 * spread, f"after loading, costs are {policy.costs}")
-    chooses = trial.claims.uses_own_rewards or trial.claims.deterministic
+    chooses = trial.capabilities.uses_own_rewards or trial.capabilities.deterministic
     played = [trial.step(policy, t).arm for t in range(80, 120)]
     require(
         played.count(dear) < 0.45 * len(played) or not chooses or trial.arms == 1,
@@ -179,7 +179,7 @@ def _features(trial: Trial) -> None:
     """Play 90 rounds, every arm in turn, with two features, (2,) or (k, 2), of which the first adds to the reward."""
     k, policy, spread = trial.arms, trial.make(1, feature_dim=2), float(trial.path.rewards.std())
     rows = np.random.default_rng(0).standard_normal((90, k, 2))
-    if not trial.claims.takes_arm_features:
+    if not trial.capabilities.takes_arm_features:
         trial.refuses(policy, lambda: policy.forecast(rows[0]), "a row of features for each arm")
         return
     for t in range(90):
@@ -245,7 +245,7 @@ def _several(trial: Trial) -> None:
         again = policy.decide_several(k, id=f"page {t}", **how)
         require([one.id for one in made] == [one.id for one in again], "a repeated call has other ids")
         require(sorted(one.arm for one in made) == list(range(k)), f"{made} are not all arms, each once")
-        require(len({one.moment for one in made}) == 1, f"{made} are of several moments")
+        require(len({one.time_step for one in made}) == 1, f"{made} are of several moments")
         names = list(policy.names)
         for place, one in enumerate(made):
             other = twin.decide(available=names, **(how if not place else {"elapsed": 0}))
@@ -264,7 +264,7 @@ def _several(trial: Trial) -> None:
 def _named(trial: Trial) -> None:
     """Play 40 rounds with names and with arrays of the same numbers; policies without features ignore the names."""
     kinds = {"weight": "number", "country": ["DE", "FR"], "tag": "hash:3"}
-    takes, sees = trial.claims.takes_features, trial.sees_contexts
+    takes, sees = trial.capabilities.takes_features, trial.sees_contexts
     names = [f"entry {i}" for i in range(trial.system.context_dim)] or ["unseen"]
     one = trial.make(1, feature_names=kinds, context_names=names)
     two = trial.make(1, feature_dim=7) if takes else trial.make(1)
@@ -307,8 +307,8 @@ def _defaults(trial: Trial) -> None:
         for each in (policy, twin) if first else ():
             each.observe(trial.path.contexts[t])
         while waiting and t - 1 - waiting[0][0].round >= 3:
-            _, by_hand = waiting.pop(0)
-            twin.learn(by_hand, 0.25)
+            _, runs_in_python = waiting.pop(0)
+            twin.learn(runs_in_python, 0.25)
         made = policy.decide(), twin.decide()
         _require_same(*made, f"round {t}: {made[0]} with a default reward, {made[1]} after learning it explicitly")
         for each, decision in zip((policy, twin), made, strict=True):

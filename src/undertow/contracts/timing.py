@@ -29,13 +29,13 @@ def _time(trial: Trial) -> None:
         same = first.arm == second.arm and np.array_equal(first.forecast, second.forecast)
         require(same, f"round {t}: {first} with elapsed={elapsed}, {second} after skip({elapsed - 1})")
         require(
-            first.moment == moments - 1 == policy.parts.moment - 1,
-            f"round {t} is of moment {moments - 1}, and the decision says {first.moment}, of {policy.parts.moment}",
+            first.time_step == moments - 1 == policy.parts.time_step - 1,
+            f"round {t} is of time step {moments - 1}, not {first.time_step} of {policy.parts.time_step}",
         )
         again, other = policy.decide(elapsed=0), twin.decide(elapsed=0)
         require(
-            (again.moment, policy.parts.moment) == (first.moment, moments),
-            f"round {again.round}: with elapsed=0 it is of moment {again.moment}, the one before of {first.moment}",
+            (again.time_step, policy.parts.time_step) == (first.time_step, moments),
+            f"round {again.round}: with elapsed=0, time step {first.time_step} became {again.time_step}",
         )
         stays = is_fitted(policy) or np.allclose(again.forecast, first.forecast, rtol=1e-2, atol=little)
         require(stays, f"round {again.round}: the forecast is {again.forecast} in the moment of {first.forecast}")
@@ -80,7 +80,7 @@ def _clock(trial: Trial) -> None:
         if passed and t and trial.sees_contexts and not first:
             twin.observe(None)  # which never came
         one, two = policy.decide(at=at, **how), twin.decide(elapsed=passed, **(how if passed else {}))
-        same = one.arm == two.arm and one.moment == two.moment and np.array_equal(one.forecast, two.forecast)
+        same = one.arm == two.arm and one.time_step == two.time_step and np.array_equal(one.forecast, two.forecast)
         require(same, f"round {t}: {one} by the clock, {two} by hand")
         if t % 3:
             policy.learn(one, trial.reward(t, one), at=at)

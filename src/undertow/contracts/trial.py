@@ -10,7 +10,7 @@ from undertow.errors import UndertowError
 from undertow.live.files import snapshot
 from undertow.live.registry import name_of
 from undertow.live.rounds import Timeline
-from undertow.policies import Claims, Decision, LivePolicy, Policy
+from undertow.policies import Capabilities, Decision, LivePolicy, Policy
 from undertow.simulation import simulate
 from undertow.system import LinearGaussianSystem
 from undertow.trajectory import Trajectory
@@ -50,19 +50,21 @@ class Trial:
         policy: Any = factory(system, 0)
         require(isinstance(policy, Policy), f"expected decide, learn and observe, got {policy!r}")
         self.ours = isinstance(policy, LivePolicy)
-        self.claims: Claims = policy.parts.claims() if self.ours else getattr(policy, "claims", Claims())
+        self.capabilities: Capabilities = (
+            policy.parts.capabilities() if self.ours else getattr(policy, "capabilities", Capabilities())
+        )
         named = not self.ours or name_of(type(policy)) is not None
         require(named, f"{type(policy).__name__} is not registered; write @register(name, citation=…) above its class")
         self.path = system.sample(300, rng=5)
-        self.sees_contexts = self.claims.uses_contexts and system.context_dim > 0
-        facts = self.claims._asdict() | {
+        self.sees_contexts = self.capabilities.uses_contexts and system.context_dim > 0
+        facts = self.capabilities._asdict() | {
             "ours": self.ours,
-            "live": not self.claims.simulates_only,
+            "live": not self.capabilities.simulates_only,
             "context can come first": self.sees_contexts and self.ours and "context_first" in policy.parts.parameters(),
             "starts warm": hasattr(policy, "warm_start"),
-            "takes new arms": not self.claims.needs_system,
-            "draws": not self.claims.deterministic,
-            "uses no rewards": not self.claims.uses_own_rewards,
+            "takes new arms": not self.capabilities.needs_system,
+            "draws": not self.capabilities.deterministic,
+            "uses no rewards": not self.capabilities.uses_own_rewards,
             "fits": self.ours and "refit" in policy.parts.parameters(),
             "contexts tell arms apart": system.context_dim > 0 and self.arms > 1,
         }

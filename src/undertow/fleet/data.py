@@ -42,13 +42,13 @@ def checked_data(template: Template, n: int, features: Any, contexts: Any, avail
 
 
 def _features(template: Template, n: int, features: Any) -> FloatArray:
-    k, q, claims = template.k, template.q, template.policy.claims
+    k, q, capabilities = template.k, template.q, template.policy.capabilities
     if features is None and not q:
         return np.empty((n, 0))
     if features is None or not q:
         wanted = f"expected shape ({n}, {q}), got None" if q else "this fleet's policy takes none"
         raise InvalidInputError(f"features: {wanted}")
     given = features if isinstance(features, np.ndarray) else checks.numbers("features", features)
-    shape = (n, k, q) if given.ndim == 3 and claims.takes_arm_features else (n, q)
+    shape = (n, k, q) if given.ndim == 3 and capabilities.takes_arm_features else (n, q)
     values = template.inward(checks.measured("features", given, shape), template.m)
     return np.ascontiguousarray(values.reshape(n, -1) if n else values.reshape(0, q))

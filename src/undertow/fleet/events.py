@@ -92,7 +92,7 @@ def data_in(event: ManyDecided, template: Template, n: int) -> Data:
     """Return the inputs of the decisions of an event, and their arms."""
     k, m, q = template.k, template.m, template.q
     contexts = _matrix("contexts", event.contexts, n, (m,)) if event.contexts else np.empty((0, m))
-    widths = (q, k * q) if template.policy.claims.takes_arm_features else (q,)
+    widths = (q, k * q) if template.policy.capabilities.takes_arm_features else (q,)
     features = _matrix("features", event.features, n, widths) if q else np.empty((n, 0))
     closed = _matrix("closed", event.closed, n, (k,)) if event.closed else np.empty((0, k))
     arms = _numbers("arms", event.arms, _ARM, n).astype(np.int64)

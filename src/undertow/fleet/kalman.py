@@ -13,7 +13,7 @@ from undertow.fleet.fleet import Fleet
 from undertow.fleet.found import Found
 from undertow.fleet.keys import Keys
 from undertow.fleet.pooling import Pooled, Units, pool, units_of
-from undertow.learning.threads import join_crew
+from undertow.learning.threads import shared_threads
 from undertow.live import LivePolicy
 from undertow.models.levels.equations import HYPERS, Hyper
 from undertow.models.levels.filter import CONSTANT
@@ -115,7 +115,7 @@ class FleetKalman(Fleet):
             if self._found is None:
                 return None
             units, pooled = self._found
-            values = (-1.0 if self._template.policy.minimise else 1.0) * (units.mean + units.scale * pooled.means)
+            values = (-1.0 if self._template.policy.minimize else 1.0) * (units.mean + units.scale * pooled.means)
             return dict(zip(self.names, values.tolist(), strict=True))
 
     # Calls
@@ -147,7 +147,7 @@ class FleetKalman(Fleet):
             self._install(_fitted(*task))
             return
         self._busy, arrived = True, self._arrived
-        join_crew(self).do(lambda: arrived.append(_fitted(*task)))
+        shared_threads(self).do(lambda: arrived.append(_fitted(*task)))
 
     def _log(self) -> tuple[FloatArray, FloatArray]:
         """Return the remembered rewards of the sampled keys, key after key, and the first row of each."""

@@ -171,7 +171,7 @@ def limit_keys(table: FloatArray, bounds: FloatArray, hyper: FloatArray, belief:
 def add_innovations(
     table: FloatArray, bounds: FloatArray, hyper: FloatArray, belief: Belief, products: FloatArray
 ) -> None:
-    """Add the inner products of standardised innovations, of the rewards (0) and of the indicators of arms (1 + a)."""
+    """Add the inner products of standardized innovations, of the rewards (0) and of the indicators of arms (1 + a)."""
     k = products.shape[1] - 1
     for part in range(len(bounds) - 1):
         rows = table[int(bounds[part]) : int(bounds[part + 1])].copy()

@@ -128,11 +128,11 @@ class Stack:
         outcome, play = Outcome.of(len(given), self.template.k), self._loop()
         self._each(lambda part: self.buckets[part[0]].decide(play, *part[1:], data, life, outcome), parts, len(given))
         if self.template.draws_arms:
-            outcome.chances[:] = self._chance(parts[0], int(outcome.arms[0])) if exact else np.nan
+            outcome.chances[:] = self._probability(parts[0], int(outcome.arms[0])) if exact else np.nan
         self._tell(parts, lambda rows: events.decided(given, rows, data, life, outcome))
         return outcome
 
-    def _chance(self, part: Part, arm: int) -> float:
+    def _probability(self, part: Part, arm: int) -> float:
         number, _, (slot,) = part
         bucket = self.buckets[number]
         return float(bucket.policy.parts.chance_of(bucket.states[slot], arm))

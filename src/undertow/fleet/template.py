@@ -33,7 +33,7 @@ class Template:
         self.layout: Layout[Any] = self.policy.loop.layout
         self.sizes = self.layout.sizes_of(self.fresh)
         self.rounds_at = self.layout.place("common.head", **self.sizes).start + Head.names.index("rounds")
-        self.draws_arms = not self.policy.claims.deterministic
+        self.draws_arms = not self.policy.capabilities.deterministic
 
     def address(self) -> Any:
         """Return the address of the policy's machine code, compiled or loaded if necessary."""
@@ -65,12 +65,12 @@ def _require_stackable(policy: Any) -> None:
     """Refuse a policy whose state is more than its packed numbers."""
     if not isinstance(policy, LivePolicy):
         raise InvalidInputError(f"policy: expected a policy of undertow, got {policy!r:.60}")
-    name, claims = type(policy).__name__, policy.claims
-    if claims.simulates_only:
+    name, capabilities = type(policy).__name__, policy.capabilities
+    if capabilities.simulates_only:
         raise InvalidInputError(f"policy: {name} sees every arm's reward, so it only runs in `simulate`")
-    if getattr(policy, "standardise", False):
+    if getattr(policy, "standardize", False):
         raise InvalidInputError(
-            "standardise: a fleet changes no units, since each key would have its own; scale features and rewards "
+            "standardize: a fleet changes no units, since each key would have its own; scale features and rewards "
             "before you pass them, with the same numbers for all keys"
         )
     if policy.pinned is not None:
@@ -83,7 +83,7 @@ def _require_stackable(policy: Any) -> None:
             f"policy: {name} fits a model to the log of each key; use FleetKalman, which fits one to all "
             f"keys, or LinUCB or DiscountedUCB, which fit none"
         )
-    if not timeline.plain and policy.claims.needs_system:
+    if not timeline.plain and policy.capabilities.needs_system:
         raise InvalidInputError(
             f"policy: {name} filters late rewards through a log of each key; use LevelsKalman, LinUCB or UCB, or one "
             f"{name} object per key"

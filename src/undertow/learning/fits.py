@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from undertow.compiled import ahead
 from undertow.errors import InvalidInputError
-from undertow.learning.threads import Crew, join_crew
+from undertow.learning.threads import FitThreads, shared_threads
 from undertow.live.events import Installed, decode, encode
 from undertow.live.fields import Each, Field
 from undertow.live.saved import COUNT, LETTERS, Saved
@@ -126,10 +126,10 @@ class BackgroundFits:
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
         self._own: dict[int, int] = {}  # the rounds of tasks requested here, not in a copy or a file
         self.claim: Claim = _granted
-        self._crew: Crew | None = None
+        self._threads: FitThreads | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        nothing: dict[str, Any] = {"_crew": None, "_answers": {}, "_own": {}, "claim": _granted}
+        nothing: dict[str, Any] = {"_threads": None, "_answers": {}, "_own": {}, "claim": _granted}
         return self.__dict__ | nothing  # a copy makes its own fits
 
     def request(self, number: int, task: Task) -> None:
@@ -139,15 +139,15 @@ class BackgroundFits:
 
     def start_missing(self) -> None:
         """Start the requested fits that no thread of this process works on and no other process has claimed."""
-        if self._crew is None or not self._crew.here:
-            self._crew, self._answers = join_crew(self), {}
+        if self._threads is None or not self._threads.here:
+            self._threads, self._answers = shared_threads(self), {}
         for number, task in self.under_way.items():
             begun = number in self.taken or self._answers.get(number, (-1, None))[0] == task.round
             model = self.models[number]
             if not begun and self.claim(model.name, task.round, 1e-6 * model.work(task)):
-                self._start(number, task, self._crew)
+                self._start(number, task, self._threads)
 
-    def _start(self, number: int, task: Task, crew: Crew) -> None:
+    def _start(self, number: int, task: Task, crew: FitThreads) -> None:
         """Make a fit on a thread."""
         answer: list[Fit | BaseException] = []
         model, wanted = self.models[number], weakref.ref(self)

@@ -56,14 +56,14 @@ class ModelInUse(NamedTuple):
     content: Any
 
 
-def models_in_use(learner: "Learner", *, minimise: bool) -> tuple[ModelInUse, ...]:
+def models_in_use(learner: "Learner", *, minimize: bool) -> tuple[ModelInUse, ...]:
     """Return the models that have been fitted, the one with the largest score, less its handicap, first."""
     found = []
     for number, (model, own) in enumerate(zip(learner.models, learner.blocks, strict=True)):
         head, score = own.model.head, own.model.score
         if head.order:
             content = model.describe(learner.block(number))
-            if minimise and isinstance(content, LinearGaussianSystem):  # fitted to negative costs
+            if minimize and isinstance(content, LinearGaussianSystem):  # fitted to negative costs
                 content = dataclasses.replace(content, arms=-content.arms, reward_offset=-content.reward_offset)
             total = score.total - _handicap(head, score.count)
             found.append(ModelInUse(model.name, int(head.order), int(head.fitted), total, content))

@@ -29,7 +29,7 @@ from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Turns, Waiting
 from undertow.live.saved import LETTERS, Saved
 from undertow.models.judge import level_with_last, unfitted
-from undertow.models.log import LARGEST, RoundLog, require_small, same_moment
+from undertow.models.log import LARGEST, RoundLog, require_small, same_time_step
 from undertow.models.looks import note_late_reward
 from undertow.models.model import BLOCK, Fit, Model, Span, Task, score_again, set_units
 from undertow.support.checks import FloatArray
@@ -81,7 +81,7 @@ class Learner(Timeline):
         self.blocks = self.open_blocks(self.player.state)
         self.views = [self.block(number) for number in range(len(self.models))]
         scores = [(own.model.running.numbers, own.model.score) for own in self.blocks]
-        self.lasting = [(running, score.cell("fineness"), score.cell("rare")) for running, score in scores]
+        self.lasting = [(running, score.cell("error_floor"), score.cell("rare")) for running, score in scores]
         self.reasons = Reasons(self.player, self.places, self.names, self.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -225,11 +225,11 @@ class Learner(Timeline):
     def take_in(self, arrived: Mapping[int, FloatArray]) -> None:
         """Put blocks that know of late rewards into their places; what fits have set since stays."""
         for number, block in arrived.items():
-            running, fineness, rare = self.lasting[number]
-            kept = running.copy(), fineness.copy(), rare.copy()
+            running, error_floor, rare = self.lasting[number]
+            kept = running.copy(), error_floor.copy(), rare.copy()
             self.views[number][:] = block
-            changed = fineness[...] != kept[1]
-            running[:], fineness[:], rare[:] = kept
+            changed = error_floor[...] != kept[1]
+            running[:], error_floor[:], rare[:] = kept
             if changed:
                 score_again(self.blocks[number].model)
 
@@ -306,7 +306,7 @@ class Learner(Timeline):
         log.open(rounds - 1)
         log.rows(log.begin, rounds)[:] = rows[log.begin :]  # rows older than the log's memory are dropped
         own.common.head.rounds, own.learner.seed = rounds, seed
-        own.common.head.moments = rounds - int(same_moment(rows).sum())
+        own.common.head.moments = rounds - int(same_time_step(rows).sum())
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
         np.maximum.at(own.looks.last, arms[arms >= 0], np.flatnonzero(arms >= 0) + 1.0)

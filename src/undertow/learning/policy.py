@@ -114,7 +114,7 @@ class LearningPolicy(ContextPolicy):
         super().__post_init__()
         self._awaits_kernels = True
 
-    def _attend_to_kernels(self, *, decides: bool) -> None:
+    def _check_kernels(self, *, decides: bool) -> None:
         starting = self._timeline
         if not isinstance(starting, Starting):
             self._awaits_kernels = self._begin_without_kernels()
@@ -172,10 +172,10 @@ class LearningPolicy(ContextPolicy):
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, self.arm_count))
 
-    def _chances(self, own: LearnerState, played: int) -> FloatArray:
+    def _probabilities(self, own: LearnerState, played: int) -> FloatArray:
         """Return 1 for the proposed arm, 0 for others; in initial rounds, those of the arms played least."""
         if self._learner.reasons.leader() >= 0:
-            return super()._chances(own, played)
+            return super()._probabilities(own, played)
         return start_up_chances(own, played)
 
     def _propensities(self, arm: int) -> FloatArray | None:
@@ -183,10 +183,10 @@ class LearningPolicy(ContextPolicy):
             return None  # deterministic, as in most rounds
         return super()._propensities(arm)
 
-    def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
+    def _index_map(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         return {"n": None}  # each model allocates its own space
 
-    def _welcome(self, own: LearnerState) -> None:
+    def _init_arm(self, own: LearnerState) -> None:
         own.learner.start = start_up_rounds(self.arm_count)
 
     def _run_parameters(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class LearningPolicy(ContextPolicy):
         """The models that have been fitted, the one that decides first."""
         self._whole()
         with self._lock:
-            return models_in_use(self._learner, minimise=self.minimise)
+            return models_in_use(self._learner, minimize=self.minimize)
 
     @property
     def model(self) -> ModelInUse | None:
@@ -225,7 +225,7 @@ class LearningPolicy(ContextPolicy):
             first = max(log.begin, log.end - _PLOTTED)
             rows = log.rows(first, log.end).copy()
         known = np.flatnonzero(~np.isnan(rows[:, log.reward]))
-        sign = -1.0 if self.minimise else 1.0
+        sign = -1.0 if self.minimize else 1.0
         return draw_arms(
             self.names,
             outlook.forecast,
@@ -307,7 +307,7 @@ class LearningPolicy(ContextPolicy):
         if rows.ndim != 2 or rows.shape[1] != blank.shape[1]:
             raise InvalidInputError(f"rows: expected {blank.shape[1]} columns, got shape {rows.shape}")
         self._learner.log.check(rows, self.arm_count)
-        seed = math.floor(self._streams.aside().random() * 2.0**53)  # the first fit comes first
+        seed = math.floor(self._streams.extra_stream().random() * 2.0**53)  # the first fit comes first
         self._learner.warm_start(rows, len(rows), seed)
         if self._columns.fills:
             for row in rows[rows[:, self._learner.log.arm] >= 0]:
@@ -321,7 +321,7 @@ class LearningPolicy(ContextPolicy):
         """Return the features of the played arms, (n, q)."""
         n, k, q = len(played), self.arm_count, self._feature_dim
         given = checks.numbers("features", features)
-        if given.ndim != 3 or not self.claims.takes_arm_features:
+        if given.ndim != 3 or not self.capabilities.takes_arm_features:
             return checks.measured("features", given, (n, q))
         return checks.measured("features", given, (n, k, q))[np.arange(n), played]
 

@@ -8,12 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Crew", "join_crew"]
+__all__ = ["FitThreads", "shared_threads"]
 
 _MOST = 4  # threads; one core is free for decisions
 
 
-class Crew:
+class FitThreads:
     """Threads that do one task after another; the n-th registered policy adds the n-th thread, up to a few.
 
     Threads wait for further tasks, since starting one per task would delay the decision that requests it.
@@ -31,7 +31,7 @@ class Crew:
         """Whether the threads are alive, and belong to this process, not to its parent."""
         return self._process == os.getpid() and all(thread.is_alive() for thread in self._threads)
 
-    def enlist(self, owner: Any) -> None:
+    def register(self, owner: Any) -> None:
         """Register an owner, until it is collected."""
         self._members += 1
         weakref.finalize(owner, self._leave)
@@ -75,17 +75,17 @@ def _work(tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
 
 
 _lock = threading.RLock()  # a garbage collection within may reenter it
-_crew = Crew()
+_threads = FitThreads()
 
 
-def join_crew(owner: Any) -> Crew:
+def shared_threads(owner: Any) -> FitThreads:
     """Return the threads of this process, and register an owner."""
-    global _crew
+    global _threads
     with _lock:
-        if _crew.disbanded or not _crew.here:
-            _crew = Crew()
-        _crew.enlist(owner)
-        return _crew
+        if _threads.disbanded or not _threads.here:
+            _threads = FitThreads()
+        _threads.register(owner)
+        return _threads
 
 
 def _forget_lock() -> None:

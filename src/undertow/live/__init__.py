@@ -1,13 +1,14 @@
 """Policies in live use: objects around compiled steps."""
 
 from undertow.live.contextual import ContextPolicy, LaggedPolicy, RidgePolicy
-from undertow.live.decision import Claims, Decision, Outlook, Policy, Why
+from undertow.live.decision import Capabilities, Decision, Outlook, Policy, Why
 from undertow.live.health import FitRecord, Health
 from undertow.live.policy import LivePolicy
 from undertow.live.registry import Entry, make, register, register_candidate, registry
+from undertow.support.renamed import renamed
 
 __all__ = [
-    "Claims",
+    "Capabilities",
     "ContextPolicy",
     "Decision",
     "Entry",
@@ -24,3 +25,5 @@ __all__ = [
     "register_candidate",
     "registry",
 ]
+
+__getattr__ = renamed("undertow.live", {"Claims": "Capabilities"})

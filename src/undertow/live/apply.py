@@ -15,7 +15,7 @@ import numpy as np
 from undertow.compiled.loop import DECIDE, OBSERVE
 from undertow.live.clock import stamp
 from undertow.live.commits import Commits
-from undertow.live.decision import Claims, Decision
+from undertow.live.decision import Capabilities, Decision
 from undertow.live.events import (
     ArmAdded,
     ArmRetired,
@@ -45,7 +45,7 @@ _tuple = tuple.__new__  # makes a decision in half the time of its class, whose 
 class Applies(Commits):
     """A policy's parts, and how events change them."""
 
-    claims: ClassVar[Claims]
+    capabilities: ClassVar[Capabilities]
     _has_windows: ClassVar[bool]
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Applies(Commits):
         """Return the random numbers that `decide` needs, one row per round."""
 
     @abc.abstractmethod
-    def _chances(self, own: Any, played: int) -> FloatArray:
+    def _probabilities(self, own: Any, played: int) -> FloatArray:
         """Return the policy's own probability of each arm, in a round in which one of them was played."""
 
     @abc.abstractmethod
@@ -140,8 +140,8 @@ class Applies(Commits):
             forecast, width = columns.units.outward(forecast, width)
             value = columns.units.rewards_outward(value)
         window = player.window.astype(_WHOLE) if self._has_windows else None
-        moment = int(player.moments_begun()) - 1
-        made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, moment, value, chances, False)
+        step = int(player.moments_begun()) - 1
+        made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, step, value, chances, False)
         decision = _tuple(Decision, made)
         if request is not None:
             pending.keep_answer(id, request, decision)
@@ -279,7 +279,7 @@ class Applies(Commits):
 
     def _propensities(self, arm: int) -> FloatArray | None:
         """Return the probability of every arm in the last decision, which played this; None if deterministic."""
-        chances, opened = self._chances(self._player.own, arm), self._player.common.closed == 0
+        chances, opened = self._probabilities(self._player.own, arm), self._player.common.closed == 0
         if not self.explore:
             return chances
         return np.asarray((1 - self.explore) * chances + self.explore * opened / int(opened.sum()))

@@ -118,9 +118,9 @@ class Calls(Steering):
             if self._feature_dim:
                 known = self._checked_features(features, closed)
             if pending.forked:
-                self._part_from_parent()
+                self._reseed_after_fork()
             if id is None:
-                id = f"{pending.incarnation}-{pending.made}"
+                id = f"{pending.id_prefix}-{pending.made}"
             elif pending.is_stale(id) and not timeline.holds:
                 self._checkpoint()
             earlier: Sequence[Event] = timeline.arrived() if timeline.has_effects else ()
@@ -216,11 +216,11 @@ class Calls(Steering):
     def _open(self, available: Any) -> FloatArray:
         return open_arms(available, self._player.common.closed > 0, self.names)
 
-    def _part_from_parent(self) -> None:
+    def _reseed_after_fork(self) -> None:
         """Renew ids and, without a seed, the random numbers in a forked process."""
         if not self._streams.seeded:
             self._happen(Reseeded(entropy=str(secrets.randbits(128))))
-        self._pending.reincarnate()
+        self._pending.renew_prefix()
 
     def learn(self, decision: Decision | str, reward: float, *, at: datetime | None = None) -> None:
         """Learn the reward of an earlier decision, given as the decision or as its id.
@@ -356,7 +356,7 @@ class Calls(Steering):
                 row, self.names, self._player.common.closed if closed is None else closed
             )
         array = cast("npt.ArrayLike | None", features)
-        known = self._columns.checked_features(array, len(self.names), self.claims)
+        known = self._columns.checked_features(array, len(self.names), self.capabilities)
         return np.array(known) if known is not None else None  # the caller may overwrite it
 
     def _ignores_context(self, context: "Inputs | None") -> bool:

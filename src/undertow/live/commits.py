@@ -38,7 +38,7 @@ class Commits(abc.ABC):
         """Apply a checked event, and return the decision if it is one."""
 
     @abc.abstractmethod
-    def _attend_to_kernels(self, *, decides: bool) -> None:
+    def _check_kernels(self, *, decides: bool) -> None:
         """Check whether kernels are available; a decision may have to wait for them."""
 
     # Checkpoints, and the events since
@@ -104,7 +104,7 @@ class Commits(abc.ABC):
         if self._journal.torn:
             self._rebuild()
         if self._awaits_kernels:
-            self._attend_to_kernels(decides=decides)
+            self._check_kernels(decides=decides)
 
     # Access to the parts
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from undertow.live.decision import Claims
+from undertow.live.decision import Capabilities
 from undertow.live.inputs import input_places, inputs_sizes
 from undertow.live.policy import LivePolicy
-from undertow.live.standardise import Change, StandardisedColumns
+from undertow.live.standardize import Change, StandardizedColumns
 from undertow.live.units import Columns
 from undertow.support import checks
 
@@ -39,35 +39,35 @@ class RidgePolicy(ContextPolicy):
 
     Parameters
     ----------
-    standardise
+    standardize
         Whether contexts, features and rewards are scaled to mean 0 and standard deviation 1, by the data so far, after
         16 rounds and at every doubling; before that, they are relative to their first values. Parameters in units of
         reward keep those units.
     """
 
-    standardise: bool = False
+    standardize: bool = False
 
     @abc.abstractmethod
     def _change_units(self, own: Any, change: Change) -> None:
         """Convert the state to new units."""
 
-    def _claims_as_built(self) -> Claims:
+    def _claims_as_built(self) -> Capabilities:
         """Return the claims; if rewards enter inputs or units, their delay matters."""
-        if self.standardise or self._window_sizes()["lags"]:
-            return self.claims._replace(late_rewards_count_alike=False)
-        return self.claims
+        if self.standardize or self._window_sizes()["lags"]:
+            return self.capabilities._replace(late_rewards_count_alike=False)
+        return self.capabilities
 
     def _make_columns(self) -> Columns:
-        self.standardise = checks.flag("standardise", self.standardise)
-        kind = StandardisedColumns if self.standardise else Columns
-        return kind(self._context_dim, self._feature_dim, minimise=self.minimise)
+        self.standardize = checks.flag("standardize", self.standardize)
+        kind = StandardizedColumns if self.standardize else Columns
+        return kind(self._context_dim, self._feature_dim, minimize=self.minimize)
 
     def _window_sizes(self) -> dict[str, int]:
         """Return the numbers of contexts, and of past rewards of every arm, among the inputs."""
         return {"window": getattr(self, "window", 0), "lags": getattr(self, "reward_lags", 0)}
 
     def _rescale(self) -> None:
-        assert isinstance(self._columns, StandardisedColumns)
+        assert isinstance(self._columns, StandardizedColumns)
         change = self._columns.change(self.round, arms=self.arm_count, **self._window_sizes())
         self._player.common.head.reward_unit = 1.0 / abs(float(self._columns.units.scale[-1]))
         self._change_units(self._player.own, change)
@@ -107,7 +107,7 @@ class LaggedPolicy(RidgePolicy):
         self.exploration = checks.number("exploration", self.exploration, least=0)
         return inputs_sizes(self.arm_count, self._context_dim, self._feature_dim, self.window, self.reward_lags)
 
-    def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
+    def _index_map(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         """Return the places of the old inputs among ours."""
         return {
             "p": input_places(old_arms, self._context_dim, self._feature_dim, self.window, self.reward_lags),

@@ -1,7 +1,7 @@
 """The interface of policies, their decisions, and their capabilities."""
 
 import math
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,16 @@ from undertow.errors import InvalidInputError
 from undertow.live import wire
 from undertow.support.checks import FloatArray
 from undertow.support.display import html_table, shortly
+from undertow.support.renamed import renamed_attribute
 
-__all__ = ["Claims", "Decision", "Outlook", "Policy", "Why"]
+__all__ = ["Capabilities", "Decision", "Outlook", "Policy", "Why"]
+
+_SINCE = {"value": None, "propensities": None, "again": False}  # which earlier versions did not write
 
 _ROUNDING = 1e-9  # rounding by which a probability may exceed 1
 
 
-class Claims(NamedTuple):
+class Capabilities(NamedTuple):
     """Capabilities that a policy declares; `undertow.contracts.check_policy` tests each of them.
 
     Attributes
@@ -95,11 +98,11 @@ class Decision(NamedTuple):
         Standard errors and the model behind the forecast; None if the policy does not learn one.
     propensity
         Probability of the chosen arm, given the policy's state; 1 if the policy is deterministic.
-    moment
-        The moment of the hidden state, counted from 0; None if the policy does not count them.
+    time_step
+        Time step of the hidden state, counted from 0; None if a policy does not count them.
     value
         The compared value of every arm: forecast + width − known cost, or a random number in place of the first two;
-        with `minimise`, forecast − width + cost. None if the policy reports none.
+        with `minimize`, forecast − width + cost. None if the policy reports none.
     propensities
         Probability of each arm, (k,), summing to 1; None if the policy is deterministic.
     again
@@ -115,10 +118,15 @@ class Decision(NamedTuple):
     window: npt.NDArray[np.int64] | None
     why: Why | None = None
     propensity: float = 1.0
-    moment: int | None = None
+    time_step: int | None = None
     value: FloatArray | None = None
     propensities: FloatArray | None = None
     again: bool = False
+
+    @property
+    def moment(self) -> NoReturn:
+        """Raise an error that gives the name of today."""
+        raise renamed_attribute(self, "moment")
 
     def _repr_html_(self) -> str:
         errors = (
@@ -155,11 +163,11 @@ class Decision(NamedTuple):
     def from_json(cls, text: str) -> "Decision":
         """Parse the output of `to_json`; raise `InvalidInputError` for anything else."""
         try:
-            entries = wire.read(text, cls._fields, since={"value": None, "propensities": None, "again": False})
+            entries = wire.read(text, cls._fields, _SINCE, {"moment": "time_step"})
             outlook = _read_outlook(entries)
             k = len(outlook.forecast)
             arm, why, chance = wire.read_count(entries["arm"]), entries["why"], wire.read_number(entries["propensity"])
-            moment, value, chances = entries["moment"], entries["value"], entries["propensities"]
+            time_step, value, chances = entries["time_step"], entries["value"], entries["propensities"]
             if arm >= k or not 0 < chance <= 1 + _ROUNDING:
                 raise ValueError(f"expected one of {k} arms and its probability, got {arm} and {chance}")
             return cls(
@@ -170,7 +178,7 @@ class Decision(NamedTuple):
                 *outlook,
                 None if why is None else _read_why(why, k),
                 chance,
-                None if moment is None else wire.read_count(moment),
+                None if time_step is None else wire.read_count(time_step),
                 None if value is None else np.array([_read_value(each) for each in wire.read_list(value, k)]),
                 None if chances is None else wire.read_numbers(chances, math.nan, k),
                 wire.read_flag(entries["again"]),

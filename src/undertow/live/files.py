@@ -22,6 +22,7 @@ from undertow.live.registry import NotRegisteredError, make, name_of, read_candi
 from undertow.live.saved import DAMAGE, read_arrays
 from undertow.live.streams import Streams
 from undertow.support import checks
+from undertow.support.renamed import with_new_names
 from undertow.support.writing import replacing, require_file
 from undertow.system import LinearGaussianSystem
 
@@ -243,7 +244,7 @@ def _fresh(kind: str, header: Mapping[str, Any], state: npt.NDArray[Any]) -> Liv
 
 def made(kind: str, parameters: Mapping[str, Any], random: Mapping[str, Any]) -> LivePolicy:
     """Return a fresh policy with the parameters and the random numbers of a header."""
-    given = dict(parameters)
+    given = with_new_names(parameters)
     if "system" in given:
         given["system"] = LinearGaussianSystem.from_dict(given["system"])
     if "candidates" in given:

@@ -41,7 +41,7 @@ class Health(NamedTuple):
     refused_lately
         Number of refused rewards among the last 100, without repeated ones; more than 10 are a problem.
     innovations
-        For each model, the standardised differences between the last rewards and its forecasts, oldest first: about
+        For each model, the standardized differences between the last rewards and its forecasts, oldest first: about
         N(0, 1) while the model holds.
     level
         Running mean of the squared innovations, contexts included, of a shared system and of structural levels once

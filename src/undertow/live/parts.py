@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from undertow.compiled.player import Player
-from undertow.live.decision import Claims
+from undertow.live.decision import Capabilities
 from undertow.live.fields import Field, Written, nbytes_of
 from undertow.live.metrics import Measure
 from undertow.live.names import Named
@@ -63,7 +63,7 @@ class Parts(NamedTuple):
         return self.pending.made == 0 and self.player.rounds == 0 and self.turns.due == self.turns.first
 
     @property
-    def moment(self) -> int:
+    def time_step(self) -> int:
         """Number of moments begun so far: as many as rounds, but for decisions with `elapsed=0`."""
         return self.player.moments
 
@@ -95,7 +95,7 @@ class Inside(Parts):
     """
 
     parameters: Callable[[], dict[str, Any]]  # with which it was constructed
-    claims: Callable[[], Claims]  # with these parameters
+    capabilities: Callable[[], Capabilities]  # with these parameters
     for_run: Callable[..., Any]  # an unused copy with the stream of a run
     play: Callable[..., None]  # through a path
     runs_in_python: Callable[[], bool]  # whether `simulate` has to call its methods instead

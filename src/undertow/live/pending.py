@@ -1,6 +1,6 @@
 """Pending decisions and their ids.
 
-Every decision has a unique id. A policy generates it from its *incarnation*, a random prefix that changes when the
+Every decision has a unique id. A policy generates it from its *id_prefix*, a random prefix that changes when the
 policy is made, loaded, copied or forked. So a reward never reaches a decision of another policy, or of an earlier copy
 of this one.
 """
@@ -103,17 +103,17 @@ class Pending(Waits):
         self.answered = self.rewarded = 0  # numbers of callers' ids, and of learned rewards
         self.refused: Counter[str] = Counter()  # rewards, by reason; not saved, and in no checkpoint
         self.lately: deque[bool] = deque(maxlen=_LATELY)  # whether each of the last rewards was refused
-        self.reincarnate()
+        self.renew_prefix()
 
-    def reincarnate(self) -> None:
+    def renew_prefix(self) -> None:
         """Renew the prefix of ids, for the current process."""
         _LIVING.add(self)
-        self.incarnation = secrets.token_hex(8)
+        self.id_prefix = secrets.token_hex(8)
         self.forked = False  # whether this process was forked since; last: an interrupted call is repeated
 
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
-        self.reincarnate()
+        self.renew_prefix()
 
     # Checkpoints
 
@@ -154,7 +154,7 @@ class Pending(Waits):
         if known is not None and known.number >= self.answered - self.remembered and known.request == request:
             return known.decision
         self.require_new(id)
-        if id.startswith(self.incarnation):
+        if id.startswith(self.id_prefix):
             raise InvalidInputError(f"id: {id!r} starts with this policy's own prefix; use a different one")
         return None
 
@@ -264,8 +264,8 @@ class Pending(Waits):
             raise InvalidInputError(f"{name}: expected at most max_pending = {self.most}, got {len(rows)}")
 
     def _unknown(self, id: str) -> UnknownDecisionError:
-        incarnation, _, text = id.rpartition("-")
-        number = int(text) if incarnation == self.incarnation and text.isdecimal() and len(text) < LONGEST else None
+        id_prefix, _, text = id.rpartition("-")
+        number = int(text) if id_prefix == self.id_prefix and text.isdecimal() and len(text) < LONGEST else None
         waited = "" if self.wait is None else f"{self.wait} rounds"
         waited = waited if self.patience is None else spelled(self.patience)
         by_default = f", or replaced by default_reward after max_wait = {waited}" if waited else ""

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from undertow.compiled.loop import Loop
 from undertow.errors import InvalidInputError
 from undertow.live.arms import arm_names, checked_costs
 from undertow.live.clock import duration, is_duration
-from undertow.live.decision import Claims
+from undertow.live.decision import Capabilities
 from undertow.live.episode import play_episode
 from undertow.live.journal import Journal
 from undertow.live.names import Named, Names, declared
@@ -38,6 +38,7 @@ from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
 from undertow.support import checks
 from undertow.support.checks import FloatArray
+from undertow.support.renamed import refuse_hooks, refuse_parameters, renamed_attribute
 from undertow.trajectory import Trajectory
 
 __all__ = ["LivePolicy"]
@@ -49,7 +50,7 @@ _LIMITS = ("max_wait", "max_delay")  # each counts rounds, or is a time
 class LivePolicy(Shows):
     """Base of undertow's policies: it has the parts, and a policy provides data and steps.
 
-    A policy adds its parameters as dataclass fields, declares its claims, describes its state and names its steps
+    A policy adds its parameters as dataclass fields, declares its capabilities, describes its state and names its steps
     (`loop`), returns the sizes of the state (`_sizes`) and writes its first values (`_begin`); see docs/own_policy.md.
 
     Parameters
@@ -58,7 +59,7 @@ class LivePolicy(Shows):
         The number of arms, or their names.
     explore
         ε in [0, 1]: with this probability the arm is chosen at random from all open arms.
-    minimise
+    minimize
         Whether rewards are to be small, such as seconds: the policy prefers the smallest.
     cost
         The known cost of playing an arm, in units of reward, by name: `{"large": 0.4}`; 0 for the others. It counts in
@@ -82,13 +83,13 @@ class LivePolicy(Shows):
         uses new random numbers.
     """
 
-    claims: ClassVar[Claims]
+    capabilities: ClassVar[Capabilities]
     loop: ClassVar[Loop]
     _has_windows: ClassVar[bool] = False  # whether each arm's forecast has its own window
 
     arms: int | Sequence[str]
     explore: float = 0.0
-    minimise: bool = False
+    minimize: bool = False
     cost: Mapping[str, float] | None = None
     feature_names: "Names | None" = None
     context_names: "Names | None" = None
@@ -99,13 +100,27 @@ class LivePolicy(Shows):
     tick: str | timedelta | None = None
     rng: Seed = None
 
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Refuse parameters by the names of earlier versions."""
+        refuse_parameters(given)
+        return super().__new__(cls)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        refuse_hooks(cls)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise renamed_attribute(self, name)
+
     def __post_init__(self) -> None:
         self._lock, self._journal = threading.RLock(), Journal()
         self.names = arm_names(self.arms)
         self.explore = checks.number("explore", self.explore, least=0)
         if self.explore > 1:
             raise InvalidInputError(f"explore: expected a probability, at most 1, got {self.explore:g}")
-        self.minimise = checks.flag("minimise", self.minimise)
+        self.minimize = checks.flag("minimize", self.minimize)
         self.max_pending = checks.integer("max_pending", self.max_pending, least=1)
         features, contexts = self._declare("feature"), self._declare("context")
         self._context_dim = checks.integer("context_dim", getattr(self, "context_dim", 0), least=0)
@@ -188,32 +203,32 @@ class LivePolicy(Shows):
         """Return the random numbers that `decide` needs, one row per round."""
         return np.empty((rounds, 0))
 
-    def _chance(self, own: Any, arm: int) -> float:
+    def _probability(self, own: Any, arm: int) -> float:
         """Return the policy's own probability of an arm; 1 or 0 if it is deterministic."""
         return float(arm == self._player.proposed)  # faster than through `own`, in every decision
 
-    def _chances(self, own: Any, played: int) -> FloatArray:
+    def _probabilities(self, own: Any, played: int) -> FloatArray:
         """Return the policy's own probability of each arm, in a round in which one of them was played."""
         chances = np.zeros(len(self.names))
-        if type(self)._chance is LivePolicy._chance:  # noqa: SLF001 (whether the policy overrides it)
+        if type(self)._probability is LivePolicy._probability:  # noqa: SLF001 (whether the policy overrides it)
             chances[self._player.proposed] = 1.0
         else:
             opened = np.flatnonzero(own.common.closed == 0)
-            chances[opened] = [self._chance(own, arm) for arm in opened.tolist()]
+            chances[opened] = [self._probability(own, arm) for arm in opened.tolist()]
         return chances
 
-    def _claims_as_built(self) -> Claims:
-        """Return the policy's claims with its present parameters."""
-        return self.claims
+    def _claims_as_built(self) -> Capabilities:
+        """Return the policy's capabilities with its present parameters."""
+        return self.capabilities
 
-    def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
+    def _index_map(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         """Return the places of entries of a state with fewer arms, for axes along which they do not stay in front.
 
         None is for parts that are not carried over.
         """
         return {}
 
-    def _welcome(self, own: Any) -> None:
+    def _init_arm(self, own: Any) -> None:
         """Set the entries of a new arm, after the others were carried over."""
 
     def _run_parameters(self) -> dict[str, Any]:
@@ -222,17 +237,17 @@ class LivePolicy(Shows):
 
     def _make_columns(self) -> Columns:
         """Return the units in which the policy computes."""
-        return Columns(self._context_dim, self._feature_dim, minimise=self.minimise)
+        return Columns(self._context_dim, self._feature_dim, minimize=self.minimize)
 
     def _make_timeline(self) -> Timeline:
         """Return how rewards and contexts reach the state."""
         return Timeline(self._player)
 
-    def _attend_to_kernels(self, *, decides: bool) -> None:
+    def _check_kernels(self, *, decides: bool) -> None:
         """Check whether kernels are available; a decision may have to wait for them."""
 
     def _rescale(self) -> None:
-        """Change the units, for policies whose columns are standardised."""
+        """Change the units, for policies whose columns are standardized."""
         raise NotImplementedError
 
     def _start_warm(self, rows: FloatArray) -> None:
@@ -249,7 +264,7 @@ class LivePolicy(Shows):
         return f"{type(self).__name__}({shown})"
 
     def _widen(self, name: str) -> None:
-        self._streams.stand(self._pending.made, self._draws)
+        self._streams.rewind_to(self._pending.made, self._draws)
         wider = type(self)(**(self._parameters() | {"arms": (*self.names, name), "rng": self._streams.seeds}))
         LivePolicy._take_over(wider, self._parts)
         kept = ("_lock", "_journal", "_awaits_kernels")
@@ -282,7 +297,7 @@ class LivePolicy(Shows):
         return Inside.of(
             parts,
             parameters=self._parameters,
-            claims=self._claims_as_built,
+            capabilities=self._claims_as_built,
             for_run=self._for_run,
             play=self._play,
             runs_in_python=self._runs_in_python,
@@ -299,7 +314,7 @@ class LivePolicy(Shows):
         if self._journal.torn:
             self._rebuild()
         self._catch_up()
-        self._streams.stand(self._pending.made, self._draws)
+        self._streams.rewind_to(self._pending.made, self._draws)
 
     def _compile_here(self) -> None:
         """Compile missing kernels in this process, without notice, and not in another one."""
@@ -354,14 +369,14 @@ class LivePolicy(Shows):
     def _take_over(self, old: Parts) -> None:
         """Carry over the parts of a policy with one arm less; the new arm has no data."""
         own, before = self._player.own, len(old.player.common.order)
-        places = self._places(before)
+        places = self._index_map(before)
         self.loop.layout.carry(old.player.state, self._player.state, places)
         own.common.order[before:] = np.arange(before, self.arm_count)
         self._pending, self._columns, self._streams = old.pending, old.columns, old.streams
         self._streams.note(self._pending.made)  # from here on, a decision uses more random numbers
         self._turns.due, self._turns.clock = old.turns.due, old.turns.clock
         self._pending.widen_memories(len(own.common.memory), places.get("p"))
-        self._welcome(own)
+        self._init_arm(own)
         self._timeline.take_over(old.timeline)
 
     def __getstate__(self) -> dict[str, Any]:

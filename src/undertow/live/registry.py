@@ -1,4 +1,4 @@
-"""Policies by name, with their parameters, claims and citations."""
+"""Policies by name, with their parameters, capabilities and citations."""
 
 import dataclasses
 import inspect
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from undertow.errors import InvalidInputError
-from undertow.live.decision import Claims
+from undertow.live.decision import Capabilities
 from undertow.support import checks
 from undertow.support.display import html_table
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     name: str
     policy: "type[LivePolicy]"
     parameters: dict[str, Any]
-    claims: Claims
+    capabilities: Capabilities
     citation: str
 
 
@@ -75,7 +75,7 @@ def register(name: str, *, citation: str) -> Callable[[P], P]:
             field.name: ... if field.default is dataclasses.MISSING else field.default
             for field in dataclasses.fields(policy)
         }
-        _ENTRIES[name] = Entry(name, policy, parameters, policy.claims, citation)
+        _ENTRIES[name] = Entry(name, policy, parameters, policy.capabilities, citation)
         return policy
 
     return enter

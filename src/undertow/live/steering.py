@@ -50,7 +50,7 @@ class Steering(Applies):
         """Set the cost of playing some arms from now on, in units of reward; other arms keep theirs.
 
         Known costs are subtracted when an arm is chosen: the largest forecast + width − cost is played (with
-        `minimise`, the smallest forecast − width + cost). Rewards are learned as they are, so do not subtract costs
+        `minimize`, the smallest forecast − width + cost). Rewards are learned as they are, so do not subtract costs
         from them. A new cost counts immediately, and forecasts stay the same.
         """
         with self._lock:

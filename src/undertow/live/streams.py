@@ -46,7 +46,7 @@ class Streams:
 
     def note(self, decisions: int) -> None:
         """Record that numbers for `count` decisions are used, and none sampled ahead."""
-        now = self._places()
+        now = self._index_map()
         self._ahead = _Ahead(decisions, [], now, now)
 
     def row(self, decision: int, draw: Callable[[int], FloatArray], width: int) -> FloatArray:
@@ -55,10 +55,10 @@ class Streams:
         if decision - first >= len(rows):
             self._go_to(after)  # in case the last call was interrupted
             rows, first = list(draw(max(min(_ROWS, _NUMBERS // width), 1))), decision
-            self._ahead = _Ahead(first, rows, after, self._places())
+            self._ahead = _Ahead(first, rows, after, self._index_map())
         return rows[decision - first]
 
-    def stand(self, decisions: int, draw: Callable[[int], FloatArray]) -> None:
+    def rewind_to(self, decisions: int, draw: Callable[[int], FloatArray]) -> None:
         """Rewind to the position after some decisions, with none sampled ahead."""
         first, rows, before, _ = self._ahead
         self._go_to(before)  # also with none sampled ahead: sampling may have been interrupted
@@ -66,7 +66,7 @@ class Streams:
             draw(decisions - first)
         self.note(decisions)
 
-    def _places(self) -> Any:
+    def _index_map(self) -> Any:
         return self.own.bit_generator.state, self.explore.bit_generator.state
 
     def _go_to(self, places: Any) -> None:
@@ -78,7 +78,7 @@ class Streams:
         self.begin(0)
         self.note(decisions)
 
-    def aside(self) -> np.random.Generator:
+    def extra_stream(self) -> np.random.Generator:
         """Return one more stream, always the same, for use before the first decision."""
         return checks.child(self.seeds, checks.POLICY_BRANCH, 0, 1)
 

@@ -1,4 +1,4 @@
-"""The units in which a policy computes: costs as negative rewards, columns standardised.
+"""The units in which a policy computes: costs as negative rewards, columns standardized.
 
 All data pass through the units on their way in, and forecasts on their way out; kernels do not depend on them.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.live.decision import Claims
+from undertow.live.decision import Capabilities
 from undertow.live.fields import Field, Written
 from undertow.live.names import Named, Rows, as_rows, in_row
 from undertow.live.saved import FINITE, Saved
@@ -36,10 +36,10 @@ class Units(NamedTuple):
     scale: FloatArray
 
     @classmethod
-    def as_given(cls, context_dim: int, feature_dim: int, *, minimise: bool) -> "Units":
-        """Return units that change nothing but, if costs are minimised, the sign of the rewards."""
+    def as_given(cls, context_dim: int, feature_dim: int, *, minimize: bool) -> "Units":
+        """Return units that change nothing but, if costs are minimized, the sign of the rewards."""
         scale = np.ones(context_dim + feature_dim + 1)
-        if minimise:
+        if minimize:
             scale[-1] = -1.0
         return cls(np.zeros_like(scale), scale)
 
@@ -71,9 +71,9 @@ class Columns:
     remembers: ClassVar[tuple[Field, ...]] = (Written("seen", "features_seen", Saved((2, "q"), *FINITE), when="fills"),)
     follows = False  # whether the units follow the data
 
-    def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
-        self.context_dim, self.feature_dim, self.minimise = context_dim, feature_dim, minimise
-        self.units = Units.as_given(context_dim, feature_dim, minimise=True) if minimise else None  # None: unchanged
+    def __init__(self, context_dim: int, feature_dim: int, *, minimize: bool) -> None:
+        self.context_dim, self.feature_dim, self.minimize = context_dim, feature_dim, minimize
+        self.units = Units.as_given(context_dim, feature_dim, minimize=True) if minimize else None  # None: unchanged
         self.pause = math.inf  # the round before whose decision the units change
         self.features: Named | None = None  # names of the features, if any
         self.contexts: Named | None = None
@@ -171,7 +171,9 @@ class Columns:
                     self.contexts.require(row)
         return found if self.context_dim else None
 
-    def checked_features(self, features: npt.ArrayLike | None, arms: int, claims: Claims) -> FloatArray | None:
+    def checked_features(
+        self, features: npt.ArrayLike | None, arms: int, capabilities: Capabilities
+    ) -> FloatArray | None:
         """Return the round's features, checked: (q,) for all arms, or a row for each if the policy takes these."""
         q = self.feature_dim
         if features is None:
@@ -179,13 +181,15 @@ class Columns:
                 raise InvalidInputError(f"features: expected shape ({q},), got None; pass features=…")
             return None
         if not q:
-            remedy = "give feature_dim at construction" if claims.takes_features else "this policy takes no features"
+            remedy = (
+                "give feature_dim at construction" if capabilities.takes_features else "this policy takes no features"
+            )
             context = ". A context goes to decide(context=…) or observe(context)" if self.context_dim else ""
             raise InvalidInputError(f"features: expected None, got {features!r:.60}; {remedy}{context}")
         given = features if isinstance(features, np.ndarray) else checks.numbers("features", features)
-        shape = (arms, q) if given.ndim == 2 and claims.takes_arm_features else (q,)
+        shape = (arms, q) if given.ndim == 2 and capabilities.takes_arm_features else (q,)
         if given.shape != shape:
-            raise InvalidInputError(f"features: {_expected(given.shape, arms, q, claims)}")
+            raise InvalidInputError(f"features: {_expected(given.shape, arms, q, capabilities)}")
         return checks.row("features", given, shape)
 
     def put_features(self, given: FloatArray | None, player: Player) -> None:
@@ -223,9 +227,9 @@ def _rows(argument: str, given: Rows | None, names: Named | None, rounds: int) -
     return rows
 
 
-def _expected(shape: tuple[int, ...], arms: int, q: int, claims: Claims) -> str:
+def _expected(shape: tuple[int, ...], arms: int, q: int, capabilities: Capabilities) -> str:
     """Describe the allowed shapes of features, and the remedy for others."""
-    if claims.takes_arm_features:
+    if capabilities.takes_arm_features:
         hint = "; a number for each arm is a column, [[…], […]]" if shape == (arms,) and q == 1 else ""
         return f"expected shape ({q},), the same for all arms, or ({arms}, {q}), a row for each arm, got {shape}{hint}"
     remedy = "; this policy takes one row for all arms, and those with the capability takes_arm_features, such as"

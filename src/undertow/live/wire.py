@@ -50,12 +50,22 @@ def write_numbers(values: FloatArray, null: float) -> list[float | None]:
     return [write_number(value, null) for value in values.tolist()]
 
 
-def read(text: str, keys: Collection[str], since: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a JSON object that has these keys and no others, none twice; `since` are keys that old ones lack."""
+def read(
+    text: str,
+    keys: Collection[str],
+    since: Mapping[str, Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a JSON object that has these keys and no others, none twice.
+
+    `since` are those that earlier versions lack, and `renamed` gives others by their earlier names.
+    """
     if not isinstance(text, str):
         raise TypeError(f"expected a string, got {type(text).__name__}")
     entries = checks.strict_json(text)
-    return read_object({**(since or {}), **entries} if isinstance(entries, dict) else entries, keys)
+    if isinstance(entries, dict):
+        entries = {**(since or {}), **{(renamed or {}).get(key, key): value for key, value in entries.items()}}
+    return read_object(entries, keys)
 
 
 def read_object(entries: Any, keys: Collection[str]) -> dict[str, Any]:

@@ -19,10 +19,10 @@ __all__ = [
     "ROWS",
     "RoundLog",
     "arms_played",
-    "by_moment",
+    "by_time_step",
     "has_context",
     "require_small",
-    "same_moment",
+    "same_time_step",
 ]
 
 BEFORE, AFTER = 1, 2  # flags: a round shares its moment with the one before, with the one after
@@ -164,7 +164,7 @@ def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
     return played
 
 
-def same_moment(rows: FloatArray) -> npt.NDArray[np.bool_]:
+def same_time_step(rows: FloatArray) -> npt.NDArray[np.bool_]:
     """Return for every row of a log whether it is in the same moment as the one before."""
     return np.asarray(rows[:, -3] % AFTER == BEFORE)
 
@@ -177,7 +177,7 @@ def has_context(shared: Any, *, context_first: bool) -> Any:
     return shared % AFTER == 0 if context_first else shared < AFTER
 
 
-def by_moment(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatArray, npt.NDArray[np.int64], bool]:
+def by_time_step(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatArray, npt.NDArray[np.int64], bool]:
     """Return the m contexts of every moment in rows of a log, the moment of every row, and whether the last is over.
 
     It is not if the context comes after the decisions, and another decision came first.
@@ -185,7 +185,7 @@ def by_moment(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatAr
     shared = rows[:, -3]
     if not shared.any():
         return rows[:, :m], np.arange(len(rows)), True
-    begun = np.cumsum(~same_moment(rows), dtype=np.int64)
+    begun = np.cumsum(~same_time_step(rows), dtype=np.int64)
     moments = begun - begun[0]
     holds = has_context(shared, context_first=context_first)
     contexts = np.full((int(moments[-1]) + 1, m), math.nan)

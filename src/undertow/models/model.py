@@ -105,7 +105,7 @@ class Score(Record):
     """The score of a model, see `note_error`, and the number of predicted rewards."""
 
     total: float
-    fineness: Annotated[float, Within(0.0, math.inf)]  # a deviation below which predictions count as equal
+    error_floor: Annotated[float, Within(0.0, math.inf)]  # a deviation below which predictions count as equal
     count: Annotated[float, Index("2**53")]
     arm: Annotated[float, Index("k+1")]  # of the last prediction, counted from 1 on; 0 before the first
     rare: Annotated[float, Index("2")]  # whether most rewards are equal, and distant ones are no gross errors
@@ -119,7 +119,7 @@ class Block(NamedTuple):
     running: Running
     alarm: Alarm
     score: Score
-    innovations: Annotated[FloatArray, "128"]  # the last ones, standardised, in a ring
+    innovations: Annotated[FloatArray, "128"]  # the last ones, standardized, in a ring
     forecast: Annotated[FloatArray, "k"]
     width: Annotated[FloatArray, "k"]
     state_error: Annotated[FloatArray, "k"]  # standard error of the forecast: uncertainty about the state
@@ -129,7 +129,7 @@ class Block(NamedTuple):
 
 
 class RewardScale(Record):
-    """Mean and scale of the rewards, for models that standardise them."""
+    """Mean and scale of the rewards, for models that standardize them."""
 
     mean: float
     scale: float
@@ -150,7 +150,7 @@ def watch(alarm: Alarm, squared: float, t: int) -> None:
 @inlined
 def add_up(block: Block) -> None:
     """Compute the score from the errors on each arm, in units of the rewards' spread, see `note_error`."""
-    fine, total = block.score.fineness**2, 0.0
+    fine, total = block.score.error_floor**2, 0.0
     spread = fine / _FINE**2 if fine > 0.0 else 1.0
     for a in range(len(block.scored)):
         if block.scored[a] > 0.0:
@@ -172,7 +172,7 @@ def note_error(block: Block, arm: int, error: float, deviation: float) -> None:
     With contexts, knowledge of the other arms matters, and a prediction of the arm that was just played says little
     about it. It counts as a tenth of one.
     """
-    score, fine = block.score, block.score.fineness**2
+    score, fine = block.score, block.score.error_floor**2
     n = block.scored[arm]
     share = _STAY if block.sizes.m > 0.0 and arm + 1.0 == score.arm else 1.0
     score.arm = arm + 1.0
@@ -195,12 +195,12 @@ def set_units(blocks: Sequence[Block], rows: FloatArray) -> None:
     rewards, arms = rows[:, -1], rows[:, -2]
     fine, rare = _FINE * centre_and_scale(rewards, arms)[1], mostly_one_value(rewards, arms)
     for block in blocks:
-        block.score.fineness, block.score.rare = fine, rare
+        block.score.error_floor, block.score.rare = fine, rare
         score_again(block)
 
 
 def last_innovations(block: Block) -> FloatArray:
-    """Return the last standardised innovations of a model, oldest first."""
+    """Return the last standardized innovations of a model, oldest first."""
     count, ring = int(block.score.count), block.innovations
     length = len(ring)
     return np.roll(ring, -count % length if count > length else 0)[: min(count, length)].copy()

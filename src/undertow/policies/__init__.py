@@ -3,7 +3,7 @@
 from undertow.learning.candidate import Candidate, CandidateForecast
 from undertow.learning.health import ModelInUse
 from undertow.live import (
-    Claims,
+    Capabilities,
     Decision,
     Entry,
     FitRecord,
@@ -32,6 +32,7 @@ from undertow.policies.structural import StructuralKalman
 from undertow.policies.thompson import BetaThompson
 from undertow.policies.ubss import UBSS
 from undertow.policies.ucb import UCB, DiscountedUCB, SlidingWindowUCB
+from undertow.support.renamed import renamed
 
 __all__ = [
     "ARES",
@@ -44,7 +45,7 @@ __all__ = [
     "BetaThompson",
     "Candidate",
     "CandidateForecast",
-    "Claims",
+    "Capabilities",
     "ContextOracle",
     "Decision",
     "DiscountedLinUCB",
@@ -78,3 +79,5 @@ __all__ = [
     "register_candidate",
     "registry",
 ]
+
+__getattr__ = renamed("undertow.policies", {"Claims": "Capabilities"})

@@ -8,9 +8,9 @@ import numpy as np
 
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, inlined
 from undertow.errors import InvalidInputError
-from undertow.live import Claims, RidgePolicy, register
+from undertow.live import Capabilities, RidgePolicy, register
 from undertow.live.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, push_context
-from undertow.live.standardise import Change, change_inputs, change_regression, log_det_and_trace
+from undertow.live.standardize import Change, change_inputs, change_regression, log_det_and_trace
 from undertow.ridge import estimated_noise_bound, noise_width, ridge_project, ridge_update
 from undertow.support import checks
 from undertow.support.checks import FloatArray
@@ -152,7 +152,7 @@ class ARES(RidgePolicy):
     """Adaptive Recursive least-squares Exploration of System, with the paper's mistakes corrected (docs/paper.md).
 
     Each arm's reward is regressed on windows of the last s = 0…s_N contexts, all together. The arm's forecast comes
-    from the window that minimises Ĵ = ζ + ν e √(Θ'V⁻¹Θ). Its width e √(Θ'V⁻¹Θ) comes from the largest of the arms'
+    from the window that minimizes Ĵ = ζ + ν e √(Θ'V⁻¹Θ). Its width e √(Θ'V⁻¹Θ) comes from the largest of the arms'
     windows, so that no arm looks certain just because its window is short. It is a heuristic, not optimism: the noise
     that e bounds is not a martingale (T1). The arm with the largest forecast + width is played; each arm is played once
     before that.
@@ -192,7 +192,7 @@ class ARES(RidgePolicy):
     'mid'
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, handles_missing_contexts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(uses_contexts=True, handles_missing_contexts=True)
     loop = compile_loop(__name__, Layout(AresState), decide=decide, learn=learn, played=played, observe=observe)
     _has_windows: ClassVar[bool] = True
 

@@ -144,8 +144,8 @@ class PrintedARES(ARES):
         super()._begin(own)
         rows = checks.entries("as_printed", self.as_printed)
         self.as_printed = frozenset(checks.choice("as_printed", row, ("A1", "A2", "A3", "A4")) for row in rows)
-        if self.standardise and self.as_printed & {"A1", "A2"}:
-            raise InvalidInputError('standardise: expected False with as_printed "A1" or "A2", which keep no factor')
+        if self.standardize and self.as_printed & {"A1", "A2"}:
+            raise InvalidInputError('standardize: expected False with as_printed "A1" or "A2", which keep no factor')
         if "A3" in self.as_printed:
             if isinstance(self.noise_bound, str):
                 raise InvalidInputError('noise_bound: expected a number with as_printed={"A3"}, which squares it')

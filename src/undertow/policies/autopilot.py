@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from undertow.errors import InvalidInputError
 from undertow.learning.candidate import Candidate, CandidateModel, WithCandidates
 from undertow.learning.policy import LearningPolicy
-from undertow.live import Claims, register
+from undertow.live import Capabilities, register
 from undertow.live.rounds import Timeline
 from undertow.models.judge import compile_learner
 from undertow.models.levels.model import Levels
@@ -51,7 +51,7 @@ class Autopilot(LearningPolicy):
     >>> policy.observe([0.3, -1.2])
     """
 
-    claims: ClassVar[Claims] = Claims(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         uses_contexts=True,
         takes_features=True,
         deterministic=False,

@@ -21,11 +21,11 @@ from undertow.compiled import (
     features_of_arm,
     inlined,
     kernel,
-    present_moment,
+    present_time_step,
 )
-from undertow.live import Claims, LaggedPolicy, register
+from undertow.live import Capabilities, LaggedPolicy, register
 from undertow.live.inputs import Inputs, begin_inputs, build_inputs, note_reward, note_round, push_context, put_features
-from undertow.live.standardise import Change, change_inputs
+from undertow.live.standardize import Change, change_inputs
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 
@@ -161,7 +161,7 @@ def see(own: ForgettingState, features: FloatArray) -> None:
 def played(own: ForgettingState, arm: int) -> None:
     """Count the arm of round t: rows age by a round, or the row of round t − h makes room for this one."""
     t, γ, h = int(own.common.head.rounds), own.settings.discount, len(own.past_arm)
-    note_round(own.inputs, present_moment(own.common.head), t, arm)
+    note_round(own.inputs, present_time_step(own.common.head), t, arm)
     if γ < 1.0:
         scale_all(own.b, own.V, own.V2, γ)
     if h > 0:
@@ -176,7 +176,7 @@ def decide(own: ForgettingState, features: FloatArray, draws: FloatArray) -> int
     """Play the largest forecast + width."""
     common, factor, λ = own.common, own.settings.factor, own.settings.ridge
     forecast, width, Θ = common.forecast, common.width, common.memory
-    k, p, t = len(forecast), len(Θ), present_moment(common.head)
+    k, p, t = len(forecast), len(Θ), present_time_step(common.head)
     q = int(common.sizes.q)
     build_inputs(own.inputs, k, t, features_of_arm(features, 0, q), Θ)
     G, x = own.scratch[0], own.scratch[1]
@@ -220,7 +220,7 @@ def observe(own: ForgettingState, context: FloatArray) -> None:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _ForgettingPolicy(LaggedPolicy):
-    claims: ClassVar[Claims] = Claims(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         uses_contexts=True,
         handles_missing_contexts=True,
         takes_features=True,

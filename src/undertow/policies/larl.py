@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined, present_moment
-from undertow.live import Claims, LivePolicy, register
+from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined, present_time_step
+from undertow.live import Capabilities, LivePolicy, register
 from undertow.live.inputs import Inputs, begin_inputs, build_inputs, input_places, inputs_sizes, note_reward, note_round
 from undertow.ridge import ridge_project, ridge_update
 from undertow.support import checks
@@ -86,7 +86,7 @@ def decide(own: LarlState, features: FloatArray, draws: FloatArray) -> int:
     common, settings, order = own.common, own.settings, own.order
     forecast, width, closed, Φ = common.forecast, common.width, common.closed, common.memory
     k, t = len(forecast), int(common.head.rounds)
-    build_inputs(own.inputs, k, present_moment(common.head), features, Φ)
+    build_inputs(own.inputs, k, present_time_step(common.head), features, Φ)
     if t >= order.next:
         order.s = choose_order(own)
         order.next = np.inf if settings.once > 0.0 else 2.0 * t
@@ -112,7 +112,7 @@ def decide(own: LarlState, features: FloatArray, draws: FloatArray) -> int:
 def played(own: LarlState, arm: int) -> None:
     """Count the arm of this round."""
     head = own.common.head
-    note_round(own.inputs, present_moment(head), int(head.rounds), arm)
+    note_round(own.inputs, present_time_step(head), int(head.rounds), arm)
     if arm >= 0:
         own.chosen[arm] += 1.0
 
@@ -156,7 +156,7 @@ class LARL(LivePolicy):
     >>> policy.learn(policy.decide(), reward=0.3)
     """
 
-    claims: ClassVar[Claims] = Claims()
+    capabilities: ClassVar[Capabilities] = Capabilities()
     loop = compile_loop(__name__, Layout(LarlState), decide=decide, learn=learn, played=played)
 
     horizon: int | None = None
@@ -181,5 +181,5 @@ class LARL(LivePolicy):
         begin_inputs(own.inputs)
         own.W[:] = np.eye(own.W.shape[-1]) / math.sqrt(self.ridge)
 
-    def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
+    def _index_map(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         return {"p": input_places(old_arms, 0, 0, 0, self.max_lags)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from undertow.learning.policy import LearningPolicy
-from undertow.live import Claims, register
+from undertow.live import Capabilities, register
 from undertow.models.judge import compile_learner
 from undertow.models.model import Model
 from undertow.models.shared_system.model import SharedSystem
@@ -35,7 +35,9 @@ class LearnedKalman(LearningPolicy):
     >>> policy.observe([0.2])
     """
 
-    claims: ClassVar[Claims] = Claims(uses_contexts=True, deterministic=False, handles_missing_contexts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        uses_contexts=True, deterministic=False, handles_missing_contexts=True
+    )
     loop = compile_learner(__name__, "learned", [SharedSystem.steps])
 
     exploration: float = 2.0

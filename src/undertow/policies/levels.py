@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, present_moment
+from undertow.compiled import Common, Index, Layout, Record, compile_loop, inlined, present_time_step
 from undertow.compiled.common import best_arm, features_of_arm
 from undertow.compiled.player import Player
 from undertow.errors import InvalidInputError
-from undertow.live import Claims, LivePolicy, register
+from undertow.live import Capabilities, LivePolicy, register
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Waiting
 from undertow.models.levels.equations import GROUPS, HYPERS, Hyper
@@ -59,7 +59,7 @@ class Settings(Record):
 
 
 class Filtered(Record):
-    """The moment of a belief, the sum of squared standardised innovations, and their number."""
+    """The moment of a belief, the sum of squared standardized innovations, and their number."""
 
     at: float
     squares: float
@@ -83,12 +83,12 @@ class LevelsState(NamedTuple):
     before: Filtered  # of `base`
     reward: RewardScale
     hyper: Annotated[FloatArray, "13"]
-    means: Annotated[FloatArray, "k"]  # of the arms' levels, standardised
+    means: Annotated[FloatArray, "k"]  # of the arms' levels, standardized
     centre: Annotated[FloatArray, "Q"]
     scale: Annotated[FloatArray, "Q"]
     chosen: Annotated[FloatArray, "k"]
     given: Annotated[FloatArray, "Q"]  # features of the played arm
-    u: Annotated[FloatArray, "Q"]  # features under consideration, standardised
+    u: Annotated[FloatArray, "Q"]  # features under consideration, standardized
     past_arm: Annotated[FloatArray, "n", Index("k", -1)]
     past_reward: Annotated[FloatArray, "n"]  # NaN if none
     past_moment: Annotated[FloatArray, "n"]
@@ -99,7 +99,7 @@ class LevelsState(NamedTuple):
 
 
 @inlined
-def standardise(own: LevelsState, features: FloatArray) -> None:
+def standardize(own: LevelsState, features: FloatArray) -> None:
     """Use these features."""
     for j in range(len(own.u)):
         own.u[j] = (features[j] - own.centre[j]) / own.scale[j]
@@ -121,7 +121,7 @@ def take_in(own: LevelsState, belief: Belief, filtered: Filtered, slot: int) -> 
         filtered.at = moment
     arm, reward = int(own.past_arm[slot]), own.past_reward[slot]
     if arm >= 0 and not np.isnan(reward):
-        standardise(own, own.past_features[slot])
+        standardize(own, own.past_features[slot])
         x = (reward - own.reward.mean) / own.reward.scale - own.means[arm]
         limit = own.settings.limit * math.sqrt(scale_of(own, filtered))
         _, e, _ = condition(belief, own.hyper, own.u, arm, x, limit)
@@ -191,7 +191,7 @@ def decide(own: LevelsState, features: FloatArray, draws: FloatArray) -> int:
     common, k, q = own.common, len(own.means), int(own.common.sizes.q)
     if own.progress.stale > 0.0:
         filter_again(own)
-    now = float(present_moment(common.head))
+    now = float(present_time_step(common.head))
     if now > own.now.at:
         predict(own.belief, own.hyper, now - own.now.at)
         own.now.at = now
@@ -203,7 +203,7 @@ def decide(own: LevelsState, features: FloatArray, draws: FloatArray) -> int:
     mean, scale, noise = own.reward.mean, own.reward.scale, Hyper(own.hyper, 0).reward_noise
     for a in range(k):
         if a == 0 or len(features) > q:
-            standardise(own, features_of_arm(features, a, q))
+            standardize(own, features_of_arm(features, a, q))
             forecast_arms(own.belief, own.hyper, own.u, own.forecast, a, k if len(features) <= q else a + 1)
         common.forecast[a] = mean + scale * (own.means[a] + own.forecast[0, a])
         H = helps(own, a, t)
@@ -234,7 +234,7 @@ def played(own: LevelsState, arm: int) -> None:
     slot = t % n
     if t >= n:
         take_in(own, own.base, own.before, slot)
-    own.past_arm[slot], own.past_reward[slot], own.past_moment[slot] = arm, np.nan, present_moment(head)
+    own.past_arm[slot], own.past_reward[slot], own.past_moment[slot] = arm, np.nan, present_time_step(head)
     for j in range(len(own.given)):
         own.past_features[slot, j] = own.given[j]
     if arm >= 0:
@@ -304,7 +304,9 @@ class LevelsKalman(LivePolicy):
     >>> policy.learn(decision, reward=-1.0)
     """
 
-    claims: ClassVar[Claims] = Claims(takes_features=True, takes_arm_features=True, late_rewards_count_alike=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        takes_features=True, takes_arm_features=True, late_rewards_count_alike=True
+    )
     loop = compile_loop(__name__, Layout(LevelsState), decide=decide, see=see, played=played, learn=learn)
 
     feature_dim: int = 0
@@ -320,7 +322,7 @@ class LevelsKalman(LivePolicy):
         return {"Q": self._feature_dim, "n": self.max_delay + 1}
 
     def _begin(self, own: LevelsState) -> None:
-        sign = -1.0 if self.minimise else 1.0
+        sign = -1.0 if self.minimize else 1.0
         own.settings.bonus = checks.number("exploration", self.exploration, least=0)
         own.settings.limit, own.settings.degrees = math.inf, _KNOWN
         own.reward.mean = sign * checks.number("reward_mean", self.reward_mean)
@@ -339,7 +341,7 @@ class LevelsKalman(LivePolicy):
     def _make_timeline(self) -> Timeline:
         return _Remembering(self._player, self.max_delay)
 
-    def _welcome(self, own: LevelsState) -> None:
+    def _init_arm(self, own: LevelsState) -> None:
         """Start the new arm without data."""
         fresh: Any = self.loop.layout.open(self._new_state())
         for belief in (own.belief, own.base):

@@ -15,10 +15,10 @@ from undertow.compiled import (
     features_of_arm,
     inlined,
     known_cost,
-    present_moment,
+    present_time_step,
 )
 from undertow.errors import InvalidInputError
-from undertow.live import Claims, LaggedPolicy, RidgePolicy, register
+from undertow.live import Capabilities, LaggedPolicy, RidgePolicy, register
 from undertow.live.inputs import (
     Inputs,
     begin_inputs,
@@ -30,7 +30,7 @@ from undertow.live.inputs import (
     put_features,
 )
 from undertow.live.propensity import chances_of_largest
-from undertow.live.standardise import Change, change_inputs, change_regression
+from undertow.live.standardize import Change, change_inputs, change_regression
 from undertow.ridge import ridge_project, ridge_update
 from undertow.support import checks
 from undertow.support.checks import FloatArray
@@ -65,7 +65,7 @@ def decide(own: LinearState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width, or the largest sampled forecast."""
     common, settings = own.common, own.settings
     forecast, width, value, closed, Θ = common.forecast, common.width, common.value, common.closed, common.memory
-    k, p, t = len(forecast), len(Θ), present_moment(common.head)
+    k, p, t = len(forecast), len(Θ), present_time_step(common.head)
     factor, drawn, start_up = settings.factor, settings.drawn, settings.start_up
     q = int(common.sizes.q)
     build_inputs(own.inputs, k, t, features_of_arm(features, 0, q), Θ)
@@ -107,7 +107,7 @@ def see(own: LinearState, features: FloatArray) -> None:
 def played(own: LinearState, arm: int) -> None:
     """Count the arm of this round."""
     head = own.common.head
-    note_round(own.inputs, present_moment(head), int(head.rounds), arm)
+    note_round(own.inputs, present_time_step(head), int(head.rounds), arm)
     if arm >= 0:
         own.chosen[arm] += 1.0
 
@@ -157,7 +157,7 @@ class LinUCB(LaggedPolicy):
     >>> policy.observe([1.2])
     """
 
-    claims: ClassVar[Claims] = Claims(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         uses_contexts=True,
         handles_missing_contexts=True,
         takes_features=True,
@@ -190,7 +190,7 @@ class LinTS(LaggedPolicy):
     >>> policy.learn(policy.decide(), reward=0.3)
     """
 
-    claims: ClassVar[Claims] = LinUCB.claims._replace(deterministic=False)
+    capabilities: ClassVar[Capabilities] = LinUCB.capabilities._replace(deterministic=False)
     loop = LOOP
 
     def _sizes(self) -> dict[str, int]:
@@ -206,10 +206,10 @@ class LinTS(LaggedPolicy):
     def _change_units(self, own: LinearState, change: Change) -> None:
         _change_units(own, self.ridge, change)
 
-    def _chances(self, own: LinearState, played: int) -> FloatArray:
+    def _probabilities(self, own: LinearState, played: int) -> FloatArray:
         """Return for every open arm the probability that its sampled forecast less its cost is the largest."""
         if self.exploration == 0:  # nothing is sampled
-            return super()._chances(own, played)
+            return super()._probabilities(own, played)
         common = own.common
         worth, width = common.forecast - common.cost * common.head.reward_unit, common.width
         opened, chances = common.closed == 0, np.zeros(len(worth))
@@ -239,7 +239,7 @@ class PIES(RidgePolicy):
     0
     """
 
-    claims: ClassVar[Claims] = LinUCB.claims._replace(takes_features=False, takes_arm_features=False)
+    capabilities: ClassVar[Capabilities] = LinUCB.capabilities._replace(takes_features=False, takes_arm_features=False)
     loop = LOOP
 
     window: int = 10

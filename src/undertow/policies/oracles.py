@@ -16,7 +16,7 @@ from undertow.equations import riccati
 from undertow.equations.kalman import condition_scalar, condition_step, predict_step
 from undertow.equations.symbols import Symbols
 from undertow.errors import InvalidInputError, OutOfTurnError
-from undertow.live import Claims, Decision, LivePolicy, register
+from undertow.live import Capabilities, Decision, LivePolicy, register
 from undertow.live.clock import is_duration
 from undertow.live.rewind import Rewinding
 from undertow.live.rounds import Timeline
@@ -215,7 +215,7 @@ class KnownPolicy(LivePolicy):
         own.z[:], own.P[:], symbols = _what_is_seen(self.system)
         for target, values in zip(own.symbols, symbols, strict=True):
             target[...] = values
-        if self.minimise:
+        if self.minimize:
             own.symbols.c[:], own.symbols.x0[:] = -symbols.c, -symbols.x0
 
     def _make_timeline(self) -> Timeline:
@@ -252,7 +252,7 @@ class ContextOracle(KnownPolicy):
     array([0., 0.])
     """
 
-    claims: ClassVar[Claims] = Claims(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         needs_system=True,
         uses_contexts=True,
         uses_own_rewards=False,
@@ -262,7 +262,7 @@ class ContextOracle(KnownPolicy):
     uses_rewards: ClassVar[bool] = False
 
 
-_OWN_REWARDS = ContextOracle.claims._replace(uses_own_rewards=True)
+_OWN_REWARDS = ContextOracle.capabilities._replace(uses_own_rewards=True)
 
 
 @register("kalman-greedy", citation="Gornet and Sinopoli, arXiv 2510.01364 (KODE, with contexts)")
@@ -278,7 +278,7 @@ class KalmanGreedy(KnownPolicy):
     >>> policy.observe([0.2])
     """
 
-    claims: ClassVar[Claims] = _OWN_REWARDS
+    capabilities: ClassVar[Capabilities] = _OWN_REWARDS
 
 
 @register("kalman-ucb", citation="Gornet and Sinopoli, arXiv 2510.01364")
@@ -292,7 +292,7 @@ class KalmanUCB(KnownPolicy):
         Factor of the width, ≥ 0.
     """
 
-    claims: ClassVar[Claims] = _OWN_REWARDS
+    capabilities: ClassVar[Capabilities] = _OWN_REWARDS
     bonus: ClassVar[int] = STATE_BONUS
 
     exploration: float = 1.0
@@ -311,7 +311,7 @@ class IDEA(KnownPolicy):
         Factor of the width, ≥ 0.
     """
 
-    claims: ClassVar[Claims] = _OWN_REWARDS
+    capabilities: ClassVar[Capabilities] = _OWN_REWARDS
     bonus: ClassVar[int] = INFORMATION_BONUS
 
     exploration: float = 1.0
@@ -325,7 +325,7 @@ class FullInformationOracle(KnownPolicy):
     It cannot be played, since only the chosen arm's reward is observed; `undertow.simulate` can run it.
     """
 
-    claims: ClassVar[Claims] = _OWN_REWARDS._replace(simulates_only=True)
+    capabilities: ClassVar[Capabilities] = _OWN_REWARDS._replace(simulates_only=True)
     loop = _FULL_INFORMATION
 
     def decide(self, features: Any = None, **how: Any) -> Decision:

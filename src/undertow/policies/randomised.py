@@ -10,7 +10,7 @@ import numpy as np
 from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, known_cost
 from undertow.compiled.kernel import plain
 from undertow.errors import InvalidInputError
-from undertow.live import Claims, LivePolicy, register
+from undertow.live import Capabilities, LivePolicy, register
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 
@@ -165,7 +165,7 @@ class _Drawn(LivePolicy):
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, 1))
 
-    def _chances(self, own: DrawnState, played: int) -> FloatArray:
+    def _probabilities(self, own: DrawnState, played: int) -> FloatArray:
         """Return (1 − γ) w_a / Σw + γ / k for the open arms."""
         opened, chances = own.common.closed == 0, np.zeros(self.arm_count)
         if own.common.cost.any():
@@ -182,7 +182,7 @@ class _Drawn(LivePolicy):
         found[arm] = Drawn(self._player.common.memory, 0).chance  # bit-identical to the value in learning
         return found
 
-    def _welcome(self, own: DrawnState) -> None:
+    def _init_arm(self, own: DrawnState) -> None:
         own.settings.batch_length, own.settings.rate, *_ = self._settings(self.arm_count)
         own.progress.batch = self.round // own.settings.batch_length
         own.log_weights[-1] = own.log_weights[:-1].mean()  # a new arm is neither ahead nor behind
@@ -199,7 +199,9 @@ class Random(_Drawn):
     1
     """
 
-    claims: ClassVar[Claims] = Claims(uses_own_rewards=False, deterministic=False, late_rewards_count_alike=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        uses_own_rewards=False, deterministic=False, late_rewards_count_alike=True
+    )
 
     def _settings(self, k: int) -> tuple[float, float, float, float, float]:
         return math.inf, 1.0, 0.0, 1.0, 0.0
@@ -227,7 +229,7 @@ class Rexp3(_Drawn):
     >>> policy.learn(policy.decide(), reward=0.3)
     """
 
-    claims: ClassVar[Claims] = Claims(deterministic=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(deterministic=False)
 
     horizon: int = 10_000
     variation_budget: float | None = None

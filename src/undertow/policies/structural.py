@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from undertow.learning.policy import LearningPolicy
-from undertow.live import Claims, register
+from undertow.live import Capabilities, register
 from undertow.models.judge import compile_learner
 from undertow.models.levels.model import Levels
 from undertow.models.model import Model
@@ -36,7 +36,7 @@ class StructuralKalman(LearningPolicy):
     >>> policy.learn(policy.decide(features=[0.1, 0.7]), reward=0.4)
     """
 
-    claims: ClassVar[Claims] = Claims(
+    capabilities: ClassVar[Capabilities] = Capabilities(
         uses_contexts=True,
         takes_features=True,
         deterministic=False,

@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow.compiled import Common, Layout, Record, compile_loop, inlined, known_cost
 from undertow.errors import InvalidInputError
-from undertow.live import Claims, LivePolicy, register
+from undertow.live import Capabilities, LivePolicy, register
 from undertow.live.propensity import largest_of_laws
 from undertow.support import checks
 from undertow.support.checks import FloatArray
@@ -95,7 +95,7 @@ def learn(own: ThompsonState, memory: FloatArray, arm: int, rewards: FloatArray,
 class BetaThompson(LivePolicy):
     """Sample each arm's probability of success from its posterior, and play the largest less its price.
 
-    A reward is 1 or 0, or a share between them, less the arm's price; with `minimise`, a cost is the price minus this.
+    A reward is 1 or 0, or a share between them, less the arm's price; with `minimize`, a cost is the price minus this.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class BetaThompson(LivePolicy):
     >>> policy.learn(policy.decide(), reward=0.8)
     """
 
-    claims: ClassVar[Claims] = Claims(deterministic=False, late_rewards_count_alike=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(deterministic=False, late_rewards_count_alike=True)
     loop = compile_loop(__name__, Layout(ThompsonState), decide=decide, learn=learn, played=played)
 
     discount: float = 1.0
@@ -130,7 +130,7 @@ class BetaThompson(LivePolicy):
         rows = [(rng.standard_normal(count), 1.0 - rng.random(count)) for _ in range(rounds)]  # one round after another
         return np.array(rows).reshape(rounds, 2 * count)
 
-    def _chances(self, own: ThompsonState, played: int) -> FloatArray:
+    def _probabilities(self, own: ThompsonState, played: int) -> FloatArray:
         """Return for every arm the probability that its sampled value is the largest of the open arms'.
 
         ∫ f_a(x) Π_b F_b(x) dx, b ≠ a, in panels that end where one of the factors bends, each with Gauss–Legendre

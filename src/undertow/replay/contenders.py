@@ -124,10 +124,10 @@ def who_plays(table: Table, chosen: Sequence[Contender] = ()) -> tuple[list[Cont
 
 
 def build(contender: Contender, table: Table, *, seed: int, context_first: bool = False) -> Any:
-    """Make a policy for a table; inputs are standardised if it can do that, unless its parameters say otherwise."""
-    if contender.claims.needs_system or contender.claims.simulates_only:
+    """Make a policy for a table; inputs are standardized if it can do that, unless its parameters say otherwise."""
+    if contender.capabilities.needs_system or contender.capabilities.simulates_only:
         raise InvalidInputError(f"{contender.policy} needs the true system, and a table does not contain it")
-    blind = table.features.ndim == 3 and not contender.claims.takes_arm_features
+    blind = table.features.ndim == 3 and not contender.capabilities.takes_arm_features
     waits = any(is_duration(contender.parameters.get(limit)) for limit in ("max_wait", "max_delay"))
     at_once: dict[str, Any] = {} if waits else {"max_pending": 1}  # rewards come immediately or never
     policy = contender.build(
@@ -135,7 +135,7 @@ def build(contender: Contender, table: Table, *, seed: int, context_first: bool 
         context_dim=table.contexts.shape[1],
         feature_dim=0 if blind else table.features.shape[-1],
         context_first=context_first,
-        standardise=True,
+        standardize=True,
         tick=table.tick,
         rng=seed,
         **at_once,
@@ -155,19 +155,25 @@ def reads_clock(policy: Any) -> bool:
 
 def remarks(contenders: Sequence[Contender], table: Table) -> list[str]:
     """Return remarks on the policies that do not use all of the table."""
-    claims = {contender.label: contender.claims for contender in contenders}
+    capabilities = {contender.label: contender.capabilities for contender in contenders}
     notes = []
     if table.missing:
         notes.append(f"{table.missing} of {table.contexts.size} context entries are missing")
-        poor = [label for label, claim in claims.items() if claim.uses_contexts and not claim.handles_missing_contexts]
+        poor = [
+            label for label, claim in capabilities.items() if claim.uses_contexts and not claim.handles_missing_contexts
+        ]
         if poor:
             notes.append(
                 f"without the capability to handle missing contexts: {', '.join(poor)}; do not trust what they won here"
             )
-    if table.contexts.shape[1] and (blind := [label for label, claim in claims.items() if not claim.uses_contexts]):
+    if table.contexts.shape[1] and (
+        blind := [label for label, claim in capabilities.items() if not claim.uses_contexts]
+    ):
         notes.append(f"policies that do not use contexts: {', '.join(blind)}")
     takes = "takes_features" if table.features.ndim == 2 else "takes_arm_features"
-    if table.features.shape[-1] and (blind := [label for label, claim in claims.items() if not getattr(claim, takes)]):
+    if table.features.shape[-1] and (
+        blind := [label for label, claim in capabilities.items() if not getattr(claim, takes)]
+    ):
         notes.append(f"policies that do not use features: {', '.join(blind)}")
     return notes
 

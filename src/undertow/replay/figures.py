@@ -103,10 +103,10 @@ def _arms_over_time(result: Replay) -> tuple[Sheet, str, str, str]:
     colours = np.full(len(table.arms), len(ARMS))
     colours[shown] = np.arange(len(shown))
     sheet, (top, strip) = panels(4.2, 2, sharex=True, height_ratios=(5, 1.2))
-    when, sign = _times(result), -1 if table.minimise else 1
+    when, sign = _times(result), -1 if table.minimize else 1
     at = np.unique(np.linspace(0, len(rewards) - 1, _POINTS).astype(int))
     every = "" if width == 1 else f", mean of {width:,} rounds"
-    plain_axis(top, y=f"{'cost' if table.minimise else 'reward'}{every}")
+    plain_axis(top, y=f"{'cost' if table.minimize else 'reward'}{every}")
     for place, arm in enumerate(shown):
         values = np.where(np.isnan(_gaps(table)[at, arm]), np.nan, sign * smooth[at, arm])
         top.plot(when[at], values, color=ARMS[place], lw=1.4, label=table.arms[arm])
@@ -126,7 +126,7 @@ def _arms_over_time(result: Replay) -> tuple[Sheet, str, str, str]:
     sheet.legend(*top.get_legend_handles_labels(), ncols=3, **LEGEND)
     others = len(table.arms) - len(shown)
     caption = (
-        f"Above: what each arm {'cost' if table.minimise else 'paid'}{every}"
+        f"Above: what each arm {'cost' if table.minimize else 'paid'}{every}"
         + (f"; the {others} arms with the lowest means are left out, and grey below" if others else "")
         + f". Below: the arm that was best by these lines, and the one that {label} played most."
     )
@@ -203,7 +203,7 @@ def sheet_of_estimates(result: LogReplay) -> Sheet:
     names = [f"{row['policy']}{' !' if row['warning'] else ''}" for row in table.iter_rows(named=True)]
     earned = [logged[name] for name in with_interval("dr")]
     sheet, axis = _by_policy(
-        names, 0.42, f"mean {'cost' if result.table.minimise else 'reward'} per round", LOGGED, earned
+        names, 0.42, f"mean {'cost' if result.table.minimize else 'reward'} per round", LOGGED, earned
     )
     for row, name in enumerate(ESTIMATORS):
         value, low, high = (table[column].to_numpy() for column in with_interval(name))

@@ -127,7 +127,7 @@ def replay_table(
         Regret against the best fixed arm in hindsight, and against the best arm of every round.
     share
         Share won of the gap between any arm at random and the clairvoyant: 0 and 1.
-    beyond_fixed
+    gain_over_fixed
         Share won of the gap between the best fixed arm and the clairvoyant: 0 and 1; negative below the fixed arm. None
         if that gap is below a tenth of the one between any arm at random and the clairvoyant.
 
@@ -194,9 +194,9 @@ _MEASURES: dict[str, Callable[[int, int, FloatArray], FloatArray]] = {
     "regret_fixed": lambda n, i, m: n * (m[:, 1] - m[:, i]),
     "regret_clairvoyant": lambda n, i, m: n * (m[:, 2] - m[:, i]),
     "share": lambda n, i, m: share(m[:, i], m[:, 0], m[:, 2]),
-    "beyond_fixed": lambda n, i, m: share(m[:, i], m[:, 1], m[:, 2]),
+    "gain_over_fixed": lambda n, i, m: share(m[:, i], m[:, 1], m[:, 2]),
 }
-_SHOWN = {"share": "share won, %", "beyond_fixed": "beyond fixed, %", "reward": "mean per round"}
+_SHOWN = {"share": "share won, %", "gain_over_fixed": "beyond fixed, %", "reward": "mean per round"}
 _SCHEMA = (
     {"policy": pl.String, "kind": pl.String, "runs": pl.Int64}
     | {name: pl.Float64 for measure in _MEASURES for name in with_interval(measure)}
@@ -206,7 +206,7 @@ _SCHEMA = (
 
 def in_units(summary: pl.DataFrame, measures: Sequence[str], table: Table) -> pl.DataFrame:
     """Return a summary in the units of the table: costs, if its rewards are costs with their sign changed."""
-    if not table.minimise:
+    if not table.minimize:
         return summary
     flipped: dict[str, pl.Expr] = {}
     for value, low, high in map(with_interval, measures):
@@ -227,7 +227,7 @@ def _row(label: str, place: int, rounds: int, averages: FloatArray, means: Float
     row: dict[str, object] = {"policy": label, "kind": "reference"}
     average, fixed, clairvoyant = averages[0, :3]
     for measure, statistic in _MEASURES.items():
-        if measure == "beyond_fixed" and clairvoyant - fixed < _LEAST_GAP * (clairvoyant - average):
+        if measure == "gain_over_fixed" and clairvoyant - fixed < _LEAST_GAP * (clairvoyant - average):
             continue  # a share of next to nothing
         found = measured(averages, means, partial(statistic, rounds, place))
         row |= zip(with_interval(measure), found, strict=True)

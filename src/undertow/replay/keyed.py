@@ -165,9 +165,9 @@ def _template(
     contender: KeyedContender, arms: Sequence[str], rows: Rows, run: int, *, seed: int = 0, context_first: bool
 ) -> Any:
     """Return the policy or the fleet that plays the rows."""
-    if contender.claims.needs_system or contender.claims.simulates_only:
+    if contender.capabilities.needs_system or contender.capabilities.simulates_only:
         raise InvalidInputError(f"{contender.policy} needs the true system, and a table does not contain it")
-    fleet, blind = contender.how == FLEET, rows.features.ndim == 3 and not contender.claims.takes_arm_features
+    fleet, blind = contender.how == FLEET, rows.features.ndim == 3 and not contender.capabilities.takes_arm_features
     policy = contender.build(
         arms=list(arms),
         context_dim=0 if fleet else rows.contexts.shape[1],

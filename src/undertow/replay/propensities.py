@@ -20,7 +20,7 @@ _STEPS = 100
 def estimated_propensities(played: npt.NDArray[np.int64], arms: int, inputs: FloatArray) -> FloatArray:
     """Return the estimated probability of the played arm in each round, (n,).
 
-    A multinomial logistic regression with a ridge penalty on the standardised inputs, (n, q), fitted five times, each
+    A multinomial logistic regression with a ridge penalty on the standardized inputs, (n, q), fitted five times, each
     to four fifths of the log. Without inputs it gives the arms' frequencies.
 
     Examples

@@ -19,7 +19,7 @@ __all__ = ["report_diagnosis", "report_log", "report_replay"]
 
 _MEASURES = {
     "share": "share won, %",
-    "beyond_fixed": "beyond\nfixed, %",
+    "gain_over_fixed": "gain over\nfixed, %",
     "reward": "mean reward",
     "regret_fixed": "regret:\nfixed arm",
     "regret_clairvoyant": "regret:\nclairvoyant",

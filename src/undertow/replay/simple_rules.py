@@ -190,7 +190,7 @@ def _filled(contexts: FloatArray) -> FloatArray:
 
 
 def _regress(inputs: Inputs, relative: FloatArray, edges: npt.NDArray[np.int64]) -> FloatArray:
-    """Forecast every arm by ridge regression on standardised inputs, fitted before each block on all rounds before.
+    """Forecast every arm by ridge regression on standardized inputs, fitted before each block on all rounds before.
 
     Each block is forecast with the penalty that had the smallest squared error in the blocks before. Sums of products
     are carried from block to block, about the mean of the first blocks, so that large offsets cost no digits.
@@ -274,7 +274,7 @@ class _Sums:
         self.spread = spread
 
     def slopes(self) -> list[FloatArray]:
-        """Return the regression on standardised inputs with every penalty."""
+        """Return the regression on standardized inputs with every penalty."""
         gram = self.gram / np.outer(self.spread, self.spread)
         slope = (self.cross / self.rounds - np.outer(self.centre, self.level)) / self.spread[:, None]
         ridges = [gram + penalty / self.rounds * np.eye(len(gram)) for penalty in _PENALTIES]

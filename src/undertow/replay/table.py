@@ -79,7 +79,7 @@ class Table(Framed):
         Moments that began since the row before, (n,); None if every row is a moment.
     skipped
         Number of earlier rows that were dropped.
-    minimise
+    minimize
         Whether rewards are costs with their sign changed; results show costs.
     times
         The time of each row, if there is a column of times.
@@ -101,7 +101,7 @@ class Table(Framed):
     notes: tuple[str, ...] = ()
     elapsed: npt.NDArray[np.int64] | None = None
     skipped: int = 0
-    minimise: bool = False
+    minimize: bool = False
     times: pl.Series | None = None
     tick: str | None = None
     keys: npt.NDArray[np.str_] | None = None
@@ -204,7 +204,7 @@ def read_table(
     reward: str | None = None,
     propensity: str | None = None,
     key: str | None = None,
-    minimise: bool = False,
+    minimize: bool = False,
     encoding: str | None = None,
     separator: str | None = None,
     decimal: str | None = None,
@@ -243,8 +243,8 @@ def read_table(
         "estimate" estimates it from features and past contexts. If the reward is missing, none came.
     key
         Column that names a shop, a user, a machine: each key gets a bandit. Rows of different keys may share a time.
-    minimise
-        Whether rewards are costs, to be minimised; their sign is changed.
+    minimize
+        Whether rewards are costs, to be minimized; their sign is changed.
     encoding, separator
         Of a text file: an encoding that Python knows, and the character between cells. Recognised by default, as are
         the next three; a note names unusual ones.
@@ -291,7 +291,7 @@ def read_table(
         raise InvalidInputError(f"{source.place(-1)}: {textwrap.shorten(str(error), _LONGEST)}") from error
     if source.frame.height == 0:
         raise InvalidInputError(f"{source.label}: there are column names but no rows; add rows")
-    sign, full = -1 if minimise else 1, None
+    sign, full = -1 if minimize else 1, None
     if not columns.logged:
         full = sign * numbers_of(source, columns.rewards, missing=True)
         source, full = source.with_some_arm(full)
@@ -333,7 +333,7 @@ def read_table(
         known, feature_names = np.concatenate([shared, own], axis=2), [*feature_names, *names]
     said = (*source.reading.remark(), *notes)
     parts = (columns, arms, observed, known, tuple(feature_names), full, log, said)
-    more = (elapsed, source.skipped, minimise, times, tick)
+    more = (elapsed, source.skipped, minimize, times, tick)
     return Table(table_name(data), *parts, *more, None if keys is None else np.array(keys.names)[keys.places])
 
 

@@ -29,7 +29,7 @@ def answer_on_log(result: LogReplay) -> tuple[str, str]:
     rows = result.summary.filter(pl.col("kind") != "log").to_dicts()
     sound = [row for row in rows if not row["warning"]] or rows
     best, most = max(sound, key=lambda row: row["gain_low"]), max(sound, key=lambda row: row["gain"])
-    earns, earned, more = ("costs", "cost", "less") if result.table.minimise else ("earns", "earned", "more")
+    earns, earned, more = ("costs", "cost", "less") if result.table.minimize else ("earns", "earned", "more")
     if best["gain_low"] <= 0:
         return "", (
             f"Keep the present policy: no policy and no fixed arm {earns} {more} beyond chance. The largest estimate, "
@@ -57,7 +57,7 @@ def answer_on_table(result: Replay) -> tuple[str, str]:
     fixed = result.summary.filter(pl.col("policy").str.starts_with("best fixed arm")).row(0, named=True)
     arm, rounds = fixed["policy"].partition(": ")[2], result.table.rounds
     best = min(policies, key=lambda row: row["regret_fixed_high"])
-    earned, more = ("cost", "less") if result.table.minimise else ("earned", "more")
+    earned, more = ("cost", "less") if result.table.minimize else ("earned", "more")
     trust = f"Every arm's reward is known, so nothing is estimated; the interval is that of {rounds:,} rounds."
     if best["regret_fixed_high"] < 0:
         gain = _interval([-best[name] / rounds for name in ("regret_fixed", "regret_fixed_high", "regret_fixed_low")])
@@ -80,7 +80,7 @@ def _answer_on_keys(result: Replay | LogReplay) -> tuple[str, str]:
     Of the three ways, the simplest is taken that none of the others beats beyond chance.
     """
     rows = {row["policy"]: row for row in result.summary.filter(pl.col("kind") == "policy").to_dicts()}
-    merit, sign = ("dr", -1 if result.table.minimise else 1) if isinstance(result, LogReplay) else ("regret_fixed", -1)
+    merit, sign = ("dr", -1 if result.table.minimize else 1) if isinstance(result, LogReplay) else ("regret_fixed", -1)
     ways: dict[str, list[str]] = {ALL: [], PER_KEY: [], FLEET: []}  # the simplest first
     for one in result.policies:
         assert isinstance(one, KeyedContender)
@@ -93,7 +93,7 @@ def _answer_on_keys(result: Replay | LogReplay) -> tuple[str, str]:
 
     unbeaten = [how for how in ways if not any(beats(other, how) for other in ways if other != how)]
     taken, fleet = (unbeaten or [FLEET])[0], best[FLEET]
-    earned, words = ("cost", ("less", "more")) if result.table.minimise else ("earned", ("more", "less"))
+    earned, words = ("cost", ("less", "more")) if result.table.minimize else ("earned", ("more", "less"))
 
     def apart(how: str, other: str) -> str:
         values = pairs[best[how], best[other]]

@@ -79,7 +79,7 @@ def _decision(decision: live.Decision, names: tuple[str, ...], **more: Any) -> a
         by_arm(decision.forecast),
         by_arm(decision.width),
         None if decision.value is None else by_arm(decision.value),
-        decision.moment,
+        decision.time_step,
         why
         and answers.Why(why.model, why.lead, why.since_fit, why.look, by_arm(why.state_error), by_arm(why.arm_error)),
         **more,

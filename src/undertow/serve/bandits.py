@@ -112,7 +112,7 @@ def require_printable(arms: Sequence[str]) -> None:
 def _made(name: str, arms: Sequence[str], parameters: dict[str, Any]) -> LivePolicy:
     """Make a policy from a request over HTTP."""
     entry = registry().get(name)
-    if entry is not None and (entry.claims.needs_system or entry.claims.simulates_only):
+    if entry is not None and (entry.capabilities.needs_system or entry.capabilities.simulates_only):
         raise InvalidInputError(f"policy: {name} needs the true system; use one that learns, such as autopilot")
     require_printable(arms)
     if "arms" in parameters:

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
+from undertow.precompiling import precompile
 from undertow.serve.bandits import Bandits
 from undertow.serve.counters import Counters
 from undertow.serve.problems import HttpError
 from undertow.serve.tokens import Role, Tokens, allows
-from undertow.warm import warm_up
 
 __all__ = ["LOCAL", "Service", "header", "is_loopback"]
 
@@ -88,7 +88,7 @@ class Service:
         try:
             names = self.bandits.policies()
             if names:
-                warm_up(*names)
+                precompile(*names)
             _LOG.info("ready; kernels are loaded of %s", ", ".join(names) or "no policy, as there are no bandits yet")
         except Exception as error:
             _LOG.exception("kernels cannot be loaded")

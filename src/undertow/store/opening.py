@@ -20,6 +20,7 @@ from undertow.store.durable import DurablePolicy
 from undertow.store.fleets import FLEET, DurableFleet, fleet_spec, named_keys
 from undertow.store.past import events_of_past
 from undertow.support import checks
+from undertow.support.renamed import with_new_names
 
 __all__ = ["open"]
 
@@ -140,7 +141,7 @@ def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: f
     if policy is None:
         with store.lock(name, timeout) as locked:
             _, policy = newest_policy(store, name, locked)
-    if not policy.claims.simulates_only:
+    if not policy.capabilities.simulates_only:
         with alone(type(policy).__module__):
             rehearsed = policy.parts.for_run(0)
             rehearsed.parts.compile_here()  # another process would wait for this one
@@ -153,7 +154,7 @@ def _require_same(name: str, stored: dict[str, Any], given: dict[str, Any]) -> N
     remedy = f"open it under another name, {learned}or without a policy to continue unchanged"
     if stored["policy"] != given["policy"]:
         raise InvalidInputError(f"policy: bandit {name!r} is {stored['policy']}, not {given['policy']}; {remedy}")
-    before, now = stored["parameters"], given["parameters"]
+    before, now = with_new_names(stored["parameters"]), given["parameters"]
     for key in sorted(before.keys() | now.keys(), key=lambda each: (each != "template", each)):
         if before.get(key) != now.get(key):
             raise InvalidInputError(

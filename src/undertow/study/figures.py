@@ -227,8 +227,8 @@ def _below(errors: float, where: str) -> str:
 def _best(plan: Plan, tables: Tables) -> _Drawn:
     """Draw the final regret of the learners that use contexts, of ARES's relatives, the oracles and the lower bound."""
     final, systems = final_regret(plan, tables), plan.systems
-    rows = [spec for spec in plan.policies if spec.policy != "pies" and not spec.claims.needs_system]
-    learners = [spec.label for spec in rows if spec.claims.uses_contexts or spec.policy in ("ubss", "larl")]
+    rows = [spec for spec in plan.policies if spec.policy != "pies" and not spec.capabilities.needs_system]
+    learners = [spec.label for spec in rows if spec.capabilities.uses_contexts or spec.policy in ("ubss", "larl")]
     if "ARES" in learners and "ARES (noise estimated)" in learners:  # as good as the same point
         learners.remove("ARES (noise estimated)")
     informed = [spec.label for spec in plan.policies if spec.policy in ("context-oracle", "kalman-greedy")]

@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from undertow import kalman
 from undertow.contenders import Contender
 from undertow.problems.families import FAMILIES, Problem
-from undertow.simulation import play_by_hand, simulate
+from undertow.simulation import play_in_python, simulate
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.figure import DPI, LEGEND, SMALL, line_style, log_scale, panels, plain_axis, save_sheet
@@ -175,7 +175,7 @@ def _lead(problem: Problem, rounds: int) -> _Led:
     path = problem.path(rounds)
     n = path.rounds
     policy = Contender("Autopilot", "autopilot").for_path(path, seed=problem.seed)
-    played = play_by_hand(policy, path.contexts, path.features, path.rewards.item, context_first=False)
+    played = play_in_python(policy, path.contexts, path.features, path.rewards.item, context_first=False)
     decisions = list(played)
     names = [decision.why.model for decision in decisions if decision.why]
     first = _spans(n)

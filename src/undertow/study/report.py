@@ -123,7 +123,7 @@ def _headline(plan: Plan, tables: Tables, headline: pl.DataFrame) -> str:
     names = '<th scope="col">relative</th><th scope="col">regret</th>' * len(plan.systems)
     rows = []
     for spec in plan.policies:
-        knows = spec.claims.needs_system
+        knows = spec.capabilities.needs_system
         dot = f'<span class="dot" style="background:{styles[spec.label]["color"]}"></span>'
         row = f'<th scope="row">{dot}{text(spec.label)}</th>'
         for system in plan.systems:

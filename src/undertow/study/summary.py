@@ -53,7 +53,7 @@ def leaders(plan: Plan, final: Final, system: str) -> list[str]:
     These are the one with the least mean ratio, and all whose mean ratio is within two standard errors of it, run by
     run. The paper's statements are judged by the same rule.
     """
-    free = [spec.label for spec in plan.policies if not spec.claims.needs_system]
+    free = [spec.label for spec in plan.policies if not spec.capabilities.needs_system]
     if not free or not (final[system, plan.baseline] > 0).any():
         return []
     ratio = {label: ratios(plan, final, system, label) for label in free}

@@ -53,7 +53,7 @@ OTHERS = ("LinUCB + own rewards", "Discounted UCB", "LearnedKalman", "Structural
 
 def _simple() -> Iterable[Contender]:
     """Yield simple policies with every usual value of their parameters, as a careful user might tune them."""
-    linear = {"window": 5, "standardise": True}
+    linear = {"window": 5, "standardize": True}
     for bonus in (0.1, 0.3, 1.0):
         yield Contender(f"LinUCB ({bonus:g})", "linucb", linear | {"exploration": bonus})
         yield Contender(f"LinUCB + lags ({bonus:g})", "linucb", linear | {"exploration": bonus, "reward_lags": 5})

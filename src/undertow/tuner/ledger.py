@@ -118,7 +118,7 @@ class Ledger:
             self._stretch = (0, 0, -1, 0.0)
 
     @property
-    def stuck(self) -> int:
+    def reused(self) -> int:
         """Number of calls without a choice."""
         return self.calls - self.choices
 

@@ -51,7 +51,7 @@ class Report(NamedTuple):
     ----------
     variants
         One entry for each.
-    calls, stuck
+    calls, reused
         Number of calls, and of those without a choice.
     mean_cost
         Mean over calls, without failures.
@@ -68,7 +68,7 @@ class Report(NamedTuple):
 
     variants: Sequence[Variant]
     calls: int
-    stuck: int
+    reused: int
     mean_cost: float
     chosen: float
     chosen_error: float
@@ -95,9 +95,9 @@ class Report(NamedTuple):
             f"{self.calls} calls, {self._text(self.mean_cost)} each; the tuner itself took {_seconds(own)} per call, "
             f"{_seconds(self.choice_seconds)} if it chose."
         ]
-        if self.stuck:
+        if self.reused:
             said.append(
-                f"In {self.stuck} calls it stuck with the best variant, since a choice costs more than it saves."
+                f"In {self.reused} calls it reused with the best variant, since a choice costs more than it saves."
             )
         known = [each for each in self.variants if not math.isnan(each.always)]
         if known:
@@ -177,7 +177,7 @@ def report_of(names: Sequence[str], ledger: Ledger, *, explores: bool, in_second
     chosen = float(costs.mean()) if len(costs) else math.nan
     error = float(costs.std() / math.sqrt(len(costs))) if len(costs) else math.nan
     seconds = (ledger.seconds, ledger.own_seconds)
-    return Report(variants, ledger.calls, ledger.stuck, mean_cost, chosen, error, *seconds, in_seconds, rows)
+    return Report(variants, ledger.calls, ledger.reused, mean_cost, chosen, error, *seconds, in_seconds, rows)
 
 
 def inverse_propensity(choices: FloatArray, arm: int) -> tuple[float, float]:

@@ -55,7 +55,7 @@ class Tuner(Generic[P, R]):
         A function of the arguments of a call that returns the features: a number, or a list of fixed length.
     policy
         Any policy without contexts; its arms are the variants in their order. By default
-        `Autopilot(minimise=True, refit="background")`.
+        `Autopilot(minimize=True, refit="background")`.
     log
         Whether the policy learns the logarithm of the cost, so that it compares ratios.
     penalty
@@ -110,7 +110,7 @@ class Tuner(Generic[P, R]):
         self._policy: LivePolicy | None = None
         self._ledger = Ledger(len(self._names))
         self._failed = [0] * len(self._names)  # in a row
-        self._resting: dict[int, int] = {}  # the call until which each is suspended
+        self._suspended: dict[int, int] = {}  # the call until which each is suspended
         self._price = 0.0  # cost between two choices; 0 if every call is one
         self._room, self._best = 0.0, 0  # the rest of it, and the variant
         if policy is not None:
@@ -228,12 +228,12 @@ class Tuner(Generic[P, R]):
     def _choose(self, *args: P.args, **kwargs: P.kwargs) -> tuple[int, Decision | None]:
         """Return a variant, and the policy's decision if it was asked."""
         with self._lock:
-            if self._room > 0 and self._best not in self._resting:
+            if self._room > 0 and self._best not in self._suspended:
                 return self._best, None
         row = None if self._features is None else np.atleast_1d(self._features(*args, **kwargs))  # the user's own code
         with self._lock:
             policy = self._policy or self._begin(row)
-            decision = policy.decide(row, available=self._awake() if self._resting else None)
+            decision = policy.decide(row, available=self._available() if self._suspended else None)
             return decision.arm, decision
 
     def _cost_of(self, result: R, seconds: float) -> float:
@@ -277,7 +277,7 @@ class Tuner(Generic[P, R]):
             worst = ledger.dearest() or (max(seconds, _SHORTEST) if self._cost is None else None)
             self._failed[arm] += 1
             self._room = 0.0
-            self._resting[arm] = ledger.calls + 1 + min(REST * 2 ** (self._failed[arm] - 1), LONGEST_REST)
+            self._suspended[arm] = ledger.calls + 1 + min(REST * 2 ** (self._failed[arm] - 1), LONGEST_REST)
             if decision is None or worst is None:
                 ledger.note_failure(arm)
                 return
@@ -291,23 +291,23 @@ class Tuner(Generic[P, R]):
         assert self._policy is not None
         value = math.log(cost) if self._log else cost
         try:
-            self._policy.learn(decision, value if self._policy.minimise else -value)
+            self._policy.learn(decision, value if self._policy.minimize else -value)
         except UnknownDecisionError as error:  # the policy has forgotten this call after many others
             _log.info("a cost came too late to be learned: %s", error)
 
     def _forecasts(self, decision: Decision) -> list[float]:
         """Return the forecast cost of every variant."""
         assert self._policy is not None
-        sign = 1.0 if self._policy.minimise else -1.0
+        sign = 1.0 if self._policy.minimize else -1.0
         values = decision.forecast.tolist()
         return [math.exp(min(sign * value, 700.0)) for value in values] if self._log else [sign * v for v in values]
 
-    def _awake(self) -> list[int] | None:
+    def _available(self) -> list[int] | None:
         """Return the variants that are not suspended; None if all may be chosen."""
         calls = self._ledger.calls
-        self._resting = {arm: until for arm, until in self._resting.items() if until > calls}
-        awake = [arm for arm in range(len(self._names)) if arm not in self._resting]
-        return awake if self._resting and awake else None
+        self._suspended = {arm: until for arm, until in self._suspended.items() if until > calls}
+        available = [arm for arm in range(len(self._names)) if arm not in self._suspended]
+        return available if self._suspended and available else None
 
     # Setup
 
@@ -324,7 +324,7 @@ class Tuner(Generic[P, R]):
         if len(self._names) < 2:
             raise InvalidInputError(f"variants: expected at least two to choose from, got {list(self._names)}")
         size = 0 if row is None else len(checks.measured("features", row, ("q",)))
-        self._adopt(Autopilot(arms=list(self._names), feature_dim=size, minimise=True, refit="background"))
+        self._adopt(Autopilot(arms=list(self._names), feature_dim=size, minimize=True, refit="background"))
         assert self._policy is not None
         return self._policy
 

@@ -211,7 +211,7 @@ def _take_in(belief: Belief, a: int, v: FloatArray, v_shared: FloatArray, step: 
 def condition(
     belief: Belief, hyper: FloatArray, u: FloatArray, a: int, x: float, limit: float
 ) -> tuple[float, float, float]:
-    """Condition on reward x of arm a under features u; return its log density, standardised innovation and deviation.
+    """Condition on reward x of arm a under features u; return its log density, standardized innovation and deviation.
 
     With e the innovation, s its variance, and v the covariances of the state with it, divided by √s: the mean moves by
     v e/√s and the covariance by −vv', which is exactly symmetric. In the first of them |e/√s| is at most `limit`, so
@@ -317,7 +317,7 @@ def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovati
 
     The belief ends up at the end of the last row's round: with its reward, before the step to the next round. A row
     whose arm is below 0 or whose reward is NaN is skipped. An additional column may have the moments since the row
-    before. `innovations` receives the standardised innovations, NaN without a reward; pass an empty array to skip them.
+    before. `innovations` receives the standardized innovations, NaN without a reward; pass an empty array to skip them.
     A reward beyond `limit` standard deviations counts as one at it.
     """
     start(belief, hyper)

@@ -1,7 +1,7 @@
 """Fit of the structural model: levels of the arms, a shared level and weights on features, from a log of plays.
 
-The model is that of `undertow.models.levels.equations`, for rewards and features of mean 0 and standard deviation 1. Its
-free numbers are φ of the three kinds of levels, V of the six groups and σ². On the unbounded scale c
+The model is that of `undertow.models.levels.equations`, for rewards and features of mean 0 and standard deviation 1.
+Its free numbers are φ of the three kinds of levels, V of the six groups and σ². On the unbounded scale c
 = (atanh φ, log V, log σ²), each has a Gaussian prior, and the fit maximises
 
     log p(rewards | c) − ½ Σ ((c_i − centre_i) / width_i)²
@@ -64,7 +64,7 @@ class LevelsModel(NamedTuple):
 
 
 def levels_model(hyper: FloatArray, scale: float) -> LevelsModel:
-    """Return packed hyper-parameters of standardised rewards in the units of rewards with a given scale."""
+    """Return packed hyper-parameters of standardized rewards in the units of rewards with a given scale."""
     own, unit = Hyper(hyper, 0), scale**2
     persistences = own.shared_persistence, own.slow_persistence, own.fast_persistence
     drifts = own.weight_persistence, own.shared_weight_persistence
@@ -102,7 +102,7 @@ class FittedLevels:
     arm_count
         k.
     innovations
-        Reward minus its forecast, standardised, (n,); NaN without a reward. Those beyond ±4 were fitted as ±4.
+        Reward minus its forecast, standardized, (n,); NaN without a reward. Those beyond ±4 were fitted as ±4.
     """
 
     shared_persistence: float
@@ -235,7 +235,7 @@ def fit_levels(
 def optimise_levels(
     table: FloatArray, k: int, q: int, start_hyper: FloatArray, evaluations: int, starts: Sequence[int] = (0,)
 ) -> tuple[FloatArray, float, float, int]:
-    """Improve packed hyper-parameters on a standardised table (n, 2 + q) of arm, reward, features.
+    """Improve packed hyper-parameters on a standardized table (n, 2 + q) of arm, reward, features.
 
     The table may consist of several, one behind another, each with at most k arms, independent of the others; `starts`
     has the first row of each. Returns the better hyper-parameters, their penalised log-likelihood, their

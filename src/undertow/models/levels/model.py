@@ -30,7 +30,7 @@ from undertow.models.levels.filter import (
 )
 from undertow.models.levels.fit import LevelsModel, levels_model, optimise_levels
 from undertow.models.levels.prior import typical_levels
-from undertow.models.log import by_moment, same_moment
+from undertow.models.log import by_time_step, same_time_step
 from undertow.models.model import (
     HANDICAP,
     Block,
@@ -67,7 +67,7 @@ class LevelsSizes(Record):
 
 
 class LevelsState(NamedTuple):
-    """The block; belief and features are standardised."""
+    """The block; belief and features are standardized."""
 
     model: Block
     sizes: LevelsSizes
@@ -272,7 +272,7 @@ class Levels(Model):
         m, q = self.context_dim, self.feature_dim
         result = np.full((len(rows), q + self.lags * m), math.nan)
         result[:, :q] = rows[:, m : m + q]
-        contexts, moments, _ = by_moment(rows, m, context_first=self.context_first)
+        contexts, moments, _ = by_time_step(rows, m, context_first=self.context_first)
         for lag in range(self.lags):
             then = moments - (lag if self.context_first else lag + 1)
             known = int(np.searchsorted(then, 0))
@@ -327,16 +327,16 @@ class Levels(Model):
 
     def _remember(self, own: LevelsState, rows: FloatArray) -> None:
         """Store the contexts of the last rows."""
-        contexts, _, over = by_moment(rows, self.context_dim, context_first=self.context_first)
+        contexts, _, over = by_time_step(rows, self.context_dim, context_first=self.context_first)
         past = contexts[::-1][0 if over else 1 :][: self.lags]
         own.past[:] = math.nan
         own.past[: len(past)] = past
 
     def table(self, own: LevelsState, rows: FloatArray) -> FloatArray:
-        """Return arm, reward and features of the rows of a log, standardised, and the moments between rows."""
+        """Return arm, reward and features of the rows of a log, standardized, and the moments between rows."""
         inputs = (self.inputs(rows) - own.centre) / own.scale
         rewards = (rows[:, -1] - own.reward.mean) / own.reward.scale
-        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0), ~same_moment(rows)])
+        return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0), ~same_time_step(rows)])
 
     def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
         """Filter the rows of a log with the present model."""

@@ -158,7 +158,7 @@ def _retreat_reward(
     """Take r and τ from after a round's reward to before it, write y, and return the score of σ².
 
     With K = v/√s and g = e/s − K'r: r ← r + hg, N ← N + hy' + yh', where y = ½ h (1/s + K'NK) − NK; the score is half
-    of g² − (1/s + K'NK). `e` is standardised, `root` is √s and `x` (D,) is scratch.
+    of g² − (1/s + K'NK). `e` is standardized, `root` is √s and `x` (D,) is scratch.
 
     Before the reward P was vv' more, and M is hx' + xh' + g² hh' more, x = gr − y. Of (P xh')_jj the sum over each
     group is known: x'P h_g, with h_g zero outside of the group and P h_g in `parts`. The first entry of the group gets

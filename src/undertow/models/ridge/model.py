@@ -46,7 +46,7 @@ class RidgeSizes(Record):
 class Now(Record):
     """The moment of the inputs, counted from the beginning of the regression."""
 
-    moment: Annotated[float, Index("2**53")]
+    time_step: Annotated[float, Index("2**53")]
 
 
 class Errors(Record):
@@ -58,7 +58,7 @@ class Errors(Record):
 
 
 class RidgeState(NamedTuple):
-    """The block; inputs and rewards are standardised."""
+    """The block; inputs and rewards are standardized."""
 
     model: Block
     sizes: RidgeSizes
@@ -67,7 +67,7 @@ class RidgeState(NamedTuple):
     errors: Errors
     centre: Annotated[FloatArray, "m+q"]
     scale: Annotated[FloatArray, "m+q"]
-    row: Annotated[FloatArray, "m+q"]  # standardised context and features
+    row: Annotated[FloatArray, "m+q"]  # standardized context and features
     Θ: Annotated[FloatArray, "p"]
     u: Annotated[FloatArray, "k p"]
     W: Annotated[FloatArray, "k p p"]
@@ -85,7 +85,7 @@ def begin(blocks: FloatArray, at: int) -> None:
     own = open_ridge(blocks, at)
     if own.model.head.over > 0.0:
         own.model.head.over = 0.0
-        own.now.moment += 1.0
+        own.now.time_step += 1.0
 
 
 @kernel
@@ -95,7 +95,7 @@ def see(blocks: FloatArray, at: int, t: int, features: FloatArray) -> None:
     m = int(own.model.sizes.m)
     for i in range(int(own.model.sizes.q)):
         own.row[m + i] = (features[i] - own.centre[m + i]) / own.scale[m + i]
-    build_inputs(own.inputs, len(own.u), int(own.now.moment), own.row[m:], own.Θ)
+    build_inputs(own.inputs, len(own.u), int(own.now.time_step), own.row[m:], own.Θ)
 
 
 @kernel
@@ -125,7 +125,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
 def played(blocks: FloatArray, at: int, t: int, arm: int) -> None:
     """Record the played arm of round t; −1 for none."""
     own = open_ridge(blocks, at)
-    note_round(own.inputs, int(own.now.moment), t, arm)
+    note_round(own.inputs, int(own.now.time_step), t, arm)
 
 
 @kernel

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from undertow.errors import InvalidInputError
 from undertow.models.shared_system.search import Attempt, Search, challenge, fit_one
-from undertow.models.shared_system.vector import MAX_ORDER, scales_of, standardised, to_system
+from undertow.models.shared_system.vector import MAX_ORDER, scales_of, standardized, to_system
 from undertow.models.table import played_arms
 from undertow.support import checks
 from undertow.support.checks import FloatArray
@@ -36,7 +36,7 @@ class FittedSystem:
     degrees_of_freedom
         Effective number of parameters: those determined by the log, not the prior.
     innovations
-        Each context entry, then the reward, minus its forecast, standardised, (n, m + 1); NaN if not observed.
+        Each context entry, then the reward, minus its forecast, standardized, (n, m + 1); NaN if not observed.
     tried
         All models tried, in order.
     """
@@ -120,7 +120,7 @@ def fit(
     raw[places, : m + 2] = np.column_stack([with_one_context(θ, same, last=False), played, x])
     raw[places, m + 2 :] = same[:, None]
     scales = scales_of(raw, m)
-    search = Search.on(standardised(raw, scales), m, k)
+    search = Search.on(standardized(raw, scales), m, k)
     draw = checks.child(checks.seed_sequence(rng), checks.SYSTEM_BRANCH, 0)
     small, model, tried, turn = search.last(_ROUNDS), None, [], 0
     for _ in range(_BOUTS):

@@ -15,7 +15,7 @@ import numpy as np
 from undertow.compiled import Layout
 from undertow.compiled.kernel import inlined, straight_kernel
 from undertow.models.catch_up import compile_catch_up
-from undertow.models.log import same_moment
+from undertow.models.log import same_time_step
 from undertow.models.model import (
     HANDICAP,
     Block,
@@ -40,7 +40,7 @@ from undertow.models.shared_system.vector import (
     rescaled,
     scales_of,
     split_vector,
-    standardised,
+    standardized,
     to_system,
 )
 from undertow.support.checks import FloatArray
@@ -54,11 +54,11 @@ _GROWTH = ((400, 1.4), (1500, 1.6), (math.inf, 2.0))  # factor of the data betwe
 _RECENT = 64  # rounds for the fit after an alarm
 _FAR_BETTER = 20.0  # nats
 _UNIT_ROOT = 0.999
-_SHORT, _WIDEST = 1.5, 2.0  # widening of a rarely played, uncertain arm
+_SHORT, _WIDEST = 1.5, 2.0  # underplayed_factor of a rarely played, uncertain arm
 
 
 class SharedState(NamedTuple):
-    """The block; everything but forecasts and units is standardised."""
+    """The block; everything but forecasts and units is standardized."""
 
     model: Block
     mean: Annotated[FloatArray, "m+1"]
@@ -91,7 +91,7 @@ def begin(blocks: FloatArray, at: int) -> None:
 
 
 @inlined
-def boldness(most: float, t: int, k: int) -> float:
+def bonus_factor(most: float, t: int, k: int) -> float:
     """Return the factor of the width after t rounds: √ln((t + 1)/√k), at least 1 and at most `most`.
 
     Early models are poor guides for exploration.
@@ -100,7 +100,7 @@ def boldness(most: float, t: int, k: int) -> float:
 
 
 @inlined
-def widening(t: int, k: int, plays: float, unseen: float) -> float:
+def underplayed_factor(t: int, k: int, plays: float, unseen: float) -> float:
     """Return the factor that widens an arm with less than its share t/k of the plays.
 
     √(ln(t / k n) − 1.5), at least 1, which it is from a twelfth of the share on, and at most 2. Its excess over 1 is
@@ -118,7 +118,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
     out, k, m = own.model, len(own.V), len(own.mean) - 1
     system, prior = open_vector(own.vector, m, k), Prior(own.prior, 0)
     d, C, D = int(out.head.order), system.C, system.D
-    factor = boldness(out.head.bonus, t, k)
+    factor = bonus_factor(out.head.bonus, t, k)
     mean, scale = own.mean[m], own.scale[m]
     z = row(own.z, 0)
     full = scale * math.sqrt(dot(z, z) / prior.arm_loading_precision + 1.0 / prior.offset_precision)
@@ -137,7 +137,7 @@ def forecast(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int,
         out.state_error[a] = scale * math.sqrt(max(moved, 0.0))
         out.arm_error[a] = scale * error
         unseen = min((out.arm_error[a] / full) ** 2, 1.0) if full > 0.0 else 1.0
-        out.width[a] = scale * factor * error * widening(t, k, plays[a], unseen)
+        out.width[a] = scale * factor * error * underplayed_factor(t, k, plays[a], unseen)
 
 
 @straight_kernel
@@ -228,7 +228,7 @@ class SharedSystem(Model):
 
     def table(self, rows: FloatArray) -> FloatArray:
         """Return the model's columns of a log, and the shared moments, if any."""
-        same = same_moment(rows)
+        same = same_time_step(rows)
         table = np.ascontiguousarray(rows[:, [*range(self.context_dim), -2, -1]])
         return np.column_stack([table, same]) if same.any() else table
 
@@ -238,7 +238,7 @@ class SharedSystem(Model):
         block, table = task.block.copy(), self.table(task.rows)
         own: SharedState = self.open(block)
         head, scales = own.model.head, scales_of(table, m)
-        search = Search.on(standardised(table, scales), m, k)
+        search = Search.on(standardized(table, scales), m, k)
         model = None
         if head.order > 0:
             model = rescaled(_model(own), Scales(own.mean.copy(), own.scale.copy()), scales)
@@ -297,7 +297,7 @@ class SharedSystem(Model):
         d = int(own.model.head.order)
         if d == 0 or not len(rows):
             return
-        table = standardised(self.table(rows), Scales(own.mean, own.scale))
+        table = standardized(self.table(rows), Scales(own.mean, own.scale))
         search = Search.on(table, m, k)
         filter_table(own.vector, d, m, k, table, Prior(own.prior, 0).start_variance, search.store)
         own.z[0], own.P[:] = search.belief()
@@ -336,7 +336,7 @@ class SharedSystem(Model):
         ours.A[:], ours.b[:], ours.log_r[:] = theirs.A, theirs.b, theirs.log_r
         ours.C[: m + k - 1], ours.D[: m + k - 1] = theirs.C, theirs.D
         scales = Scales(was.mean.copy(), was.scale.copy())
-        search = Search.on(standardised(self.table(rows), scales), m, k)
+        search = Search.on(standardized(self.table(rows), scales), m, k)
         model = VectorModel(int(own.model.head.order), own.vector.copy(), was.prior.copy())
         self._settle(own, search, model, scales)
         return fresh

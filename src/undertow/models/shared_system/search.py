@@ -55,7 +55,7 @@ def expected_cost(d: int, m: int, k: int, rounds: int, budget: float) -> float:
 
 
 class Search(NamedTuple):
-    """A log to explain: a standardised table, its sizes, and room to work in."""
+    """A log to explain: a standardized table, its sizes, and room to work in."""
 
     table: FloatArray
     m: int

@@ -2,7 +2,7 @@
 
     z' = A z + b + N(0, I),   y_i = ⟨C_i, z⟩ + D_i + N(0, r_i)
 
-The outputs are m contexts, each with its own noise, then k arms that share one. Fits work on standardised tables. A
+The outputs are m contexts, each with its own noise, then k arms that share one. Fits work on standardized tables. A
 vector holds A, b, C, D and log r one behind the other, zero beyond the order; only this module knows where.
 """
 
@@ -37,7 +37,7 @@ __all__ = [
     "scales_of",
     "spent_on_noise",
     "split_vector",
-    "standardised",
+    "standardized",
     "to_system",
     "vector_size",
     "weight_at",
@@ -161,7 +161,7 @@ def scales_of(table: FloatArray, m: int) -> Scales:
     return Scales(*np.array(columns).T.copy())
 
 
-def standardised(table: FloatArray, scales: Scales) -> FloatArray:
+def standardized(table: FloatArray, scales: Scales) -> FloatArray:
     """Return a copy of a table in the given scales."""
     m = len(scales.mean) - 1
     result = table.copy()

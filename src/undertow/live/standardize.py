@@ -1,4 +1,4 @@
-"""Standardised inputs for ridge policies: units that change at geometric times, and the factor rebuilt in them.
+"""Standardized inputs for ridge policies: units that change at geometric times, and the factor rebuilt in them.
 
 At first a column is relative to its first value, so that large offsets cost no digits; that value also replaces missing
 history (a context before the first one). Later its mean and standard deviation so far are used.
@@ -24,7 +24,7 @@ from undertow.live.saved import COUNT, FINITE, MEASURED, Saved
 from undertow.live.units import Columns, Units
 from undertow.support.checks import FloatArray
 
-__all__ = ["Change", "Moments", "StandardisedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
+__all__ = ["Change", "Moments", "StandardizedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
 
 _FIRST_SCALING = 16  # rounds before the first units are set; then at every doubling
 _CONSTANT = 1e-13  # a column that varies less than this, relative to its size, counts as constant
@@ -61,13 +61,13 @@ class Moments:
         part[2] = np.cumsum(np.vstack([part[2], x]), axis=0)[-1]
         part[3] = np.cumsum(np.vstack([part[3], x * x]), axis=0)[-1]
 
-    def units(self, *, minimise: bool) -> Units:
+    def units(self, *, minimize: bool) -> Units:
         """Return the units with mean 0 and standard deviation 1 of every column; a constant one keeps its scale."""
         count, origin, total, squares = self.rows
         mean = total / np.maximum(count, 1.0)
         deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0))
         scale = np.where(deviation > _CONSTANT * (np.abs(origin) + np.abs(mean)), deviation, 1.0)
-        scale[-1] *= -1.0 if minimise else 1.0
+        scale[-1] *= -1.0 if minimize else 1.0
         return Units(origin + mean, scale)
 
 
@@ -105,14 +105,14 @@ class Change(NamedTuple):
         return self.inputs(self.inputs(M).swapaxes(-1, -2))
 
 
-def _set_units(columns: "StandardisedColumns", units: FloatArray) -> None:
+def _set_units(columns: "StandardizedColumns", units: FloatArray) -> None:
     """Take units from a file."""
     columns.units = Units(*units)
     if not columns.units.scale.all():
         raise InvalidInputError("units: expected scales other than 0")
 
 
-class StandardisedColumns(Columns):
+class StandardizedColumns(Columns):
     """Columns scaled to mean 0 and standard deviation 1, by the data so far."""
 
     remembers: ClassVar[tuple[Field, ...]] = (
@@ -123,9 +123,9 @@ class StandardisedColumns(Columns):
     )
     follows = True
 
-    def __init__(self, context_dim: int, feature_dim: int, *, minimise: bool) -> None:
-        super().__init__(context_dim, feature_dim, minimise=minimise)
-        self.units: Units = Units.as_given(context_dim, feature_dim, minimise=minimise)
+    def __init__(self, context_dim: int, feature_dim: int, *, minimize: bool) -> None:
+        super().__init__(context_dim, feature_dim, minimize=minimize)
+        self.units: Units = Units.as_given(context_dim, feature_dim, minimize=minimize)
         self.pause = _FIRST_SCALING
         self.moments = Moments(context_dim + feature_dim + 1)
         self.first = {"context": 0, "features": context_dim, "reward": context_dim + feature_dim}
@@ -156,7 +156,7 @@ class StandardisedColumns(Columns):
 
     def change(self, rounds: int, *, window: int, arms: int, lags: int) -> Change:
         """Change the units, and return the conversion from the old ones."""
-        old, self.units, self.pause = self.units, self.moments.units(minimise=self.minimise), 2 * rounds
+        old, self.units, self.pause = self.units, self.moments.units(minimize=self.minimize), 2 * rounds
         m, q = self.context_dim, self.feature_dim
         return Change.between(old, self.units, m=m, q=q, window=window, arms=arms, lags=lags)
 

@@ -15,12 +15,12 @@ from undertow.simulation import simulate
 from undertow.support import checks
 from undertow.support.display import Progress
 
-__all__ = ["to_warm_up", "warm_up", "warm_up_alone"]
+__all__ = ["precompile", "precompile_alone", "to_precompile"]
 
-_SETTINGS: dict[str, Any] = {"standardise": True, "refit": "inline"}  # these compile more, and in this process
+_SETTINGS: dict[str, Any] = {"standardize": True, "refit": "inline"}  # these compile more, and in this process
 
 
-def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
+def precompile(*names: str, progress: Progress | None = None) -> Path | None:
     """Compile or load the kernels of policies, and return their folder.
 
     Later calls of this process do not wait for compilation, and later processes load the kernels from disk. Returns
@@ -35,9 +35,9 @@ def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
 
     Examples
     --------
-    >>> folder = warm_up("ucb")
+    >>> folder = precompile("ucb")
     """
-    chosen = to_warm_up(names)
+    chosen = to_precompile(names)
     for done, name in enumerate(chosen):
         if progress is not None:
             progress(done, len(chosen))
@@ -45,11 +45,11 @@ def warm_up(*names: str, progress: Progress | None = None) -> Path | None:
         mark_complete(registry()[name].policy.__module__)
     if progress is not None:
         progress(len(chosen), len(chosen))
-    folder = cache_folder("undertow.live.standardise")
+    folder = cache_folder("undertow.live.standardize")
     return None if folder is None else folder.parent
 
 
-def to_warm_up(names: Sequence[str]) -> list[str]:
+def to_precompile(names: Sequence[str]) -> list[str]:
     """Return the names of policies to compile, checked: all that come with undertow if none is given."""
     known = registry()
     for name in names:
@@ -61,12 +61,12 @@ def to_warm_up(names: Sequence[str]) -> list[str]:
     return list(names) or [name for name, entry in known.items() if entry.policy.__module__.startswith("undertow.")]
 
 
-def warm_up_alone(name: str) -> None:
+def precompile_alone(name: str) -> None:
     """Compile the kernels of a policy, unless another process is doing so or has."""
     module = registry()[name].policy.__module__
     with alone(module):
         if is_incomplete(module):
-            warm_up(name)
+            precompile(name)
 
 
 def _use(name: str) -> None:
@@ -75,10 +75,10 @@ def _use(name: str) -> None:
     settings = {key: value for key, value in _SETTINGS.items() if key in known}
     system = random_system(2, 1, 2, rng=0)
     policy = build(name, arms=["a", "b"], context_dim=1, system=system, rng=0, **settings)
-    if policy.claims.simulates_only:
+    if policy.capabilities.simulates_only:
         simulate(policy, system.sample(2, rng=0))
         return
     policy.parts.compile_here()
     rehearse(policy)
-    plain = {key: value for key, value in settings.items() if key != "standardise"}
+    plain = {key: value for key, value in settings.items() if key != "standardize"}
     rehearse_fleet(build(name, arms=["a", "b"], context_dim=1, system=system, rng=0, **plain))
