@@ -406,7 +406,7 @@ PIECES: dict[str, Piece] = {
     "stations": _example("stations", 1),
     "stations-all": _example("stations", 15, "--rounds", "5698"),
     "learners": Piece(
-        ("-m", "undertow", "learners"),
+        ("tools/learner_figures.py",),
         "0",
         10,
         lambda printed: {"captions": printed.strip()},

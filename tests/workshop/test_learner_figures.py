@@ -1,10 +1,8 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from undertow.study.learner_figures import draw_learners
+from tools.learner_figures import draw_learners, main
 
 
 @pytest.mark.slow
@@ -19,8 +17,7 @@ def test_both_figures_are_drawn_with_numbers_in_their_captions(tmp_path: Path) -
     assert seen[-1][0] == seen[-1][1]
 
 
-def test_the_command_explains_itself() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "undertow", "learners", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "which model Autopilot follows" in " ".join(done.stdout.split())
+def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "which model Autopilot uses" in " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""`undertow trials`, `learners` and `live`: experiments of fixed design."""
+"""`undertow trials` and `live`: experiments of fixed design."""
 
 import json
 from pathlib import Path
@@ -51,28 +51,6 @@ def trials(
         if together.height:
             console().print(show_overall(together))
         print(f"tables: {folder}")
-
-
-@app.command()
-def learners(
-    rounds: Annotated[int, typer.Option(help="Rounds of each path.")] = 10_000,
-    threads: Threads = CORES,
-    out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
-    as_json: AsJson = False,
-) -> None:
-    """Plot how well learners forecast the paper's system, and which model Autopilot uses on each problem.
-
-    It takes minutes.
-    """
-    from undertow.study.learner_figures import draw_learners
-
-    with watching(as_json, "runs") as (progress, _):
-        drawings = draw_learners(out, rounds=rounds, threads=threads, progress=progress)
-    for drawing in drawings:
-        if as_json:
-            print(json.dumps({"event": "done", "png": str(drawing.png), "caption": drawing.caption}))
-        else:
-            print(f"{drawing.png}: {drawing.caption}")
 
 
 @app.command()

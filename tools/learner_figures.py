@@ -1,5 +1,10 @@
-"""Two figures of the learners: how well they learn the paper's system, and Autopilot's models by problem."""
+"""Two figures of the learners: how well they learn the paper's system, and Autopilot's models by problem.
 
+python tools/learner_figures.py               # takes minutes, and writes to out/
+python tools/learner_figures.py --rounds 400  # shorter paths
+"""
+
+import argparse
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -19,6 +24,7 @@ from undertow.problems.families import FAMILIES, Problem
 from undertow.simulation import play_in_python, simulate
 from undertow.support import checks
 from undertow.support.checks import FloatArray
+from undertow.support.display import progress_line
 from undertow.support.figure import DPI, LEGEND, SMALL, line_style, log_scale, panels, plain_axis, save_sheet
 from undertow.support.folders import naming, require_writable
 from undertow.support.numbers import share
@@ -274,3 +280,19 @@ def _place(model: str) -> int:
 def _legend(axes: npt.NDArray[Any]) -> dict[str, Any]:
     pairs = (pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True))
     return {label: handle for handle, label in pairs}
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Draw the figures, and print their captions."""
+    parser = argparse.ArgumentParser(description="Plot what learners learn, and which model Autopilot uses.")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each path (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads (default: all cores)")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the figures (default: %(default)s)")
+    chosen = parser.parse_args(given)
+    drawings = draw_learners(chosen.out, rounds=chosen.rounds, threads=chosen.threads, progress=progress_line("runs"))
+    for drawing in drawings:
+        print(f"{drawing.png}: {drawing.caption}")
+
+
+if __name__ == "__main__":
+    main()
