@@ -173,7 +173,7 @@ class Restless(UCB):
 class Denying(UCB):
     """Says that its choices do not depend on rewards."""
 
-    claims = UCB.capabilities._replace(uses_own_rewards=False)
+    capabilities = UCB.capabilities._replace(uses_own_rewards=False)
 
 
 class Crossed(LinUCB):
@@ -194,7 +194,7 @@ class Averaging(LinUCB):
     ("rule", "kind", "message"),
     [
         ("rewards do not matter if unused", Denying, r"other rewards, other arms from round \d+ on"),
-        ("time passes, or does not", Timeless, "round 0 is of moment 2, and the decision says 0"),
+        ("time passes, or does not", Timeless, "round 0 is of time step 2, not 0 of 1"),
         ("time passes, or does not", Restless, r"round \d+: the forecast is .* in the moment of"),
         ("time does not run backwards", Timeless, "elapsed=0 before the first decision was accepted"),
         ("features of all arms, or of each", Crossed, r"a feature of arm 0 adds \S+ to its reward, and"),

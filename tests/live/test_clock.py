@@ -194,7 +194,7 @@ def test_stores_take_times(tmp_path: Any) -> None:
     late = one.decide(at=after(hours=31))
     two.decide(at=after(hours=60))
     for policy in (one, two):
-        with pytest.raises(UnknownDecisionError, match="default_reward has replaced") as caught:
+        with pytest.raises(UnknownDecisionError, match=r"default_reward = \S+ has replaced") as caught:
             policy.learn(late.id, 1.0)
         assert caught.value.reason == "defaulted"
     plain = LinUCB(arms=2, default_reward=0.0, max_wait="1 day")

@@ -131,7 +131,7 @@ def test_arms_keep_their_costs_when_others_come() -> None:
     with pytest.raises(InvalidInputError, match=r"name: 'b' is pinned; call unpin\(\)"):
         policy.retire_arm("b")
     policy.retire_arm("a")
-    with pytest.raises(InvalidInputError, match=r"arm: 'a' was retired; add_arm\('a'\) brings it back"):
+    with pytest.raises(InvalidInputError, match=r"arm: 'a' was retired; add_arm\('a'\) reactivates it"):
         policy.pin("a")
 
 

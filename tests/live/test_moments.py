@@ -511,7 +511,7 @@ def test_contexts_belong_to_moments() -> None:
     first.observe([1.0])
     with pytest.raises(OutOfTurnError, match="a context was observed since, which began the next one"):
         first.decide(elapsed=0)
-    with pytest.raises(OutOfTurnError, match="give both"):
+    with pytest.raises(OutOfTurnError, match="pass both"):
         first.decide(elapsed=3)
     assert first.decide().time_step == 4
     first.skip(2, [[1.0], [2.0]])

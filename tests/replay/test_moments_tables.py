@@ -73,7 +73,7 @@ def test_a_sample_in_time_is_the_sample_at_its_moments() -> None:
 def test_what_cannot_be_played_in_time() -> None:
     system = full_system(3, 2, 3)
     path = system.sample(40, rng=1, elapsed=ELAPSED)
-    with pytest.raises(InvalidInputError, match="policy: expected one whose decide takes elapsed, as the trajectory"):
+    with pytest.raises(InvalidInputError, match="policy: expected one whose decide takes elapsed, since"):
         simulate(FullInformationOracle(system), path)
 
     class Plain:

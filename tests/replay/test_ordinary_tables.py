@@ -450,7 +450,7 @@ def test_every_parameter_is_explained(name: str) -> None:
 def test_the_command_explains_a_policy(command: Terminal) -> None:
     done = command("policies", "ucb")
     assert "  exploration = " in done.out
-    assert "  arms (required)\n      How many arms, or their names.\n" in done.out
+    assert "  arms (required)\n      The number of arms, or their names.\n" in done.out
     told = json.loads(command("policies", "ucb", "--json").out)
     assert told["explained"]["explore"].startswith("ε in [0, 1]")
     assert "did you mean 'ucb'?" in command("policies", "ucbb").err

@@ -91,7 +91,7 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
 
 
 DATA = ("replay", "diagnose")
-EVERY = [*DATA, "trials", "learners", "study", "compare"]
+EVERY = [*DATA, "trials", "study", "compare"]
 
 
 @pytest.mark.parametrize("verb", EVERY)

@@ -64,7 +64,7 @@ CALLS = (
     "decide decide_several learn learn_many observe skip forecast health metrics plot save to_bytes events follow "
     "add_arm retire_arm pin unpin set_costs"
 )
-LOOKS = "names arm_count round pending retired costs pinned parts claims loop"
+LOOKS = "names arm_count round pending retired costs pinned parts capabilities loop"
 
 
 @pytest.mark.parametrize(
