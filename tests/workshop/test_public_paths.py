@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import undertow
+from tables import Terminal
 from undertow import UCB, Decision
 from undertow.live import LivePolicy
 
@@ -52,6 +53,11 @@ def test_retired_attributes_parameters_and_hooks_say_their_new_names() -> None:
         UCB(arms=2, minimise=True)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"Mine\._welcome: it is called _init_arm since"):
         type("Mine", (LivePolicy,), {"_welcome": None})
+
+
+def test_a_retired_command_says_its_new_name(command: Terminal) -> None:
+    done = command("warm", "linucb")
+    assert (done.status, done.err) == (2, "undertow: warm: it is called precompile since undertow 0.3.0\n")
 
 
 def test_a_decision_of_an_earlier_version_is_read() -> None:

@@ -75,6 +75,12 @@ def precompile(
         print(f"kernels: {folder}  ({seconds:.0f} s)")
 
 
+@app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def warm() -> None:
+    """Say the name of today."""
+    raise InvalidInputError("warm: it is called precompile since undertow 0.3.0")
+
+
 def _row(entry: "Entry", *, explained: bool) -> dict[str, Any]:
     from undertow.live.registry import explain
 
