@@ -96,7 +96,7 @@ class NestedRidge:
         return self._boundaries(self._u**2)
 
     def weights(self, window: int) -> FloatArray:
-        """Return Ĝ(s) = V(s)⁻¹b(s), (m s + 1,)."""
+        """Return Ĝ(s) = V(s)⁻¹b(s), (m s + 1,), Eq. (15) identify_2."""
         size = self.block * min(checks.integer("window", window, least=0), self.max_window) + 1
         return np.asarray(self._W[:size, :size].T @ self._u[:size], dtype=np.float64)
 

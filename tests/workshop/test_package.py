@@ -3,6 +3,7 @@ import pydoc
 import re
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,10 @@ def test_help_shows_an_array_as_one_word(kind: Any) -> None:
     shown = pydoc.plain(pydoc.render_doc(kind))
     assert "numpy._typing" not in shown
     assert "npt.ArrayLike" in shown
+
+
+def test_the_contract_of_independence_lists_every_policy() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (listed,) = (contract["modules"] for contract in contracts if contract["type"] == "independence")
+    files = (ROOT / "src" / "undertow" / "policies").glob("[a-z]*.py")
+    assert sorted(listed) == sorted(f"undertow.policies.{file.stem}" for file in files)

@@ -2,7 +2,7 @@
 
 If a fit is due, the decision's kernel requests it. Inline, the fit is made immediately; in the background, a
 thread makes it from a copy, and the model is swapped in before a later decision, after it has caught up with the rounds
-in between. A late reward is recorded, and applied at its own round before one of the next decisions (`learners.late`).
+in between. A late reward is recorded, and applied at its own round before one of the next decisions (`learning.late`).
 """
 
 import math

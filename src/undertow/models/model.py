@@ -11,7 +11,7 @@ names in every family:
     observe     learn the round's context
 
 Outside kernels it is fitted to a log (`fit`), replays missed rounds (`catch_up`), and is described to users
-(`describe`). A family is one file with its block, its steps and a subclass of `Model`.
+(`describe`). A family is one folder; its `model.py` has the block, the steps and a subclass of `Model`.
 """
 
 import abc

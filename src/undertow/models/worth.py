@@ -1,4 +1,4 @@
-"""The value of exploring an arm: the factor of the width in all models.
+"""The value of exploring an arm: the factor of the width in levels and regressions.
 
 Suppose that an arm's expected reward is Δ below the best one with variance σ², that a reward has noise s², and that
 knowledge of the arm helps for H rounds. After n plays, which cost n Δ, the forecast will have moved by N(0, σ_n²), σ_n²

@@ -63,7 +63,7 @@ class SharedState(NamedTuple):
     model: Block
     mean: Annotated[FloatArray, "m+1"]
     scale: Annotated[FloatArray, "m+1"]
-    vector: Annotated[FloatArray, "72+9*(m+k)+m+1"]  # the system, as `identify.system.vector` splits it
+    vector: Annotated[FloatArray, "72+9*(m+k)+m+1"]  # the system, as `models.shared_system.vector` splits it
     prior: Annotated[FloatArray, "8+m"]
     At: Annotated[FloatArray, "8 8"]
     noise: Annotated[FloatArray, "m+1"]
