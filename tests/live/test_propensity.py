@@ -27,6 +27,7 @@ from undertow.policies import (
     StructuralKalman,
     registry,
 )
+from undertow.support.checks import LARGEST
 
 SYSTEM = full_system(3, 2, 3, seed=1)
 PATH = SYSTEM.sample(3000, rng=1)
@@ -168,6 +169,23 @@ def test_lints_says_with_which_probability_it_drew() -> None:
 def test_lints_without_exploration_is_certain() -> None:
     policy = LinTS(arms=3, context_dim=2, exploration=0.0, rng=0)
     assert {live_round(policy, PATH, t).propensity for t in range(20)} == {1.0}
+
+
+def test_lints_plays_on_where_its_forecasts_have_overflowed() -> None:
+    """Seed 0: measurements just below the limit, after a regression that hardly knows a ridge."""
+    policy, rng = LinTS(arms=3, context_dim=2, reward_lags=2, ridge=1e-12, explore=0.3, rng=0), np.random.default_rng(0)
+    chances = []
+    for t in range(60):
+        size = 1e-3 if t < 15 else 0.9 * LARGEST
+        decision = policy.decide()
+        assert decision.propensities is not None
+        assert decision.propensities.sum() == pytest.approx(1.0)
+        if not np.isfinite(decision.forecast).all():
+            chances.append(decision.propensities.tolist())
+        policy.learn(decision, size * rng.uniform(-1, 1))
+        policy.observe(size * rng.uniform(-1, 1, 2))
+    assert len(chances) > 9
+    assert all(sorted(each) == pytest.approx([0.1, 0.1, 0.8]) for each in chances)  # one arm, or an explored one
 
 
 # Exploring elsewhere

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import signal
 import tracemalloc
 import zipfile
@@ -285,10 +286,8 @@ HOSTILE: dict[str, tuple[str, Spoil]] = {
 }
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_file_is_refused_before_it_takes_memory(what: str, tmp_path: Path) -> None:
-    name, spoil = HOSTILE[what]
-    file = tmp_path / "policy"
+def spoiled(name: str, spoil: Spoil, file: Path) -> Path:
+    """Save a policy, and tamper with the file."""
     pending(name).save(file)
     with np.load(file) as archive:
         arrays = {key: archive[key] for key in archive.files}
@@ -297,12 +296,37 @@ def test_a_hostile_file_is_refused_before_it_takes_memory(what: str, tmp_path: P
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with file.open("wb") as target:
         np.savez(target, header=text, **arrays)
+    return file
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_is_refused_before_it_takes_memory(what: str, tmp_path: Path) -> None:
+    file = spoiled(*HOSTILE[what], tmp_path / "policy")
     tracemalloc.start()
     with pytest.raises(InvalidInputError):
         undertow.load(file)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20e6
+
+
+PLAYED: dict[str, tuple[str, Spoil]] = {
+    "a memory that is not there": ("lints", number("pending_memories", 0, math.nan)),
+    "a memory far outside": ("lints", number("pending_memories", 0, -1e300)),
+    "a regression far outside": (
+        "lints",
+        lambda header, arrays: registry()["lints"].policy.loop.layout.open(arrays["state"]).W.fill(1e300),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PLAYED)
+def test_a_hostile_file_that_is_loaded_plays(what: str, tmp_path: Path) -> None:
+    """Policies may hold such numbers after measurements just below the limit, so files of them are read."""
+    name, spoil = PLAYED[what]
+    policy = undertow.load(spoiled(name, spoil, tmp_path / "policy"))
+    hostile.play(policy, tmp_path / "policy")
+    assert policy.round > 5
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])

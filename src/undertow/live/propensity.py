@@ -6,11 +6,23 @@ import numpy as np
 
 from undertow.support.checks import FloatArray
 
-__all__ = ["chances_of_largest", "largest_of_laws"]
+__all__ = ["chances_of_largest", "has_laws", "largest_of_laws"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _FARTHEST = 8.5  # standard deviations, beyond which the density is negligible
 _BENDS = np.array([-8.5, -6.0, -4.0, -2.2, -0.8, 0.8, 2.2, 4.0, 6.0, 8.5])  # of a density and its distribution
+
+
+def has_laws(means: FloatArray, deviations: FloatArray) -> bool:
+    """Return whether normal numbers are finite as far as `chances_of_largest` looks; forecasts may have overflowed.
+
+    Examples
+    --------
+    >>> has_laws(np.array([1.0, np.nan]), np.array([0.6, 0.8]))
+    False
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # a panel may be as long as a density, 17 deviations
+        return bool(np.isfinite(np.abs(means) + 3 * _FARTHEST * deviations).all())
 
 
 def chances_of_largest(means: FloatArray, deviations: FloatArray) -> FloatArray:

@@ -29,7 +29,7 @@ from undertow.live.inputs import (
     push_context,
     put_features,
 )
-from undertow.live.propensity import chances_of_largest
+from undertow.live.propensity import chances_of_largest, has_laws
 from undertow.live.standardize import Change, change_inputs, change_regression
 from undertow.ridge import ridge_project, ridge_update
 from undertow.support import checks
@@ -207,13 +207,16 @@ class LinTS(LaggedPolicy):
         _change_units(own, self.ridge, change)
 
     def _probabilities(self, own: LinearState, played: int) -> FloatArray:
-        """Return for every open arm the probability that its sampled forecast less its cost is the largest."""
-        if self.exploration == 0:  # nothing is sampled
-            return super()._probabilities(own, played)
+        """Return for every open arm the probability that its sampled forecast less its cost is the largest.
+
+        Forecasts that have overflowed have no law, and comparisons of them no chance: the proposed arm has 1.
+        """
         common = own.common
-        worth, width = common.forecast - common.cost * common.head.reward_unit, common.width
-        opened, chances = common.closed == 0, np.zeros(len(worth))
-        chances[opened] = chances_of_largest(worth[opened], width[opened])
+        opened, chances = common.closed == 0, np.zeros(self.arm_count)
+        worth, width = (common.forecast - common.cost * common.head.reward_unit)[opened], common.width[opened]
+        if self.exploration == 0 or not has_laws(worth, width):
+            return super()._probabilities(own, played)
+        chances[opened] = chances_of_largest(worth, width)
         return chances
 
 
