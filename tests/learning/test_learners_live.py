@@ -307,8 +307,8 @@ def test_a_saved_learner_continues_bit_for_bit(learner: Any, context_first: bool
         np.testing.assert_array_equal(values, theirs[name], err_msg=name)
 
 
-def test_a_learner_that_is_saved_often_remembers_the_same_moments() -> None:
-    """For late rewards, once these come at once again: moments to go back to are then remembered more often."""
+def test_a_learner_that_is_saved_often_keeps_the_same_marks() -> None:
+    """For late rewards, once these come at once again: marks to go back to are then kept more often."""
     path = three_arms().sample(300, rng=1)
     policy, again = build(LearnedKalman, path), build(LearnedKalman, path)
     waiting: list[Decision] = []

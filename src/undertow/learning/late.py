@@ -31,13 +31,13 @@ __all__ = ["LateRewards", "Past"]
 
 _PACE, _SAVINGS = 60_000, 3_000_000  # nanoseconds of work per round, and largest budget of a decision
 _LEAST, _CALL = 300_000, 40_000  # minimum budget to start, and overhead per model
-_SLICE = 64  # rounds between two remembered moments, if no reward is late
-_SELDOM = 4  # factor between moments if no reward has been late
-_WIDEST = 8192  # largest number of rounds between remembered moments
+_SLICE = 64  # rounds between two marks, if no reward is late
+_SELDOM = 4  # factor between marks if no reward has been late
+_WIDEST = 8192  # largest number of rounds between marks
 
-Moment = tuple[int, FloatArray]  # a round, and a block before its decision
+Mark = tuple[int, FloatArray]  # a round, and a block before its decision
 _ROUND = itemgetter(0)
-_NEVER: Moment = -1, np.empty(0)
+_NEVER: Mark = -1, np.empty(0)
 
 
 class Past(NamedTuple):
@@ -50,7 +50,7 @@ class Past(NamedTuple):
     begin
         The first round that it was fitted to.
     marks
-        Moments to return to, before the base (rewound) and after it, oldest first.
+        Blocks to return to, before the base (rewound) and after it, oldest first.
     again
         The block that replays the history, if any, and the round that it has reached.
     since
@@ -59,23 +59,23 @@ class Past(NamedTuple):
         The oldest round whose late reward neither it nor the model includes; infinite if none.
     """
 
-    base: Moment
+    base: Mark
     begin: int
-    marks: tuple[Moment, ...] = ()
-    again: Moment | None = None
+    marks: tuple[Mark, ...] = ()
+    again: Mark | None = None
     since: float = math.inf
     late: float = math.inf
 
     def written(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return what a save file keeps: how many marks and which late rounds, and the moments."""
-        moments = [*self.marks, self.base, *([] if self.again is None else [self.again])]
+        """Return what a save file keeps: how many marks and which late rounds, and the blocks."""
+        kept = [*self.marks, self.base, *([] if self.again is None else [self.again])]
         late = [-1.0 if math.isinf(t) else float(t) for t in (self.since, self.late)]
-        rounds, blocks = zip(*moments, strict=True)
+        rounds, blocks = zip(*kept, strict=True)
         return np.array([float(len(self.marks)), *late]), np.array(rounds, dtype=np.float64), np.array(blocks)
 
 
-def thinned(marks: tuple[Moment, ...], now: int, oldest: int, widest: int, factor: int = 1) -> tuple[Moment, ...]:
-    """Return the moments that are worth keeping: a reward goes back by its age once more, or `factor` times."""
+def thinned(marks: tuple[Mark, ...], now: int, oldest: int, widest: int, factor: int = 1) -> tuple[Mark, ...]:
+    """Return the marks that are worth keeping: a reward goes back by its age once more, or `factor` times."""
     left = list(marks)
     kept = [left.pop()]
     while left and kept[-1][0] > oldest:  # no reward is older
@@ -129,7 +129,7 @@ class LateRewards:
         for number, (model, place) in enumerate(zip(models, places, strict=True)):
             self.begin(number, (0, player.own.blocks[place : place + model.length].copy()))
 
-    def begin(self, number: int, base: Moment, earlier: Moment | None = None, late: float = math.inf) -> None:
+    def begin(self, number: int, base: Mark, earlier: Mark | None = None, late: float = math.inf) -> None:
         """Begin with a fitted model, which lacks late rewards from round `late` on."""
         if self.models[number].filtered:
             marks = () if earlier is None or earlier[0] >= base[0] else (earlier,)
@@ -166,8 +166,7 @@ class LateRewards:
     def attend(self, *, due: bool = False, keep: bool = True) -> dict[int, FloatArray]:
         """Continue with late rewards within the budget, and return finished blocks, by model.
 
-        A decision may be `due` or skipped; otherwise, a context may come first. Without `keep`, no moment is
-        remembered.
+        A decision may be `due` or skipped; otherwise, a context may come first. Without `keep`, no mark is kept.
         """
         past, now, arrived = self.past.copy(), int(self.player.begun()), dict[int, FloatArray]()
         savings = min(self.savings + _PACE * (now - self.counted), _SAVINGS)
@@ -201,7 +200,7 @@ class LateRewards:
         base, begin, marks, again, since, late = past
         rounds, arrived = 0, None
         while rounds < most and (since < math.inf or late < math.inf):
-            if again is None:  # return to the last moment before the late reward, under the fitted model
+            if again is None:  # return to the last mark before the late reward, under the fitted model
                 marks = marks[: bisect_right(marks, late, key=_ROUND)]
                 again = max((*marks[-1:], base if base[0] <= late else _NEVER), key=_ROUND)
                 if again[0] < at:
@@ -210,7 +209,7 @@ class LateRewards:
                     again = start, model.led(model.rewound(base[1]), *begins)
                 since, late = late, math.inf
             (t, block), fitted = again, base[0]
-            apart = max(_SLICE, (now - t) // 8)  # the further back, the fewer moments are remembered
+            apart = max(_SLICE, (now - t) // 8)  # the further back, the fewer marks are kept
             stop = min(now, t + min(most - rounds, apart), fitted if t < fitted else now)
             span = Span(t, stop, t + first, min(stop + first, seen))
             block = model.led(block, rows[t - at : max(stop, span.seen) - at], span)
@@ -225,7 +224,7 @@ class LateRewards:
         return Past(base, begin, marks, again, since, late), arrived, rounds
 
     def remember(self, blocks: Sequence[FloatArray], latest: int) -> None:
-        """Remember the present moment, in which a decision is due, at certain intervals.
+        """Remember the present block, when a decision is due, at certain intervals.
 
         The intervals are short if rewards have been a little late, and long if not.
         """
@@ -254,16 +253,16 @@ class LateRewards:
         rounds = numbers.astype(int).tolist()
         for block in blocks:
             model.layout.check(block, model.sizes(), model.block())
-        moments = [(t, block.copy()) for t, block in zip(rounds, blocks, strict=True)]
+        kept = [(t, block.copy()) for t, block in zip(rounds, blocks, strict=True)]
         since, behind = (math.inf if t < 0 else t for t in late)
         more = count + 1 + (since < math.inf)
-        if count < 0 or len(moments) != more or any(t >= u for t, u in pairwise(rounds[:count])):
+        if count < 0 or len(kept) != more or any(t >= u for t, u in pairwise(rounds[:count])):
             raise InvalidInputError(f"{name}: expected {count} rounds, each later than the one before, and a fit")
         if any(not self.log.begin <= t < self.player.rounds for t in (since, behind) if t < math.inf):
             raise InvalidInputError(f"{name}: expected late rewards of rounds in the log, got {since:g}, {behind:g}")
-        again, base = moments[-1] if since < math.inf else None, moments[count]
+        again, base = kept[-1] if since < math.inf else None, kept[count]
         begin = int(BLOCK.open(base[1]).head.begin)
-        self.past[number] = Past(base, begin, tuple(moments[:count]), again, since, behind)
+        self.past[number] = Past(base, begin, tuple(kept[:count]), again, since, behind)
 
     def read_savings(self, numbers: FloatArray) -> None:
         """Take back what may be spent, up to which round it was added up, and when there is something to do."""

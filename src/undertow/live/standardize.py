@@ -24,14 +24,14 @@ from undertow.live.saved import COUNT, FINITE, MEASURED, Saved
 from undertow.live.units import Columns, Units
 from undertow.support.checks import FloatArray
 
-__all__ = ["Change", "Moments", "StandardizedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
+__all__ = ["Change", "RunningMoments", "StandardizedColumns", "change_inputs", "change_regression", "log_det_and_trace"]
 
 _FIRST_SCALING = 16  # rounds before the first units are set; then at every doubling
 _CONSTANT = 1e-13  # a column that varies less than this, relative to its size, counts as constant
 _FAINT = 1e-8  # an input that has added less than this to V, relative to λ, is lost in rounding
 
 
-class Moments:
+class RunningMoments:
     """Mean and variance of every column so far, added up value by value, so that blocks and single rows agree."""
 
     def __init__(self, columns: int) -> None:
@@ -127,12 +127,12 @@ class StandardizedColumns(Columns):
         super().__init__(context_dim, feature_dim, minimize=minimize)
         self.units: Units = Units.as_given(context_dim, feature_dim, minimize=minimize)
         self.pause = _FIRST_SCALING
-        self.moments = Moments(context_dim + feature_dim + 1)
+        self.moments = RunningMoments(context_dim + feature_dim + 1)
         self.first = {"context": 0, "features": context_dim, "reward": context_dim + feature_dim}
 
     @property
     def sums(self) -> FloatArray:
-        """The data of the moments."""
+        """The data of the running moments."""
         return self.moments.rows
 
     @property
