@@ -94,7 +94,7 @@ class Sequence:
                 self.policy.observe(self._context())
 
     def _more(self, turn: int) -> None:
-        """Decide once more in the same moment."""
+        """Decide once more in the same time step."""
         decision = self.policy.decide(self._features(), elapsed=0)
         self._learn(turn, decision)
 

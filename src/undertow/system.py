@@ -299,7 +299,7 @@ class LinearGaussianSystem:
         states
             Whether to keep the hidden states.
         elapsed
-            Moments that begin between two rounds, (rounds,): 1 by default, 0 for the same state with new noise.
+            Time steps that begin between two rounds, (rounds,): 1 by default, 0 for the same state with new noise.
         threads
             Number of threads, by default all cores; the paths do not depend on it.
 

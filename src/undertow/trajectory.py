@@ -18,7 +18,7 @@ from undertow.errors import InvalidInputError
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 from undertow.support.display import Framed, columns, html_table
-from undertow.support.timesteps import moments_passed, with_one_context
+from undertow.support.timesteps import time_steps_passed, with_one_context
 
 __all__ = ["Trajectory"]
 
@@ -43,8 +43,8 @@ class Trajectory(Framed):
     states
         The hidden states, (n, d) or (runs, n, d), if they were kept.
     elapsed
-        Moments that began since the round before, (n,), in all runs: 0 for another round in the same moment, which has
-        the same context, or NaN. None if every round is a moment.
+        Time steps that began since the round before, (n,), in all runs: 0 for another round in the same time step,
+        which has the same context, or NaN. None if every round is a time step.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Trajectory(Framed):
         if 0 in checked.shape:
             raise InvalidInputError(f"rewards: expected at least one round and one arm, got shape {checked.shape}")
         empty = np.empty((*lead, 0))
-        passed = None if elapsed is None else moments_passed(elapsed, lead[-1])
+        passed = None if elapsed is None else time_steps_passed(elapsed, lead[-1])
         for name, value in {
             "rewards": checked,
             "contexts": checks.measured(
@@ -271,16 +271,16 @@ def sample_in_time(
     runs: int | Sequence[int] | None,
     **given: Any,
 ) -> Trajectory:
-    """Sample paths as `sample_paths` does, and record rounds with the given numbers of moments between them.
+    """Sample paths as `sample_paths` does, and record rounds with the given numbers of time steps between them.
 
-    The noise of a further round in the same moment comes from child 1 of a run's child.
+    The noise of a further round in the same time step comes from child 1 of a run's child.
     """
-    passed = moments_passed(elapsed, checks.integer("rounds", rounds, least=1))
-    moments, same = np.cumsum(passed) - 1, passed == 0
+    passed = time_steps_passed(elapsed, checks.integer("rounds", rounds, least=1))
+    time_steps, same = np.cumsum(passed) - 1, passed == 0
     seeds, numbers = checks.seed_sequence(rng), _run_numbers(runs)
-    paths = sample_paths(symbols, mean, covariance, int(moments[-1]) + 1, rng=seeds, runs=numbers, **given)
+    paths = sample_paths(symbols, mean, covariance, int(time_steps[-1]) + 1, rng=seeds, runs=numbers, **given)
     parts = (paths.contexts, paths.rewards, paths.means, paths.features, paths.states)
-    contexts, rewards, means, features, states = (None if part is None else part[:, moments] for part in parts)
+    contexts, rewards, means, features, states = (None if part is None else part[:, time_steps] for part in parts)
     assert rewards is not None
     assert means is not None
     for row, number in enumerate(numbers):

@@ -163,7 +163,7 @@ class Timeless(LinUCB):
 
 
 class Restless(UCB):
-    """Lets the state move between two decisions of one moment, and forgets what time it is."""
+    """Lets the state move between two decisions of one time step, and forgets what time it is."""
 
     def decide(self, features: Any = None, *, elapsed: Any = 1, **how: Any) -> Decision:
         decision = super().decide(features, elapsed=elapsed, **how)
@@ -195,7 +195,7 @@ class Averaging(LinUCB):
     [
         ("rewards do not matter if unused", Denying, r"other rewards, other arms from round \d+ on"),
         ("time passes, or does not", Timeless, "round 0 is of time step 2, not 0 of 1"),
-        ("time passes, or does not", Restless, r"round \d+: the forecast is .* in the moment of"),
+        ("time passes, or does not", Restless, r"round \d+: the forecast is .* in the time step of"),
         ("time does not run backwards", Timeless, "elapsed=0 before the first decision was accepted"),
         ("features of all arms, or of each", Crossed, r"a feature of arm 0 adds \S+ to its reward, and"),
         ("features of all arms, or of each", Averaging, "with other features of arm 0 alone, the forecasts change by"),

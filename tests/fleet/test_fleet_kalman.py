@@ -35,7 +35,7 @@ def state_of(policy: Any) -> bytes:
 
 
 def test_forecasts_are_those_of_one_gaussian_law() -> None:
-    """Rewards come late, and three in a moment; without a level that all arms share, the filter is exact."""
+    """Rewards come late, and three in a time step; without a level that all arms share, the filter is exact."""
     numbers = levels(_6=1e-12)
     policy = LevelsKalman(arms=2, levels=numbers, arm_means=[1.0, -0.5], reward_mean=2.0, reward_scale=3.0)
     rng, rows, waiting = np.random.default_rng(0), [], []
@@ -108,7 +108,7 @@ def test_bad_numbers_are_refused() -> None:
 
 
 def keyed_log(seed: int, keys: int, rounds: int, k: int = 3) -> tuple[Any, Any, Any]:
-    """Rewards of keys that play arms at random: arm, reward, moments; where each key begins; the means of the arms."""
+    """Rewards of keys that play arms at random: arm, reward, time steps; where each key begins; means of the arms."""
     rng, means = np.random.default_rng(seed), np.array([1.0, -0.4, 0.2])
     rows = []
     for _ in range(keys):

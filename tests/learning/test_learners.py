@@ -166,7 +166,7 @@ def test_the_ridge_solves_a_ridge_regression(context_first: bool, memory: int) -
         [
             with_gaps(5 + 3 * rng.standard_normal((n + 2, m)), 0.2, 1),
             rng.standard_normal((n + 2, q)),
-            np.zeros(n + 2),  # every round is a moment of its own
+            np.zeros(n + 2),  # every round is a time step of its own
             rng.integers(-1, k, n + 2),
             10 + rng.standard_normal(n + 2),
         ]
@@ -1066,8 +1066,8 @@ def test_a_log_is_restored() -> None:
     assert (again.begin, again.end) == (7, 10)
 
 
-def test_a_log_knows_which_rounds_share_a_moment() -> None:
-    """Rounds 1 and 2 are of the moment of round 0, whose context comes last, or first."""
+def test_a_log_knows_which_rounds_share_a_time_step() -> None:
+    """Rounds 1 and 2 are of the time step of round 0, whose context comes last, or first."""
     log = RoundLog(context_dim=1, feature_dim=0, keep=10)
     for t in range(5):
         log.row(t)[log.arm] = 0
@@ -1079,9 +1079,9 @@ def test_a_log_knows_which_rounds_share_a_moment() -> None:
     rows = log.rows(0, 5)
     rows[:, 0] = [10.0, math.nan, 12.0, 13.0, 14.0]
     for first, known in ((True, [10.0, 13.0, 14.0]), (False, [12.0, 13.0, 14.0])):
-        contexts, moments, over = by_time_step(rows, 1, context_first=first)
+        contexts, time_steps, over = by_time_step(rows, 1, context_first=first)
         np.testing.assert_array_equal(contexts[:, 0], known)
-        np.testing.assert_array_equal(moments, [0, 0, 0, 1, 2])
+        np.testing.assert_array_equal(time_steps, [0, 0, 0, 1, 2])
         assert over
         assert by_time_step(rows[:2], 1, context_first=first)[2] == first
     log = RoundLog(context_dim=1, feature_dim=0, keep=10)
@@ -1090,7 +1090,7 @@ def test_a_log_knows_which_rounds_share_a_moment() -> None:
     log.share(4)
     log.go_back(before)
     assert (log.end, log.rows(0, 4)[:, log.shared].tolist()) == (4, [0, 0, 0, 0])
-    with pytest.raises(InvalidInputError, match="log: expected 0 to 3 as the flags of shared moments"):
+    with pytest.raises(InvalidInputError, match="log: expected 0 to 3 as the flags of shared time steps"):
         log.check(np.array([[0.0, 4.0, 0.0, 0.0]]), 1)
 
 

@@ -36,16 +36,16 @@ def test_what_is_no_time_is_refused(odd: Any) -> None:
         duration("tick", odd)
 
 
-def test_moments_follow_from_the_clock() -> None:
-    """Decisions of one hour share a moment; an hour without one passes; going back counts as the newest time."""
+def test_time_steps_follow_from_the_clock() -> None:
+    """Decisions of one hour share a time step; an hour without one passes; going back counts as the newest time."""
     policy, log = LinUCB(arms=2, tick="1 h"), list[Event]()
     policy.events(log.append)
     hours = [9.2, 9.9, 10.1, 9.0, 14.5, 14.6]
-    moments = [policy.decide(at=after(hours=hour)).time_step for hour in hours]
-    assert moments == [0, 0, 1, 1, 5, 5]
+    time_steps = [policy.decide(at=after(hours=hour)).time_step for hour in hours]
+    assert time_steps == [0, 0, 1, 1, 5, 5]
     assert [event.rounds for event in log if isinstance(event, Skipped)] == [3]
     assert [event.still for event in log if isinstance(event, Decided)] == [False, True, False, True, False, True]
-    assert policy.decide(at=after(days=9999)).time_step == 5 + 10_000  # as far as moments are counted
+    assert policy.decide(at=after(days=9999)).time_step == 5 + 10_000  # as far as time steps are counted
     elsewhere = timezone(timedelta(hours=5, minutes=30))
     assert policy.decide(at=after(days=9999).astimezone(elsewhere)).time_step == 10_005
 

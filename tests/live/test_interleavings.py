@@ -93,7 +93,7 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.round and (not self.m or self.due == "observe"))
     @rule(data=st.data())
     def decide_again(self, data: Any) -> None:
-        """Another decision in the same moment."""
+        """Another decision in the same time step."""
         features, id = self.features(data), data.draw(st.none() | st.just(self.event))
         self.take(self.both(lambda policy: policy.decide(features, elapsed=0, id=id)), id, elapsed=0)
         if self.first:

@@ -246,7 +246,7 @@ HOSTILE: dict[str, tuple[str, Spoil]] = {
     "an order in which an arm is missing": ("ucb", common("ucb", "order", 2, 0.0)),
     "no arm that is open": ("ucb", common("ucb", "closed", slice(None), 1.0)),
     "rounds beyond counting": ("sliding-window-ucb", number("state", 4, 1e300)),
-    "a moment that is being shared": ("ucb", number("state", 6, 1.0)),
+    "a time step that is being shared": ("ucb", number("state", 6, 1.0)),
     "exploring without draws": ("ucb", number("state", 7, 0.5)),
     "memories without width": ("linucb", lambda header, arrays: arrays.update(pending_memories=np.zeros((3, 0)))),
     "memories of another kind": (

@@ -96,7 +96,7 @@ def test_time_that_passes_is_many_steps(hyper: Array) -> None:
 
 
 def test_groups_of_arms_have_every_row_once() -> None:
-    """And each with the time since the last one of its group, also where rows tell nothing or share a moment."""
+    """And each with the time since the last one of its group, also where rows tell nothing or share a time step."""
     rng = np.random.default_rng(0)
     table = np.column_stack([make_table(300, 20, 1, seed=2), rng.choice([0, 1, 1, 3], 300)])
     times = np.cumsum(table[:, -1])
@@ -391,23 +391,23 @@ def test_the_objective_is_that_of_the_hyper_parameters_it_returns(value: float) 
     assert (error <= max(abs(value), 1.0)).all()
 
 
-# Time that passes, and rounds that share a moment
+# Time that passes, and rounds that share a time step
 
 
 @pytest.mark.parametrize("hyper", HYPERS)
-def test_the_score_knows_of_moments(hyper: Array) -> None:
-    """A last column says how many moments after the row before each is."""
+def test_the_score_knows_of_time_steps(hyper: Array) -> None:
+    """A last column says how many time steps after the row before each is."""
     k, q, n = 2, 2, 40
     table, elapsed = make_table(n, k, q, seed=3), np.random.default_rng(4).choice([0.0, 0.0, 1.0, 1.0, 3.0], n)
     found, score = likelihood(np.column_stack([table, elapsed]), hyper, k, q)
-    moments = np.cumsum(elapsed)
-    assert found == pytest.approx(naive.dense_log_likelihood(table, hyper, k, moments), rel=1e-10)
+    time_steps = np.cumsum(elapsed)
+    assert found == pytest.approx(naive.dense_log_likelihood(table, hyper, k, time_steps), rel=1e-10)
     for i in np.flatnonzero(np.abs(hyper) != 1.0):
         ends = []
         for step in (-1e-5, 1e-5):
             moved = hyper.copy()
             moved[i] = math.tanh(math.atanh(hyper[i]) + step) if i < GROUPS else hyper[i] * math.exp(step)
-            ends.append(naive.dense_log_likelihood(table, moved, k, moments))
+            ends.append(naive.dense_log_likelihood(table, moved, k, time_steps))
         assert score[i] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=1e-5, abs=1e-5)
     apart, slopes = likelihood(np.column_stack([table, np.ones(n)]), hyper, k, q)
     expected = likelihood(table, hyper, k)

@@ -61,7 +61,7 @@ def active(d: int, m: int, k: int) -> npt.NDArray[np.int64]:
 
 
 def seen(table: Array, m: int) -> list[tuple[int, int, float]]:
-    """Everything that was seen in its order: moment, output, value; a last column of 1 is for the moment before."""
+    """Everything that was seen in its order: time step, output, value; a last column of 1: the time step before."""
     entries, t = [], -1
     for line in table:
         t += table.shape[1] == m + 2 or t < 0 or line[m + 2] == 0

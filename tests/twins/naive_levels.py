@@ -107,16 +107,16 @@ def forecast(z: Array, P: Array, hyper: Array, k: int, features: Array) -> Array
     return result
 
 
-def dense_log_likelihood(table: Array, hyper: Array, k: int, moments: Array | None = None) -> float:
+def dense_log_likelihood(table: Array, hyper: Array, k: int, time_steps: Array | None = None) -> float:
     """The same likelihood from the covariance of all rewards: Cov(z_j at t, z_j at t') = V φ^|t − t'|.
 
-    t counts rounds, or is the moment of each.
+    t counts rounds, or is the time step of each.
     """
     q = table.shape[1] - 2
     φ, V = hyper[groups(k, q)], hyper[GROUPS + groups(k, q)]
     rounds = np.flatnonzero(seen(table))
     H = np.array([row(int(table[t, 0]), table[t, 2:], k) for t in rounds])
-    times = rounds if moments is None else moments[rounds]
+    times = rounds if time_steps is None else time_steps[rounds]
     apart = np.abs(times[:, None] - times[None, :])
     covariance = np.diag(np.full(len(rounds), Hyper(hyper, 0).reward_noise))
     for j in range(len(φ)):

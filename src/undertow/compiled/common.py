@@ -29,11 +29,11 @@ class CommonSizes(Record):
 
 
 class Head(Record):
-    """Rounds and moments so far, the share of rounds that explores, the arm proposed last, the pinned arm."""
+    """Rounds and time steps so far, the share of rounds that explores, the arm proposed last, the pinned arm."""
 
     rounds: Annotated[float, Index("2**53")]
-    moments: Annotated[float, Index("2**53")]
-    still: Annotated[float, Index("2")]  # whether the next round is of the same moment as the last one
+    time_steps: Annotated[float, Index("2**53")]
+    still: Annotated[float, Index("2")]  # whether the next round is of the same time step as the last one
     explore: Annotated[float, Fixed()]
     proposed: Annotated[float, Index("k")]
     pinned: Annotated[float, Index("k", -1)]  # the arm that is played instead of the proposed one; −1 for none
@@ -58,8 +58,8 @@ class Common(NamedTuple):
 
 @inlined
 def present_time_step(head: Head) -> int:
-    """Return the moment of the round that is being decided, counted from 0."""
-    return int(head.moments - head.still)
+    """Return the time step of the round that is being decided, counted from 0."""
+    return int(head.time_steps - head.still)
 
 
 @inlined

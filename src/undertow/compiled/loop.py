@@ -2,8 +2,8 @@
 
 A policy describes its state (`Layout`) and defines steps on it: `decide` proposes an arm, `played` counts the played
 arm (−1 if a round is skipped), `learn` and `observe` learn; `see` stores the features of the played arm, if arms may
-have their own. If `common.head.still` is 1, the round is in the same moment as the last one: the hidden state has not
-moved. Live calls and complete episodes go through one compiled loop with each step once: both run the same
+have their own. If `common.head.still` is 1, the round is in the same time step as the last one: the hidden state has
+not moved. Live calls and complete episodes go through one compiled loop with each step once: both run the same
 instructions, so live and simulated decisions are bit-identical.
 
 numba's cache on disk does not accept functions as arguments, so the functions below are templates: `compile_loop`
@@ -64,8 +64,8 @@ class Loop(NamedTuple):
 
 @inlined
 def count_round(head: Head) -> None:
-    """Count a round that has begun, and its moment unless it is that of the last round."""
-    head.moments += 1.0 - head.still
+    """Count a round that has begun, and its time step unless it is that of the last round."""
+    head.time_steps += 1.0 - head.still
     head.still = 0.0
     head.rounds += 1.0  # last: now the round has begun
 

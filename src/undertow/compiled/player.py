@@ -29,8 +29,8 @@ class Player:
         self.loop: Loop = self.owner.loop  # type: ignore[attr-defined]
         self.own = self.loop.layout.open(self.state)
         self.common: Common = self.own.common
-        cells = (self.common.head.cell(name) for name in ("rounds", "moments", "still", "proposed", "pinned"))
-        self._rounds, self._moments, self._still, self._proposed, self._pinned = cells
+        cells = (self.common.head.cell(name) for name in ("rounds", "time_steps", "still", "proposed", "pinned"))
+        self._rounds, self._time_steps, self._still, self._proposed, self._pinned = cells
         k, m, q, _ = map(int, self.common.sizes)
         fixed = self._draw_count + m + k
         self._row = np.zeros(fixed + k * q)
@@ -47,8 +47,8 @@ class Player:
         memory = self.common.memory
         self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else repeat(_NO_MEMORY).__next__
         self.pinned: Callable[[], float] = self._pinned.item
-        self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `moments`
-        self.moments_begun: Callable[[], float] = self._moments.item
+        self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `time_steps`
+        self.time_steps_begun: Callable[[], float] = self._time_steps.item
         row = (self.state, self._row, fixed)
         self._deciding = {
             rows: (*row[:2], fixed + rows * q, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0, rows * q)
@@ -70,17 +70,17 @@ class Player:
         return int(self._rounds.item())
 
     @property
-    def moments(self) -> int:
-        """Number of moments begun so far."""
-        return int(self._moments.item())
+    def time_steps(self) -> int:
+        """Number of time steps begun so far."""
+        return int(self._time_steps.item())
 
     @property
     def still(self) -> bool:
-        """Whether the next round is of the same moment as the last one."""
+        """Whether the next round is of the same time step as the last one."""
         return bool(self._still.item())
 
     def stay(self, *, still: bool) -> None:
-        """Set whether the next round is in the same moment as the last one."""
+        """Set whether the next round is in the same time step as the last one."""
         self._still[0] = still
 
     @property

@@ -67,7 +67,7 @@ def _within_state(trial: Trial) -> None:
 
 
 def _play_rounds(trial: Trial, policy: LivePolicy) -> list[Decision]:
-    """Play with late rewards, rounds without a decision, two in a moment and, if possible, features and a new arm."""
+    """Play with late rewards, rounds without a decision, two in a time step, perhaps features and a new arm."""
     if trial.capabilities.simulates_only:
         simulate(policy, trial.start(30))
         return []

@@ -245,7 +245,7 @@ def _several(trial: Trial) -> None:
         again = policy.decide_several(k, id=f"page {t}", **how)
         require([one.id for one in made] == [one.id for one in again], "a repeated call has other ids")
         require(sorted(one.arm for one in made) == list(range(k)), f"{made} are not all arms, each once")
-        require(len({one.time_step for one in made}) == 1, f"{made} are of several moments")
+        require(len({one.time_step for one in made}) == 1, f"{made} are of several time steps")
         names = list(policy.names)
         for place, one in enumerate(made):
             other = twin.decide(available=names, **(how if not place else {"elapsed": 0}))

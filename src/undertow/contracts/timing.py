@@ -1,4 +1,4 @@
-"""Rules for time: several decisions in one moment, and moments without one."""
+"""Rules for time: several decisions in one time step, and time steps without one."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -15,30 +15,30 @@ _BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 
 @rule("time passes, or does not", "ours", "live")
 def _time(trial: Trial) -> None:
-    """Play 30 rounds, every third after two skipped moments, each with a second decision in the same moment.
+    """Play 30 rounds, every third after two skipped time steps, each with a second decision in the same time step.
 
-    The twin skips the moments. No reward comes before the second decision, so without a fit its forecast equals the
+    The twin skips the time steps. No reward comes before the second decision, so without a fit its forecast equals the
     first, to a hundredth of the rewards' standard deviation: policies that forget by rounds go on forgetting.
     """
     policy, twin, little = trial.make(1), trial.make(1), 0.01 * float(trial.path.rewards.std())
-    moments = 0
+    time_steps = 0
     for t in range(30):
         elapsed = 1 if t % 3 else 3
         first, second = _decide(trial, policy, t, elapsed), _decide(trial, twin, t, elapsed, apart=True)
-        moments += elapsed
+        time_steps += elapsed
         same = first.arm == second.arm and np.array_equal(first.forecast, second.forecast)
         require(same, f"round {t}: {first} with elapsed={elapsed}, {second} after skip({elapsed - 1})")
         require(
-            first.time_step == moments - 1 == policy.parts.time_step - 1,
-            f"round {t} is of time step {moments - 1}, not {first.time_step} of {policy.parts.time_step}",
+            first.time_step == time_steps - 1 == policy.parts.time_step - 1,
+            f"round {t} is of time step {time_steps - 1}, not {first.time_step} of {policy.parts.time_step}",
         )
         again, other = policy.decide(elapsed=0), twin.decide(elapsed=0)
         require(
-            (again.time_step, policy.parts.time_step) == (first.time_step, moments),
+            (again.time_step, policy.parts.time_step) == (first.time_step, time_steps),
             f"round {again.round}: with elapsed=0, time step {first.time_step} became {again.time_step}",
         )
         stays = is_fitted(policy) or np.allclose(again.forecast, first.forecast, rtol=1e-2, atol=little)
-        require(stays, f"round {again.round}: the forecast is {again.forecast} in the moment of {first.forecast}")
+        require(stays, f"round {again.round}: the forecast is {again.forecast} in the time step of {first.forecast}")
         for each, decisions in ((policy, (first, again)), (twin, (second, other))):
             for decision in decisions:
                 each.learn(decision, trial.reward(t, decision))
@@ -55,14 +55,14 @@ def _refused(trial: Trial) -> None:
         trial.refuses(policy, lambda odd=odd: policy.decide(elapsed=odd), f"elapsed={odd!r}")  # type: ignore[misc]
     if trial.sees_contexts:
         context = trial.path.contexts[21]
-        trial.refuses(policy, lambda: policy.decide(context=context, elapsed=0), "a second context of a moment")
+        trial.refuses(policy, lambda: policy.decide(context=context, elapsed=0), "a second context of a time step")
         policy.observe(context)
-        trial.refuses(policy, lambda: policy.decide(elapsed=0), "elapsed=0 after the context of another moment")
+        trial.refuses(policy, lambda: policy.decide(elapsed=0), "elapsed=0 after the context of another time step")
 
 
-@rule("a clock counts moments, and gives defaults when they fall due", "ours", "live")
+@rule("a clock counts time steps, and gives defaults when they fall due", "ours", "live")
 def _clock(trial: Trial) -> None:
-    """Play 40 rounds at times, some in an hour, some hours apart; the twin gets moments and defaults explicitly.
+    """Play 40 rounds at times, some in an hour, some hours apart; the twin gets time steps and defaults explicitly.
 
     A default falls due between two calls, 150 minutes after its decision, and is learned before the next one.
     """
@@ -100,7 +100,7 @@ def _context_first(policy: Any) -> bool:
 
 
 def _decide(trial: Trial, policy: Any, t: int, elapsed: int, *, apart: bool = False) -> Decision:
-    """Decide after some moments, which pass in a separate call or with the decision."""
+    """Decide after some time steps, which pass in a separate call or with the decision."""
     how: dict[str, Any] = {"elapsed": elapsed}
     if apart and elapsed > 1:
         policy.skip(elapsed - 1)

@@ -84,7 +84,7 @@ class Trial:
     def step(
         self, policy: Any, t: int, *, learn: bool = True, ask: bool = False, twice: bool = False, **how: Any
     ) -> Decision:
-        """Play one round of the path live; with `twice`, two in the same moment."""
+        """Play one round of the path live; with `twice`, two in the same time step."""
         first = getattr(policy, "context_first", False)
         if self.sees_contexts and first:
             policy.observe(self.path.contexts[t])

@@ -241,9 +241,9 @@ def _fitted(rows: FloatArray, starts: FloatArray, k: int, before: _Fit | None) -
 
 
 def remembered(own: Any) -> FloatArray:
-    """Return the remembered rewards of a key: arm, reward, features, and moments since the row before."""
+    """Return the remembered rewards of a key: arm, reward, features, and time steps since the row before."""
     rounds, n = int(own.common.head.rounds), len(own.past_arm)
     slots = np.arange(max(rounds - n, 0), rounds) % n
     slots = slots[(own.past_arm[slots] >= 0) & ~np.isnan(own.past_reward[slots])]
-    elapsed = np.diff(own.past_moment[slots], prepend=0.0)
+    elapsed = np.diff(own.past_time_step[slots], prepend=0.0)
     return np.column_stack([own.past_arm[slots], own.past_reward[slots], own.past_features[slots], elapsed])

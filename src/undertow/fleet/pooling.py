@@ -58,7 +58,7 @@ class Pooled(NamedTuple):
 
 
 def units_of(rows: FloatArray) -> Units:
-    """Return the units of a log of arm, reward, features and elapsed moments."""
+    """Return the units of a log of arm, reward, features and elapsed time steps."""
     features = [centre_and_scale(column) for column in rows[:, 2:-1].T]
     centre, spread = np.array(features).reshape(len(features), 2).T
     return Units(*centre_and_scale(rows[:, 1]), centre, spread)
@@ -70,8 +70,8 @@ def pool(rows: FloatArray, starts: FloatArray, units: Units, k: int, before: Poo
     Parameters
     ----------
     rows
-        A log (n, 3 + q) of arm, reward, features, and moments since the row before, key after key; every row has an arm
-        and a reward.
+        A log (n, 3 + q) of arm, reward, features, and time steps since the row before, key after key; every row has an
+        arm and a reward.
     starts
         Where each key begins.
     units

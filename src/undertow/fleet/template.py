@@ -52,9 +52,9 @@ class Template:
         """Refuse rows with an invalid state, as in a damaged file."""
         self.layout.check_rows(rows, self.sizes, self.fresh)
         head, closed = (rows[:, self.layout.place(f"common.{name}", **self.sizes)] for name in ("head", "closed"))
-        rounds, moments, still = (head[:, Head.names.index(name)] for name in ("rounds", "moments", "still"))
-        if closed.all(axis=1).any() or still.any() or (moments > rounds).any():
-            raise InvalidInputError("state: expected an arm that can be played, and at most as many moments as rounds")
+        rounds, time_steps, still = (head[:, Head.names.index(name)] for name in ("rounds", "time_steps", "still"))
+        if closed.all(axis=1).any() or still.any() or (time_steps > rounds).any():
+            raise InvalidInputError("state: expected an open arm, and at most as many time steps as rounds")
 
     def describe(self) -> str:
         """Return the policy as an expression."""

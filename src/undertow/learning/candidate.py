@@ -47,11 +47,11 @@ class Candidate(Protocol):
     """The interface of a candidate.
 
     Its `forecast` is called before every decision, and whenever the policy's own `forecast` is; it gets every reward,
-    with its round and arm, and every context as it comes (NaN if missing). It gets no moments: its `forecast` is called
-    for each decision of a moment, and while time passes it only observes contexts, if any. `warm_start` replays past
-    rounds in the same way. With `minimize`, rewards and forecasts are negative costs. It is deep-copied for each run of
-    `simulate`, and its attributes with every checkpoint. To be saved with its Autopilot, and kept in stores, it needs
-    `state` and `from_state`: see `register_candidate`.
+    with its round and arm, and every context as it comes (NaN if missing). It gets no time steps: its `forecast` is
+    called for each decision of a time step, and while time passes it only observes contexts, if any. `warm_start`
+    replays past rounds in the same way. With `minimize`, rewards and forecasts are negative costs. It is deep-copied
+    for each run of `simulate`, and its attributes with every checkpoint. To be saved with its Autopilot, and kept in
+    stores, it needs `state` and `from_state`: see `register_candidate`.
     """
 
     name: str

@@ -306,7 +306,7 @@ class Learner(Timeline):
         log.open(rounds - 1)
         log.rows(log.begin, rounds)[:] = rows[log.begin :]  # rows older than the log's memory are dropped
         own.common.head.rounds, own.learner.seed = rounds, seed
-        own.common.head.moments = rounds - int(same_time_step(rows).sum())
+        own.common.head.time_steps = rounds - int(same_time_step(rows).sum())
         arms = rows[:, log.arm].astype(np.int64)
         own.plays[:] = np.bincount(arms[arms >= 0], minlength=len(own.plays))
         np.maximum.at(own.looks.last, arms[arms >= 0], np.flatnonzero(arms >= 0) + 1.0)

@@ -266,8 +266,8 @@ class LearningPolicy(ContextPolicy):
         `arms` (n,) are names, None if none was played, or indices, −1 if none was; `rewards` (n,) are NaN if none came;
         `contexts` (n, m) are NaN if missing. `features` are needed if the policy takes them: (n, q), those of the
         played arm, or (n, k, q), those of every arm. Both may be given by name: as a list of mappings, or a frame of
-        pandas or polars. `elapsed` (n,) is the number of moments since the row before, 1 by default; rows of the same
-        moment, with 0, have the same context, or NaN. With refit="inline", the first decision makes the fits.
+        pandas or polars. `elapsed` (n,) is the number of time steps since the row before, 1 by default; rows of the
+        same time step, with 0, have the same context, or NaN. With refit="inline", the first decision makes the fits.
         """
         with self._lock:
             if not self._whole().unused:

@@ -140,7 +140,7 @@ class Applies(Commits):
             forecast, width = columns.units.outward(forecast, width)
             value = columns.units.rewards_outward(value)
         window = player.window.astype(_WHOLE) if self._has_windows else None
-        step = int(player.moments_begun()) - 1
+        step = int(player.time_steps_begun()) - 1
         made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, step, value, chances, False)
         decision = _tuple(Decision, made)
         if request is not None:

@@ -32,11 +32,11 @@ __all__ = ["Calls"]
 
 
 class _When(NamedTuple):
-    """The moment of a decision: the last one or a later one, the moments between, and the time."""
+    """The time step of a decision: the last one or a later one, the time steps between, and the time."""
 
-    still: bool = False  # whether it is the moment of the last round
-    passed: int = 0  # number of moments that have passed without a round
-    missed: bool = False  # whether the last moment ended without its context
+    still: bool = False  # whether it is the time step of the last round
+    passed: int = 0  # number of time steps without a round
+    missed: bool = False  # whether the last time step ended without its context
     at: int | None = None
 
 
@@ -76,9 +76,9 @@ class Calls(Steering):
             A unique string of at most 64 characters; by default the policy generates one. The same call with the same
             id returns the same decision again, and changes nothing. Another call with that id is refused.
         elapsed
-            Number of moments that have begun since the last round, 1 by default. With 0 it is another decision in the
-            same moment, with the same hidden state and no context in between. With n > 1, time has passed: as `skip(n -
-            1)` and then `decide()`, in one call.
+            Number of time steps that have begun since the last round, 1 by default. With 0 it is another decision in
+            the same time step, with the same hidden state and no context in between. With n > 1, time has passed: as
+            `skip(n - 1)` and then `decide()`, in one call.
         at
             The time, with a time zone; a time before the newest one counts as that. For policies with a `tick`,
             `elapsed` follows from it, and only the first context of a time step is observed. Default rewards that are
@@ -176,7 +176,7 @@ class Calls(Steering):
         return None if closed[decision.arm] else decision
 
     def _when(self, elapsed: Any, at: datetime | None, *, with_context: bool) -> _When:
-        """Return the moment of a decision, from the number elapsed or the clock; refuse impossible ones."""
+        """Return the time step of a decision, from the number elapsed or the clock; refuse impossible ones."""
         turns, missed = self._turns, False
         now = turns.clock.reached(at)
         if at is not None and now is not None and turns.clock.tick is not None:
@@ -204,10 +204,10 @@ class Calls(Steering):
     def decide_several(self, count: int, features: "Inputs | None" = None, **how: Any) -> tuple[Decision, ...]:
         """Choose several arms for this round, such as places of a list: the best, the best of the others, and so on.
 
-        Each is a decision in the same moment, with its own reward. Its propensity is that of the arm given those before
-        it, so their product is that of the list. `how` is as in `decide`, without a subject. With an `id` the decisions
-        are named `id`, `id/2`, `id/3`, …; an interrupted call may have made the first of them, and the same call with
-        the same id makes the others.
+        Each is a decision in the same time step, with its own reward. Its propensity is that of the arm given those
+        before it, so their product is that of the list. `how` is as in `decide`, without a subject. With an `id` the
+        decisions are named `id`, `id/2`, `id/3`, …; an interrupted call may have made the first of them, and the same
+        call with the same id makes the others.
         """
         with self._lock:
             self._get_ready(decides=True)
@@ -320,7 +320,7 @@ class Calls(Steering):
                 self._observe_at(row, turns.clock.reached(at))
 
     def _observe_at(self, row: FloatArray | None, now: int | None) -> None:
-        """Observe a context at a time, at which it begins a moment unless the time step has one."""
+        """Observe a context at a time, at which it begins a time step unless that step has one."""
         assert now is not None
         turns, events = self._turns, list[Event](map(_defaulted, self._pending.fallen_due(now)))
         if turns.context_first and turns.clock.tick is not None:

@@ -72,7 +72,7 @@ def as_time(at: int | None) -> datetime | None:
 
 
 class Clock:
-    """The newest time so far, and the time step of the present moment."""
+    """The newest time so far, and the time step that it is in."""
 
     remembers: ClassVar[tuple[Field, ...]] = (
         Entry("newest", "clock.newest", lambda clock, value: _whole("newest", value), since=True),
@@ -92,7 +92,7 @@ class Clock:
         return given if self.newest is None else max(given, self.newest)
 
     def passed(self, now: int) -> int:
-        """Return the number of steps since that of the present moment, up to the largest gap."""
+        """Return the number of time steps since the present one, up to the largest gap."""
         assert self.tick is not None
         step = (now - _MONDAY) // self.tick
         return 1 if self.step is None else min(step - self.step, checks.LONGEST_GAP)
@@ -106,7 +106,7 @@ class Clock:
         return np.concatenate([[1], np.minimum(passed, checks.LONGEST_GAP)])
 
     def advance(self, now: int, *, begins: bool) -> None:
-        """Advance to a time; `begins` says whether a moment begins with it."""
+        """Advance to a time; `begins` says whether a time step begins with it."""
         self.newest = now
         if begins and self.tick is not None:
             self.step = (now - _MONDAY) // self.tick

@@ -65,7 +65,7 @@ class Decided(Event, frozen=True, eq=False, kw_only=True, tag="decided"):
     available
         Indices of the arms that could be played; None for all but retired ones.
     still
-        Whether the round is in the same moment as the one before.
+        Whether the round is in the same time step as the one before.
     request
         A digest of the call, if the caller gave the id: the same call is answered with the same decision.
     at

@@ -1,9 +1,9 @@
 """Inputs of ridge policies: the constant, lagged contexts, the round's features, the policy's own past rewards.
 
-    Θ_t = [1 | θ_{t−1}, …, θ_{t−s} | u_t | for each lag l = 1…L and arm: its reward l moments ago, whether it is known]
+    Θ_t = [1 | θ_{t−1}, …, θ_{t−s} | u_t | for each lag l = 1…L and arm: its reward l steps ago, whether it is known]
 
-Newest first throughout. An arm that was not played l moments ago, or whose reward has not come, has reward 0 and
-indicator 0. Contexts and lags are of moments: t counts these. Of several rounds in a moment, the last one enters.
+Newest first throughout. An arm that was not played l time steps ago, or whose reward has not come, has reward 0 and
+indicator 0. Contexts and lags are of time steps: t counts these. Of several rounds in a time step, the last one enters.
 
 A missing context entry is replaced by a forecast: its deviation from the mean, in standard deviations, is regressed on
 those of the last few contexts. The regression begins with the first gap, so data without gaps cost nothing; before
@@ -64,7 +64,7 @@ class Inputs(NamedTuple):
     squares: Annotated[FloatArray, "m"]  # sum of their squared deviations
     counts: Annotated[FloatArray, "m"]
     ring: Annotated[FloatArray, "2*s m"]
-    lag_arm: Annotated[FloatArray, "lags+1", Index("k", -1)]  # of the present moment, and of those before
+    lag_arm: Annotated[FloatArray, "lags+1", Index("k", -1)]  # of the present time step, and of those before
     lag_reward: Annotated[FloatArray, "lags+1"]  # NaN if none
     lag_round: Annotated[FloatArray, "lags+1"]  # of the arm; −1 if none
     filled: Annotated[FloatArray, "m"]
@@ -106,7 +106,7 @@ def put_features(inputs: Inputs, features: FloatArray, Θ: FloatArray) -> None:
 
 @inlined
 def build_inputs(inputs: Inputs, k: int, t: int, features: FloatArray, Θ: FloatArray) -> None:
-    """Write Θ_t for moment t."""
+    """Write Θ_t for time step t."""
     s, lags, first = int(inputs.sizes.s), int(inputs.sizes.lags), int(inputs.head.newest)
     Θ[0] = 1.0
     at = 1
@@ -196,7 +196,7 @@ def fill_gaps(
 
 @inlined
 def note_round(inputs: Inputs, t: int, round: int, arm: int) -> None:
-    """Open the slot of moment t for the reward of an arm in a round; −1 if none was played."""
+    """Open the slot of time step t for the reward of an arm in a round; −1 if none was played."""
     slot = t % len(inputs.lag_arm)
     inputs.lag_arm[slot] = arm
     inputs.lag_reward[slot] = np.nan

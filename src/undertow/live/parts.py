@@ -64,8 +64,8 @@ class Parts(NamedTuple):
 
     @property
     def time_step(self) -> int:
-        """Number of moments begun so far: as many as rounds, but for decisions with `elapsed=0`."""
-        return self.player.moments
+        """Number of time steps begun so far: as many as rounds, but for decisions with `elapsed=0`."""
+        return self.player.time_steps
 
     @property
     def contexts_seen(self) -> int:

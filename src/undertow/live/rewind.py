@@ -40,7 +40,7 @@ class _Round(NamedTuple):
     context: FloatArray | None = None
     arm: int = -1
     reward: float = math.nan
-    still: bool = False  # whether it is of the same moment as the round before
+    still: bool = False  # whether it is of the same time step as the round before
 
 
 class Rewinding(Timeline):

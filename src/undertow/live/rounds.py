@@ -59,7 +59,7 @@ class Turns:
             raise OutOfTurnError("decide: the context of this round was observed already; call decide() without it")
 
     def checked_elapsed(self, elapsed: Any, *, begun: bool, with_context: bool) -> int:
-        """Return the number of moments before a decision; refuse impossible ones."""
+        """Return the number of time steps before a decision; refuse impossible ones."""
         count = checks.elapsed(elapsed)
         if count > 1:
             self._require_passing(count, with_context=with_context)
@@ -68,15 +68,15 @@ class Turns:
         return count
 
     def _require_passing(self, elapsed: int, *, with_context: bool) -> None:
-        """Refuse elapsed time before a decision whose moment has begun, or begins with a context."""
+        """Refuse elapsed time before a decision whose time step has begun, or begins with a context."""
         if self.context_first and not (with_context and self.due == "observe"):
             raise OutOfTurnError(
-                f"decide: with elapsed={elapsed} time passes before the context of this moment; pass both, "
+                f"decide: with elapsed={elapsed} time passes before the context of this time step; pass both, "
                 f"decide(context=…, elapsed={elapsed}), or call skip({elapsed - 1}) before observe(context)"
             )
 
     def _require_still(self, *, begun: bool, with_context: bool) -> None:
-        """Refuse another decision in the same moment if there is none, or if a context has begun or ended it."""
+        """Refuse another decision in the same time step if there is none, or if a context has begun or ended it."""
         if with_context:
             raise InvalidInputError(
                 "context: elapsed=0 continues the current time step, which already had its context; omit it, or pass "
@@ -88,14 +88,14 @@ class Turns:
             if over and self.context_first:
                 why = "a context was observed since, which began the next one"
             raise OutOfTurnError(
-                f"decide: elapsed=0 is another decision in the moment of the last round, and {why}; call decide()"
+                f"decide: elapsed=0 is another decision in the time step of the last round, and {why}; call decide()"
             )
 
     def by_clock(self, now: int) -> tuple[int, bool]:
-        """Return the number of moments before a decision by the clock, and whether the last one had no context.
+        """Return the number of time steps before a decision by the clock, and whether the last one had no context.
 
-        If the context of a time step comes before a decision, that decision belongs to its moment; if it comes after
-        the decisions, it ends the moment.
+        If the context of a time step comes before a decision, that decision belongs to that step; if it
+        comes after the decisions, it ends the step.
         """
         passed = self.clock.passed(now)
         if self.due == "decide" and self.context_dim:
@@ -154,7 +154,7 @@ class Timeline:
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
         """Prepare a round, in which a choice is made or not; rewards from round `oldest` on may still come.
 
-        If it is `still`, the round is in the same moment as the last one.
+        If it is `still`, the round is in the same time step as the last one.
         """
 
     def attend(self) -> None:
@@ -202,5 +202,5 @@ class Timeline:
         common = layout.open(state).common
         if common.closed.all():
             raise InvalidInputError("state: closed: expected an arm that can be played")
-        if common.head.still or common.head.moments > common.head.rounds:
-            raise InvalidInputError("state: moments: expected at most as many as rounds, and none that is being shared")
+        if common.head.still or common.head.time_steps > common.head.rounds:
+            raise InvalidInputError("state: time_steps: expected at most as many as rounds, none being shared")

@@ -1,4 +1,4 @@
-"""Several arms of one round: the best, then the best of the others, and so on, as decisions in one moment."""
+"""Several arms of one round: the best, then the best of the others, and so on, as decisions in one time step."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -28,7 +28,7 @@ def _catch_up(
 ) -> None:
     """Replay rows of a log, as in `Span`.
 
-    A moment shared by several rows has one context, in the first or the last of them, and the belief advances once.
+    A time step shared by several rows has one context, in the first or the last of them, and the belief advances once.
     """
     block = open_block(blocks, at)
     m, width = int(block.sizes.m), rows.shape[1]

@@ -220,7 +220,7 @@ def _nothing_more(blocks: FloatArray, at: int, t: int, given: Any, more: Any) ->
 def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
     """Let every model forecast, and play the largest forecast + width of the leader; request fits that are due.
 
-    In another round of the same moment, no belief advances.
+    In another round of the same time step, no belief advances.
     """
     blocks, t, still = own.blocks, int(own.common.head.rounds), own.common.head.still > 0.0
     at = 0

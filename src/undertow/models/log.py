@@ -25,7 +25,7 @@ __all__ = [
     "same_time_step",
 ]
 
-BEFORE, AFTER = 1, 2  # flags: a round shares its moment with the one before, with the one after
+BEFORE, AFTER = 1, 2  # flags: a round shares its time step with the one before, with the one after
 
 LARGEST = 1e100  # of the rewards: the cube of one is finite, since a loading times a state is learned from it
 _ROOM = 64  # rows, at least
@@ -33,10 +33,10 @@ ROWS = Saved(("log", "m+q+3"), *MEASURED, missing=True)  # `check` has the bound
 
 
 class RoundLog:
-    """One row per round: m contexts, q features, flags of shared moments, the arm, its reward.
+    """One row per round: m contexts, q features, flags of shared time steps, the arm, its reward.
 
     The arm is −1 if none was played, the reward NaN until it comes. If arms have their own features, those of the
-    played arm are stored: fits need no others. Of rounds that share a moment, the first one has its context, or the
+    played arm are stored: fits need no others. Of rounds that share a time step, the first one has its context, or the
     last one if contexts come after decisions. At least the last `keep` rounds are remembered, at most twice as many.
     """
 
@@ -74,7 +74,7 @@ class RoundLog:
         self.end = last + 1  # rows beyond the end have been blank from the start
 
     def share(self, number: int) -> None:
-        """Record that a round is in the same moment as the one before; may be repeated."""
+        """Record that a round is in the same time step as the one before; may be repeated."""
         self.row(number)[self.shared] = BEFORE
         last = self.row(number - 1)
         last[self.shared] = last[self.shared] % AFTER + AFTER
@@ -131,10 +131,10 @@ class RoundLog:
         return len(self._rows)
 
     def check(self, rows: FloatArray, arms: int) -> None:
-        """Refuse rows with an unknown arm, a missing feature, or inconsistent flags of moments."""
+        """Refuse rows with an unknown arm, a missing feature, or inconsistent flags of time steps."""
         played, features = rows[:, self.arm], rows[:, self.context_dim : self.shared]
         if not Saved(("n",), 0, BEFORE + AFTER, whole=True).holds(rows[:, self.shared]):
-            raise InvalidInputError(f"log: expected 0 to {BEFORE + AFTER} as the flags of shared moments")
+            raise InvalidInputError(f"log: expected 0 to {BEFORE + AFTER} as the flags of shared time steps")
         if not Saved(("n",), -1, arms - 1, whole=True).holds(played) or np.isnan(features[played >= 0]).any():
             raise InvalidInputError(f"log: expected arms from -1 to {arms - 1}, and their features")
 
@@ -165,20 +165,20 @@ def arms_played(arms: npt.ArrayLike, k: int) -> npt.NDArray[np.int64]:
 
 
 def same_time_step(rows: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return for every row of a log whether it is in the same moment as the one before."""
+    """Return for every row of a log whether it is in the same time step as the one before."""
     return np.asarray(rows[:, -3] % AFTER == BEFORE)
 
 
 def has_context(shared: Any, *, context_first: bool) -> Any:
-    """Return whether a round has the context of its moment: the first one or, where it comes after decisions, the last.
+    """Return whether a round has the context of its time step: the first or, if it comes after decisions, the last.
 
-    `shared` says with which rounds it shares the moment; a number, or several.
+    `shared` says with which rounds it shares the time step; a number, or several.
     """
     return shared % AFTER == 0 if context_first else shared < AFTER
 
 
 def by_time_step(rows: FloatArray, m: int, *, context_first: bool) -> tuple[FloatArray, npt.NDArray[np.int64], bool]:
-    """Return the m contexts of every moment in rows of a log, the moment of every row, and whether the last is over.
+    """Return the m contexts of every time step of a log, the time step of every row, and whether the last is over.
 
     It is not if the context comes after the decisions, and another decision came first.
     """
@@ -186,8 +186,8 @@ def by_time_step(rows: FloatArray, m: int, *, context_first: bool) -> tuple[Floa
     if not shared.any():
         return rows[:, :m], np.arange(len(rows)), True
     begun = np.cumsum(~same_time_step(rows), dtype=np.int64)
-    moments = begun - begun[0]
+    time_steps = begun - begun[0]
     holds = has_context(shared, context_first=context_first)
-    contexts = np.full((int(moments[-1]) + 1, m), math.nan)
-    contexts[moments[holds]] = rows[holds, :m]
-    return contexts, moments, context_first or bool(shared[-1] < AFTER)
+    contexts = np.full((int(time_steps[-1]) + 1, m), math.nan)
+    contexts[time_steps[holds]] = rows[holds, :m]
+    return contexts, time_steps, context_first or bool(shared[-1] < AFTER)

@@ -59,7 +59,7 @@ class Settings(Record):
 
 
 class Filtered(Record):
-    """The moment of a belief, the sum of squared standardized innovations, and their number."""
+    """The time step of a belief, the sum of squared standardized innovations, and their number."""
 
     at: float
     squares: float
@@ -91,7 +91,7 @@ class LevelsState(NamedTuple):
     u: Annotated[FloatArray, "Q"]  # features under consideration, standardized
     past_arm: Annotated[FloatArray, "n", Index("k", -1)]
     past_reward: Annotated[FloatArray, "n"]  # NaN if none
-    past_moment: Annotated[FloatArray, "n"]
+    past_time_step: Annotated[FloatArray, "n"]
     past_features: Annotated[FloatArray, "n Q"]
     forecast: Annotated[FloatArray, "6 k"]  # output of `forecast_arms`
     belief: Belief
@@ -114,11 +114,11 @@ def scale_of(own: LevelsState, filtered: Filtered) -> float:
 
 @inlined
 def take_in(own: LevelsState, belief: Belief, filtered: Filtered, slot: int) -> None:
-    """Advance to the moment of a remembered round, and condition on its reward."""
-    moment = own.past_moment[slot]
-    if moment > filtered.at:
-        predict(belief, own.hyper, moment - filtered.at)
-        filtered.at = moment
+    """Advance to the time step of a remembered round, and condition on its reward."""
+    time_step = own.past_time_step[slot]
+    if time_step > filtered.at:
+        predict(belief, own.hyper, time_step - filtered.at)
+        filtered.at = time_step
     arm, reward = int(own.past_arm[slot]), own.past_reward[slot]
     if arm >= 0 and not np.isnan(reward):
         standardize(own, own.past_features[slot])
@@ -234,7 +234,7 @@ def played(own: LevelsState, arm: int) -> None:
     slot = t % n
     if t >= n:
         take_in(own, own.base, own.before, slot)
-    own.past_arm[slot], own.past_reward[slot], own.past_moment[slot] = arm, np.nan, present_time_step(head)
+    own.past_arm[slot], own.past_reward[slot], own.past_time_step[slot] = arm, np.nan, present_time_step(head)
     for j in range(len(own.given)):
         own.past_features[slot, j] = own.given[j]
     if arm >= 0:
@@ -243,13 +243,13 @@ def played(own: LevelsState, arm: int) -> None:
 
 @inlined
 def learn(own: LevelsState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
-    """Condition on a reward; if it comes later than its moment, filter the remembered rounds again."""
+    """Condition on a reward; if it comes later than its time step, filter the remembered rounds again."""
     n = len(own.past_arm)
     if age >= n:
         return
     slot = (int(own.common.head.rounds) - 1 - age) % n
     own.past_reward[slot] = rewards[arm]
-    if own.progress.stale == 0.0 and own.past_moment[slot] == own.now.at:
+    if own.progress.stale == 0.0 and own.past_time_step[slot] == own.now.at:
         take_in(own, own.belief, own.now, slot)
     else:
         filter_again(own)

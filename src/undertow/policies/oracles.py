@@ -67,7 +67,7 @@ class KnownState(NamedTuple):
 def begin_round(own: KnownState) -> None:
     """Advance to the present round, if the belief is still in the last one, whose reward could come until now.
 
-    In another round of the same moment, the belief does not advance.
+    In another round of the same time step, the belief does not advance.
     """
     if own.now.over > 0.0:
         if own.common.head.still == 0.0:

@@ -1,4 +1,4 @@
-"""Time of a table in moments: rows of the same hour, say, share one, and hours without a row count."""
+"""Time of a table in steps: rows of the same hour, say, share one, and hours without a row count."""
 
 import math
 from dataclasses import replace
@@ -14,17 +14,17 @@ from undertow.replay.columns import Columns
 from undertow.replay.source import Source
 from undertow.support import checks
 
-__all__ = ["UNITS", "moments_between", "stamps_of", "tick_of", "with_dates_first"]
+__all__ = ["UNITS", "stamps_of", "tick_of", "time_steps_between", "with_dates_first"]
 
 _MICROSECONDS = {"second": 1e6, "minute": 60e6, "hour": 3600e6, "day": 86400e6, "week": 7 * 86400e6}
 UNITS = tuple(_MICROSECONDS)
 _MONDAY = 4 * 86400e6  # the first one of 1970, from which weeks are counted
 
 
-def moments_between(source: Source, column: str, times: pl.Series, unit: str) -> tuple[npt.NDArray[np.int64], str]:
-    """Return the number of moments since the row before, (n,), 1 for the first row, and a note for the reader.
+def time_steps_between(source: Source, column: str, times: pl.Series, unit: str) -> tuple[npt.NDArray[np.int64], str]:
+    """Return the number of time steps since the row before, (n,), 1 for the first row, and a note for the reader.
 
-    A moment is a second, minute, hour, day or week of timestamps, or a number of units of a numeric time.
+    A time step is a second, minute, hour, day or week of timestamps, or a number of units of a numeric time.
     """
     length, since = _length(unit, numbers=not times.dtype.is_temporal()), 0.0
     if times.dtype.is_temporal():
@@ -37,12 +37,12 @@ def moments_between(source: Source, column: str, times: pl.Series, unit: str) ->
     if (long := np.flatnonzero(passed > checks.LONGEST_GAP)).size:
         row = int(long[0])
         raise InvalidInputError(
-            f"{source.place(row, column)}: {passed[row]:.0f} moments have passed since the row before, at most "
+            f"{source.place(row, column)}: {passed[row]:.0f} time steps have passed since the row before, at most "
             f"{checks.LONGEST_GAP} may; take a larger time_unit than {unit!r}, or drop the rows before"
         )
     within, empty = int((passed == 0).sum()), int(np.maximum(passed - 1, 0).sum())
     note = (
-        f"a moment is {_spelled(unit)}: {within} rows belong to the moment of the row before, and {empty} moments pass"
+        f"a time step is {_spelled(unit)}: {within} rows belong to that of the row before, and {empty} time steps pass"
     )
     return passed.astype(np.int64), f"{note} without a row"
 

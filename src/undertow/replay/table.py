@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from undertow.errors import InvalidInputError
-from undertow.replay.clock import moments_between, stamps_of, tick_of, with_dates_first
+from undertow.replay.clock import stamps_of, tick_of, time_steps_between, with_dates_first
 from undertow.replay.columns import AT, ESTIMATE, UNIFORM, Columns, find_columns
 from undertow.replay.opening import open_source, table_name
 from undertow.replay.phases import phase_features
@@ -76,7 +76,7 @@ class Table(Framed):
     notes
         Remarks on the table that matter for its results.
     elapsed
-        Moments that began since the row before, (n,); None if every row is a moment.
+        Time steps that began since the row before, (n,); None if every row is a time step.
     skipped
         Number of earlier rows that were dropped.
     minimize
@@ -84,7 +84,7 @@ class Table(Framed):
     times
         The time of each row, if there is a column of times.
     tick
-        The length of a moment for policies, if `time_unit` applies to timestamps; a policy with its own `tick` keeps
+        The length of a time step for policies, if `time_unit` applies to timestamps; a policy with its own `tick` keeps
         that.
     keys
         The key of each row, (n,), if there is a column of keys: then a fleet plays the table.
@@ -233,9 +233,9 @@ def read_table(
         Column of timestamps (2024-03-31, 2024-03-31 14:00, with or without a zone) or of numbers. It must increase;
         rounds of a log may share a time. By default one of that name, or a first column of dates.
     time_unit
-        A moment of the hidden state: "second", "minute", "hour", "day" or "week" of the timestamps, or a number of
-        units of a numeric time. Rows of the same moment have the same contexts, or lack them, and moments without a row
-        count. By default every row is a moment.
+        A time step of the hidden state: "second", "minute", "hour", "day" or "week" of the timestamps, or a number of
+        units of a numeric time. Rows of the same time step have the same contexts, or lack them, and time steps without
+        a row count. By default every row is a time step.
     phases
         Any of "hour", "weekday", "month": these phases of the time become features.
     arm, reward, propensity
@@ -309,7 +309,7 @@ def read_table(
         if time_unit is None:
             notes += step_notes(times) if key is None else []
         else:
-            elapsed, note = moments_between(source, columns.time, times, time_unit)
+            elapsed, note = time_steps_between(source, columns.time, times, time_unit)
             notes.append(note)
             tick = tick_of(times, time_unit)
         if columns.phases:

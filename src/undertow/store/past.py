@@ -16,7 +16,7 @@ __all__ = ["PastRound", "events_of_past", "history", "log_of", "past_rounds"]
 
 _PAGE = 2000  # events read at a time
 
-Moment = tuple[Any, list[tuple[Decided, float]]]  # a context, and the decisions with their rewards
+TimeStep = tuple[Any, list[tuple[Decided, float]]]  # a context, and the decisions with their rewards
 
 
 @dataclass(slots=True)
@@ -110,20 +110,20 @@ def events_of_past(store: Store, name: str, policy: LivePolicy, *, timeout: floa
             )
     if getattr(policy, "context_first", False) != getattr(old, "context_first", False) and _size(policy, "context_dim"):
         raise InvalidInputError(f"warm_start: bandit {name!r} has its contexts in another order: context_first differs")
-    moments = list(_moments(rounds, set(old.names) & set(policy.names), old.names))
+    time_steps = list(_time_steps(rounds, set(old.names) & set(policy.names), old.names))
     events: list[Event] = []
     policy.events(events.append)
     begin = getattr(policy, "warm_start", None)
     if begin is None:
-        _play(policy, old.names, moments)
+        _play(policy, old.names, time_steps)
     else:
-        begin(**_table(policy, old.names, moments))
+        begin(**_table(policy, old.names, time_steps))
     policy.events(None)
     return events
 
 
-def _moments(rounds: list[PastRound], arms: Collection[str], names: Sequence[str]) -> Iterator[Moment]:
-    """Yield the context of each moment, and its decisions with a reward and a known arm."""
+def _time_steps(rounds: list[PastRound], arms: Collection[str], names: Sequence[str]) -> Iterator[TimeStep]:
+    """Yield the context of each time step, and its decisions with a reward and a known arm."""
     context, usable, begun = None, list[tuple[Decided, float]](), False
     for each in rounds:
         made = each.decided
@@ -137,12 +137,12 @@ def _moments(rounds: list[PastRound], arms: Collection[str], names: Sequence[str
         yield context, usable
 
 
-def _table(policy: LivePolicy, names: Sequence[str], moments: list[Moment]) -> dict[str, Any]:
+def _table(policy: LivePolicy, names: Sequence[str], time_steps: list[TimeStep]) -> dict[str, Any]:
     """Return the arguments of `warm_start`."""
     m, q = _size(policy, "context_dim"), _size(policy, "feature_dim")
     table: dict[str, Any] = {"arms": [], "rewards": [], "contexts": [], "elapsed": []}
     features = []
-    for context, usable in moments:
+    for context, usable in time_steps:
         for number, (made, reward) in enumerate(usable or [(None, np.nan)]):
             table["arms"].append(None if made is None else names[made.arm])
             table["rewards"].append(reward)
@@ -152,11 +152,11 @@ def _table(policy: LivePolicy, names: Sequence[str], moments: list[Moment]) -> d
     return table | ({"features": features} if q else {})
 
 
-def _play(policy: LivePolicy, names: Sequence[str], moments: list[Moment]) -> None:
+def _play(policy: LivePolicy, names: Sequence[str], time_steps: list[TimeStep]) -> None:
     """Let a policy play the arms of a log, and learn their rewards."""
     m, q = _size(policy, "context_dim"), _size(policy, "feature_dim")
     first = bool(m and getattr(policy, "context_first", False))
-    for context, usable in moments:
+    for context, usable in time_steps:
         if not usable:
             policy.skip(1, None if context is None or not m else [context])
             continue

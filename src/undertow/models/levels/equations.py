@@ -130,7 +130,7 @@ def features_of(table: FloatArray, t: int, q: int) -> FloatArray:
 
 @inlined
 def elapsed_before(table: FloatArray, t: int, q: int) -> float:
-    """Return the moments between the row before and row t: 1, or the last column's entry; 0 is the same moment."""
+    """Return the time steps between the row before and row t: 1, or the last column's entry; 0 is the same one."""
     elapsed: float = table[t, 2 + q] if table.shape[1] > 2 + q else 1.0
     return elapsed
 

@@ -120,7 +120,7 @@ def _faded(value: float, factor: float) -> float:
 
 @kernel
 def predict(belief: Belief, hyper: FloatArray, elapsed: float) -> None:
-    """Advance by some moments, in each of which x becomes φ x + N(0, V (1 − φ²)).
+    """Advance by some time steps, in each of which x becomes φ x + N(0, V (1 − φ²)).
 
     Constant entries come last in b and c, and their covariances with one another do not change.
     """
@@ -316,7 +316,7 @@ def filter_levels(table: FloatArray, hyper: FloatArray, belief: Belief, innovati
     """Filter from the stationary law through a table (n, 2 + Q) of arm, reward, features; return the log-likelihood.
 
     The belief ends up at the end of the last row's round: with its reward, before the step to the next round. A row
-    whose arm is below 0 or whose reward is NaN is skipped. An additional column may have the moments since the row
+    whose arm is below 0 or whose reward is NaN is skipped. An additional column may have the time steps since the row
     before. `innovations` receives the standardized innovations, NaN without a reward; pass an empty array to skip them.
     A reward beyond `limit` standard deviations counts as one at it.
     """

@@ -36,7 +36,7 @@ from undertow.models.levels.score import levels_likelihood, levels_workspace
 from undertow.models.table import centre_and_scale, mostly_one_value, played_arms
 from undertow.support import checks
 from undertow.support.checks import FloatArray
-from undertow.support.timesteps import moments_passed
+from undertow.support.timesteps import time_steps_passed
 
 __all__ = ["FittedLevels", "LevelsModel", "fit_levels", "levels_model", "levels_optimise", "optimise_levels"]
 
@@ -164,7 +164,7 @@ def fit_levels(
     features
         Features of the played arm before each decision, (n, q); none by default.
     elapsed
-        Moments that began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment.
+        Time steps that began since the round before, (n,): 1 for all by default, 0 for rounds of the same time step.
     arm_count
         k; one more than the largest number in `arms` by default.
 
@@ -198,7 +198,7 @@ def fit_levels(
     centre, scale = np.array([centre_and_scale(column) for column in given.T]).reshape(q, 2).T
     table = np.column_stack([played, (x - m) / s, (given - centre) / scale])
     if elapsed is not None:
-        table = np.column_stack([table, moments_passed(elapsed, n)])
+        table = np.column_stack([table, time_steps_passed(elapsed, n)])
     hyper, objective, log_likelihood, used = optimise_levels(table, k, q, typical_levels(), _COLD_EVALUATIONS)
     if n > _SECOND_START:
         turned = typical_levels()

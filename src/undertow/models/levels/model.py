@@ -213,8 +213,8 @@ def in_groups(table: FloatArray, size: int, k: int) -> tuple[FloatArray, list[in
     """Return the table in groups of limited numbers of arms, one after another, and the first row of each.
 
     All arms have the same hyper-parameters, so their likelihood may be composed of independent groups, and every row
-    counts in one group only. Uninformative rows are dropped; a last column has the moments since the row before. Groups
-    have equal parts of often and rarely played arms.
+    counts in one group only. Uninformative rows are dropped; a last column has the time steps since the row before.
+    Groups have equal parts of often and rarely played arms.
     """
     times = np.cumsum(table[:, -1])
     told = np.flatnonzero((table[:, 0] >= 0.0) & ~np.isnan(table[:, 1]))
@@ -272,9 +272,9 @@ class Levels(Model):
         m, q = self.context_dim, self.feature_dim
         result = np.full((len(rows), q + self.lags * m), math.nan)
         result[:, :q] = rows[:, m : m + q]
-        contexts, moments, _ = by_time_step(rows, m, context_first=self.context_first)
+        contexts, time_steps, _ = by_time_step(rows, m, context_first=self.context_first)
         for lag in range(self.lags):
-            then = moments - (lag if self.context_first else lag + 1)
+            then = time_steps - (lag if self.context_first else lag + 1)
             known = int(np.searchsorted(then, 0))
             result[known:, q + lag * m : q + (lag + 1) * m] = contexts[then[known:]]
         return result
@@ -333,7 +333,7 @@ class Levels(Model):
         own.past[: len(past)] = past
 
     def table(self, own: LevelsState, rows: FloatArray) -> FloatArray:
-        """Return arm, reward and features of the rows of a log, standardized, and the moments between rows."""
+        """Return arm, reward and features of the rows of a log, standardized, and the time steps between rows."""
         inputs = (self.inputs(rows) - own.centre) / own.scale
         rewards = (rows[:, -1] - own.reward.mean) / own.reward.scale
         return np.column_stack([rows[:, -2], rewards, np.nan_to_num(inputs, nan=0.0), ~same_time_step(rows)])

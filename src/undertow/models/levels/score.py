@@ -127,7 +127,7 @@ def _go(
     k: int,
     q: int,
 ) -> None:
-    """Write Φ = φ^n, n φ^(n − 1) and n / φ of every entry, and hyper-parameters `ahead` of a step of n moments."""
+    """Write Φ = φ^n, n φ^(n − 1) and n / φ of every entry, and hyper-parameters `ahead` of a step of n time steps."""
     for i in range(len(hyper)):
         ahead[i] = elapsed / hyper[i] if hyper[i] != 0.0 else 0.0
     spread(rates, ahead, 0, k, q)
@@ -215,14 +215,14 @@ def levels_likelihood(
 ) -> float:
     """Return the log-likelihood of a table of arm, reward, features; `score` (13,) receives its gradient.
 
-    An additional column may have the moments since the row before (`elapsed_before`).
+    An additional column may have the time steps since the row before (`elapsed_before`).
 
     The score is with respect to atanh φ of the six groups, log V of the six groups and log σ²; a group with φ = 1 has
     none in φ. It is exact and comes from the disturbance smoother. With r and N of the backward pass at the beginning
     of a round, and ẑ, P the belief at the end of the round before, the sums over rounds and over the entries j of a
     group of
 
-        ½ (r_j² − N_jj)   and   r_j ẑ_j + Σ_i Φ_i P_ij (r_i r_j − N_ij),   Φ = φ^n for a step of n moments,
+        ½ (r_j² − N_jj)   and   r_j ẑ_j + Σ_i Φ_i P_ij (r_i r_j − N_ij),   Φ = φ^n for a step of n time steps,
 
     are the scores of the group's innovation variance and of its Φ; the first of them at the beginning of the first
     round is the score of its initial variance. The sum over i and j needs no P: times Φ_j it is the trace of P (rr' −

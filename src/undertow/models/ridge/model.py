@@ -44,7 +44,7 @@ class RidgeSizes(Record):
 
 
 class Now(Record):
-    """The moment of the inputs, counted from the beginning of the regression."""
+    """The time step of the inputs, counted from the beginning of the regression."""
 
     time_step: Annotated[float, Index("2**53")]
 
@@ -81,7 +81,7 @@ open_ridge = _LAYOUT.open_in_kernels
 
 @kernel
 def begin(blocks: FloatArray, at: int) -> None:
-    """Advance to the present moment, if that of the last round is over; lags are in moments."""
+    """Advance to the present time step, if that of the last round is over; lags are in time steps."""
     own = open_ridge(blocks, at)
     if own.model.head.over > 0.0:
         own.model.head.over = 0.0
@@ -151,7 +151,7 @@ def learn(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
 
 @kernel
 def observe(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
-    """Store a context, which begins the moment or ends it."""
+    """Store a context, which begins the time step or ends it."""
     if first:
         begin(blocks, at)
     own = open_ridge(blocks, at)

@@ -74,7 +74,7 @@ def fit(
     contexts
         (n, m), NaN if an entry is missing; None for a log of rewards alone.
     elapsed
-        Moments that began since the round before, (n,): 1 for all by default, 0 for rounds of the same moment,
+        Time steps that began since the round before, (n,): 1 for all by default, 0 for rounds of the same time step,
         which have the same context, or NaN.
     order
         Dimension of the hidden state, 1 to 8; estimated when None.

@@ -227,7 +227,7 @@ class SharedSystem(Model):
         return expected_cost(int(head.order), self.context_dim, self.arms, len(task.rows), budget)
 
     def table(self, rows: FloatArray) -> FloatArray:
-        """Return the model's columns of a log, and the shared moments, if any."""
+        """Return the model's columns of a log, and the shared time steps, if any."""
         same = same_time_step(rows)
         table = np.ascontiguousarray(rows[:, [*range(self.context_dim), -2, -1]])
         return np.column_stack([table, same]) if same.any() else table

@@ -2,7 +2,7 @@
 
 The system is that of `undertow.models.shared_system.vector`. A round is a row of a table: m contexts (NaN if missing),
 the played arm (−1 if none) and its reward (NaN if none came). A table may have one more column: 1 for a row of the same
-moment as the one before, so that the state has not moved. Observations enter one number at a time, so nothing is
+time step as the one before, so that the state has not moved. Observations enter one number at a time, so nothing is
 inverted and missing ones cost nothing.
 
 By Fisher's identity the score is the expected score of the complete data. The disturbance smoother (Koopman 1993) gives

@@ -1,6 +1,6 @@
-"""Time as it is: several decisions in one moment, and moments that pass without one, against twins in plain NumPy.
+"""Time as it is: several decisions in one time step, and time steps that pass without one, against NumPy twins.
 
-A script says how many moments pass before every round. Contexts are of moments, rewards and features of rounds.
+A script says how many time steps pass before every round. Contexts are of time steps, rewards and features of rounds.
 """
 
 import copy
@@ -40,18 +40,18 @@ both_orders = pytest.mark.parametrize("context_first", [False, True], ids=["deci
 
 
 def script(rounds: int, seed: int = 0) -> Script:
-    """How many moments pass before each round: none, one, or a few."""
+    """How many time steps pass before each round: none, one, or a few."""
     elapsed = np.random.default_rng(seed).choice([0, 0, 1, 1, 1, 2, 4], rounds)
     elapsed[0] = 1
     return elapsed
 
 
-def moments_of(elapsed: Script) -> Script:
+def time_steps_of(elapsed: Script) -> Script:
     return np.asarray(np.cumsum(elapsed) - elapsed[0])
 
 
 def data(elapsed: Script, m: int, k: int, q: int = 0, seed: int = 0) -> Trajectory:
-    """Contexts by moment, some of them missing, and rewards and features by round; there are more than needed."""
+    """Contexts by time step, some of them missing, and rewards and features by round; there are more than needed."""
     rng = np.random.default_rng(seed)
     rows = int(elapsed.sum()) + len(elapsed)
     contexts = with_gaps(np.cumsum(rng.standard_normal((rows, m)), axis=0) / 3, 0.1, seed)
@@ -69,11 +69,11 @@ def play(
 ) -> Iterator[Decision]:
     """Play rounds of a script; `apart` lets time pass by a call of its own."""
     m, q, first = dims(policy)
-    moments = moments_of(elapsed)
+    time_steps = time_steps_of(elapsed)
     for t in rounds:
         how: dict[str, Any] = {"elapsed": int(elapsed[t])}
         if m and first and elapsed[t]:
-            how["context"] = path.contexts[moments[t]]
+            how["context"] = path.contexts[time_steps[t]]
         if apart and elapsed[t] > 1:
             policy.skip(int(elapsed[t]) - 1)
             how["elapsed"] = 1
@@ -82,7 +82,7 @@ def play(
             policy.learn(decision, float(path.rewards[t, decision.arm]))
         yield decision
         if m and not first and (t + 1 == len(elapsed) or elapsed[t + 1]):
-            policy.observe(path.contexts[moments[t]])
+            policy.observe(path.contexts[time_steps[t]])
 
 
 MAKE: dict[str, Callable[[], LivePolicy]] = {
@@ -99,18 +99,18 @@ MAKE: dict[str, Callable[[], LivePolicy]] = {
 
 @pytest.mark.parametrize("name", MAKE)
 def test_time_that_passes_is_time_skipped(name: str) -> None:
-    """Bit for bit, also with rewards that come late or never, a copy and one from bytes in the middle of a moment."""
+    """Bit for bit, also with rewards that come late or never, a copy and one from bytes within a time step."""
     one, two = MAKE[name](), MAKE[name]()
     m, q, _ = dims(one)
     elapsed = script(50, 1)
-    path, moments, late = data(elapsed, m, 3, q), moments_of(elapsed), list[tuple[Decision, Decision]]()
+    path, time_steps, late = data(elapsed, m, 3, q), time_steps_of(elapsed), list[tuple[Decision, Decision]]()
     plays = (
         play(policy, elapsed, path, range(50), learn=False, apart=apart)
         for policy, apart in ((one, False), (two, True))
     )
     for t, (here, there) in enumerate(zip(*plays, strict=True)):
         assert unnamed(here) == unnamed(there)
-        assert here.time_step == moments[t] == one.parts.time_step - 1
+        assert here.time_step == time_steps[t] == one.parts.time_step - 1
         late.append((here, there))
         for _ in range(t % 3):
             first, second = late.pop(t % len(late))
@@ -150,28 +150,28 @@ class Filter:
 
 
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (2, False), (2, True)])
-def test_measurements_of_one_moment_are_of_one_state(m: int, context_first: bool) -> None:
+def test_measurements_of_one_time_step_are_of_one_state(m: int, context_first: bool) -> None:
     system, elapsed = full_system(3, m, 2), script(60, 2)
-    path, moments = data(elapsed, m, 2), moments_of(elapsed)
+    path, time_steps = data(elapsed, m, 2), time_steps_of(elapsed)
     policy, twin = KalmanGreedy(system, context_first=context_first), Filter(system)
     for t, decision in enumerate(play(policy, elapsed, path, range(60))):
         if t and elapsed[t]:
             if not context_first:
-                twin.see(path.contexts[moments[t - 1]])
+                twin.see(path.contexts[time_steps[t - 1]])
             for _ in range(elapsed[t]):
                 twin.step()
         if context_first and elapsed[t]:
-            twin.see(path.contexts[moments[t]])
+            twin.see(path.contexts[time_steps[t]])
         np.testing.assert_allclose(decision.forecast, twin.forecast, rtol=1e-9, atol=1e-9)
         twin.see(None, decision.arm, float(path.rewards[t, decision.arm]))
 
 
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (2, False), (2, True)])
-def test_late_rewards_go_back_to_their_moment(m: int, context_first: bool) -> None:
-    """Rewards come in any order; a policy that is loaded in the middle of a moment goes on like the other."""
+def test_late_rewards_go_back_to_their_time_step(m: int, context_first: bool) -> None:
+    """Rewards come in any order; a policy that is loaded in the middle of a time step goes on like the other."""
     system, elapsed, rng = full_system(3, m, 2), script(60, 3), np.random.default_rng(0)
     path, tardy = data(elapsed, m, 2), KalmanGreedy(system, context_first=context_first, max_delay=200)
-    prompt, waiting, moments = copy.deepcopy(tardy), list[tuple[str, int, int]](), moments_of(elapsed)
+    prompt, waiting, time_steps = copy.deepcopy(tardy), list[tuple[str, int, int]](), time_steps_of(elapsed)
     for t in range(60):
         (decision,) = play(tardy, elapsed, path, range(t, t + 1), learn=False)
         waiting.append((decision.id, t, decision.arm))
@@ -181,11 +181,11 @@ def test_late_rewards_go_back_to_their_moment(m: int, context_first: bool) -> No
         while len(waiting) > (8 if t < 59 else 0):
             id, round, arm = waiting.pop()
             tardy.learn(id, float(path.rewards[round, arm]))
-        how: dict[str, Any] = {"context": path.contexts[moments[t]]} if m and context_first and elapsed[t] else {}
+        how: dict[str, Any] = {"context": path.contexts[time_steps[t]]} if m and context_first and elapsed[t] else {}
         again = prompt.decide(available=[decision.arm], elapsed=int(elapsed[t]), **how)
         prompt.learn(again, float(path.rewards[t, again.arm]))
         if m and not context_first and (t == 59 or elapsed[t + 1]):
-            prompt.observe(path.contexts[moments[t]])
+            prompt.observe(path.contexts[time_steps[t]])
     np.testing.assert_allclose(tardy.forecast().forecast, prompt.forecast().forecast, rtol=1e-9, atol=1e-9)
 
 
@@ -195,8 +195,8 @@ def test_late_rewards_go_back_to_their_moment(m: int, context_first: bool) -> No
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (2, False), (2, True)])
 def test_a_shared_system_stands_still_or_steps_on(m: int, context_first: bool) -> None:
     elapsed = script(110, 4)
-    elapsed[60] = 1  # the twin begins with a moment that is over
-    path, moments = data(elapsed, m, 3), moments_of(elapsed)
+    elapsed[60] = 1  # the twin begins with a time step that is over
+    path, time_steps = data(elapsed, m, 3), time_steps_of(elapsed)
     policy = LearnedKalman(arms=3, context_dim=m, context_first=context_first, refit="inline", rng=0)
     list(play(policy, elapsed, path, range(60)))
     never_fit(policy)
@@ -205,24 +205,24 @@ def test_a_shared_system_stands_still_or_steps_on(m: int, context_first: bool) -
     for t, decision in enumerate(play(policy, elapsed, path, range(60, 110)), 60):
         if elapsed[t]:
             if t > 60 and m and not context_first:
-                twin.observe(path.contexts[moments[t - 1]])
+                twin.observe(path.contexts[time_steps[t - 1]])
             for _ in range(elapsed[t]):
                 twin.begin()
             if m and context_first:
-                twin.observe(path.contexts[moments[t]])
+                twin.observe(path.contexts[time_steps[t]])
         np.testing.assert_allclose(decision.forecast, twin.forecast(t)[0], atol=1e-9)
         twin.learn(decision.arm, float(path.rewards[t, decision.arm]))
     if m and not context_first:
-        twin.observe(path.contexts[moments[109]])
+        twin.observe(path.contexts[time_steps[109]])
     twin.agrees_with(own)
 
 
 @both_orders
 def test_levels_stand_still_or_step_on(context_first: bool) -> None:
-    """The features of a round are its own, and the contexts of the last moments."""
+    """The features of a round are its own, and the contexts of the last time steps."""
     elapsed = script(110, 5)
     elapsed[60] = 1
-    path, moments = data(elapsed, 1, 2, q=2), moments_of(elapsed)
+    path, time_steps = data(elapsed, 1, 2, q=2), time_steps_of(elapsed)
     policy = StructuralKalman(arms=2, context_dim=1, feature_dim=2, context_first=context_first, refit="inline", rng=0)
     list(play(policy, elapsed, path, range(60)))
     never_fit(policy)
@@ -230,13 +230,13 @@ def test_levels_stand_still_or_step_on(context_first: bool) -> None:
     lags, hyper = len(own.past), own.hyper.copy()
     Φ, Q, _ = naive_levels.matrices(hyper, 2, 2 + lags)
     (z, P), (mean, scale) = naive_levels.written_out(own.belief), own.reward
-    seen = np.full(int(moments[-1]) + 1, math.nan)  # contexts of moments without a decision are missing
-    seen[moments] = path.contexts[moments, 0]
+    seen = np.full(int(time_steps[-1]) + 1, math.nan)  # contexts of time steps without a decision are missing
+    seen[time_steps] = path.contexts[time_steps, 0]
     for t, decision in enumerate(play(policy, elapsed, path, range(60, 110)), 60):
         for _ in range(elapsed[t]):
             z, P = Φ @ z, Φ @ P @ Φ + Q
         P = naive_levels.forget(P, 2, 2 + lags) if elapsed[t] else P
-        newest = moments[t] if context_first else moments[t] - 1
+        newest = time_steps[t] if context_first else time_steps[t] - 1
         u = np.concatenate([path.features[t], seen[newest - np.arange(lags)]])
         u = np.nan_to_num((u - own.centre) / own.scale, nan=0.0)
         np.testing.assert_allclose(
@@ -251,10 +251,10 @@ def test_levels_stand_still_or_step_on(context_first: bool) -> None:
 
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (1, False), (1, True)])
 @pytest.mark.parametrize("learner", [LinUCB, Autopilot])
-def test_lags_are_of_moments(learner: Any, m: int, context_first: bool) -> None:
-    """Of several rounds in a moment the last one enters, once its reward has come."""
+def test_lags_are_of_time_steps(learner: Any, m: int, context_first: bool) -> None:
+    """Of several rounds in a time step the last one enters, once its reward has come."""
     elapsed = np.minimum(script(60, 6), 1) if m else script(60, 6)  # what fills a missing context is tested elsewhere
-    path, moments = data(elapsed, m, 2, q=1), moments_of(elapsed)
+    path, time_steps = data(elapsed, m, 2, q=1), time_steps_of(elapsed)
     path = Trajectory(np.nan_to_num(path.contexts), path.rewards, features=path.features)
     sizes: dict[str, Any] = {"arms": 2, "context_dim": m, "feature_dim": 1, "context_first": context_first}
     policy = LinUCB(**sizes, window=5, reward_lags=5) if learner is LinUCB else Autopilot(**sizes, rng=0)
@@ -264,17 +264,17 @@ def test_lags_are_of_moments(learner: Any, m: int, context_first: bool) -> None:
     waiting: list[tuple[int, Decision]] = []
     for t, decision in enumerate(play(policy, elapsed, path, range(60), learn=False)):
         Θ = policy.parts.player.common.memory if learner is LinUCB else learner_of(policy).blocks[2].Θ
-        seen = list(path.contexts[: moments[t] + context_first])
-        known = [past.get(moment, (-1, 0.0)) for moment in range(moments[t])]
+        seen = list(path.contexts[: time_steps[t] + context_first])
+        known = [past.get(time_step, (-1, 0.0)) for time_step in range(time_steps[t])]
         expected = naive_policies.lagged_inputs(seen, path.features[t], known, k=2, m=m, s=5, lags=5)
         np.testing.assert_allclose(Θ, expected, atol=1e-12)
-        past.pop(int(moments[t]), None)
+        past.pop(int(time_steps[t]), None)
         waiting.append((t, decision))
         if t % 3 == 0 or learner is Autopilot:  # which goes back where rewards are late
             for then, each in waiting:
                 policy.learn(each, reward := float(path.rewards[then, each.arm]))
                 if then == t or elapsed[then + 1]:
-                    past[int(moments[then])] = (each.arm, reward)
+                    past[int(time_steps[then])] = (each.arm, reward)
             waiting.clear()
 
 
@@ -288,7 +288,7 @@ def shared_rows(rows: int, seed: int) -> npt.NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize(("d", "m", "k"), [(2, 0, 3), (3, 2, 2)])
-def test_the_score_of_a_shared_system_knows_of_moments(d: int, m: int, k: int) -> None:
+def test_the_score_of_a_shared_system_knows_of_time_steps(d: int, m: int, k: int) -> None:
     table = np.column_stack([random_table(30, m, k, seed=7), shared_rows(30, 8)])
     π, prior = random_model(d, m, k, seed=3), prior_of(m, 1.5)
     at, active = scored(π, d, m, k, table, prior), naive_identify.active(d, m, k)
@@ -305,7 +305,7 @@ def test_the_score_of_a_shared_system_knows_of_moments(d: int, m: int, k: int) -
 
 
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (2, False), (2, True)])
-@pytest.mark.parametrize("last", [0, 1], ids=["within a moment", "after it"])
+@pytest.mark.parametrize("last", [0, 1], ids=["within a time step", "after it"])
 def test_a_fit_ends_where_the_filter_would(m: int, context_first: bool, last: int) -> None:
     """The belief of a fit is that of its model led through the log."""
     elapsed = np.append(script(60, 7), last)
@@ -348,8 +348,8 @@ def test_a_table_with_gaps_is_a_table_with_empty_rows() -> None:
     np.testing.assert_allclose(levels[0].forecast(), levels[1].forecast(), atol=0.02)
 
 
-def test_fits_of_rounds_in_one_moment() -> None:
-    """Two arms a moment of one walk tell its noise from its steps, which one arm a moment confuses."""
+def test_fits_of_rounds_in_one_time_step() -> None:
+    """Two arms a time step of one walk tell its noise from its steps, which one arm a time step confuses."""
     rng, n = np.random.default_rng(1), 400
     level = np.cumsum(rng.standard_normal(n // 2))
     x = np.repeat(level, 2) + 0.1 * rng.standard_normal(n)
@@ -358,7 +358,7 @@ def test_fits_of_rounds_in_one_moment() -> None:
     assert np.sqrt(found.system.reward_noise[0]) == pytest.approx(0.1, abs=0.03)
     assert found.log_likelihood > identify.fit(arms, x, order=1).log_likelihood + 50
     with pytest.raises(
-        InvalidInputError, match="contexts: expected one context in a moment, got several in the one of"
+        InvalidInputError, match="contexts: expected one context in a time step, got several in that of"
     ):
         identify.fit(arms, x, contexts=rng.standard_normal((n, 1)), elapsed=elapsed)
     for odd, message in (
@@ -374,12 +374,12 @@ def test_fits_of_rounds_in_one_moment() -> None:
 @both_orders
 def test_a_warm_start_is_the_log_of_what_was_played(context_first: bool) -> None:
     elapsed = script(40, 8)
-    path, moments = data(elapsed, 2, 3), moments_of(elapsed)
+    path, time_steps = data(elapsed, 2, 3), time_steps_of(elapsed)
     played = Autopilot(arms=3, context_dim=2, context_first=context_first, refit="inline", rng=0)
     arms = [decision.arm for decision in play(played, elapsed, path, range(40))]
     fresh = Autopilot(arms=3, context_dim=2, context_first=context_first, refit="inline", rng=0)
     rewards = path.rewards[np.arange(40), arms]
-    fresh.warm_start(arms, rewards, contexts=path.contexts[moments], elapsed=elapsed)
+    fresh.warm_start(arms, rewards, contexts=path.contexts[time_steps], elapsed=elapsed)
     assert (fresh.round, fresh.parts.time_step) == (played.round, played.parts.time_step)
     np.testing.assert_array_equal(
         learner_of(fresh).log.rows(0, fresh.round), learner_of(played).log.rows(0, played.round)
@@ -390,10 +390,10 @@ def test_a_warm_start_is_the_log_of_what_was_played(context_first: bool) -> None
 
 
 @pytest.mark.parametrize(("m", "context_first"), [(0, False), (1, False), (1, True)])
-def test_learners_take_late_rewards_in_at_their_moment(m: int, context_first: bool) -> None:
+def test_learners_take_late_rewards_in_at_their_time_step(m: int, context_first: bool) -> None:
     """Where no fit comes in between, beliefs are those of rewards in time."""
     elapsed = script(150, 9)
-    path, moments = data(elapsed, m, 2), moments_of(elapsed)
+    path, time_steps = data(elapsed, m, 2), time_steps_of(elapsed)
     policies = [Autopilot(arms=2, context_dim=m, context_first=context_first, refit="inline", rng=0) for _ in range(2)]
     for policy in policies:
         list(play(policy, elapsed, path, range(60)))
@@ -402,11 +402,11 @@ def test_learners_take_late_rewards_in_at_their_moment(m: int, context_first: bo
     waiting = []
     for t in range(60, 150):
         (decision,) = play(prompt, elapsed, path, range(t, t + 1))
-        how: dict[str, Any] = {"context": path.contexts[moments[t]]} if m and context_first and elapsed[t] else {}
+        how: dict[str, Any] = {"context": path.contexts[time_steps[t]]} if m and context_first and elapsed[t] else {}
         again = tardy.decide(available=[decision.arm], elapsed=int(elapsed[t]), **how)
         waiting.append((again, float(path.rewards[t, again.arm])))
         if m and not context_first and (t == 149 or elapsed[t + 1]):
-            tardy.observe(path.contexts[moments[t]])
+            tardy.observe(path.contexts[time_steps[t]])
         while len(waiting) > (t % 7 if t < 149 else 0):
             tardy.learn(*waiting.pop(0))
     settle(tardy)
@@ -417,7 +417,7 @@ def test_learners_take_late_rewards_in_at_their_moment(m: int, context_first: bo
                 np.testing.assert_allclose(getattr(two, name), getattr(one, name), atol=1e-8, err_msg=name)
 
 
-def test_fits_in_the_background_catch_up_with_moments() -> None:
+def test_fits_in_the_background_catch_up_with_time_steps() -> None:
     """What a fit that took long has led through the log is what the policy that waits for it has."""
     elapsed = script(120, 10)
     path = data(elapsed, 1, 2)
@@ -429,7 +429,7 @@ def test_fits_in_the_background_catch_up_with_moments() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MAKE if not name.startswith("kalman")])
-def test_an_arm_may_come_in_the_middle_of_a_moment(name: str) -> None:
+def test_an_arm_may_come_in_the_middle_of_a_time_step(name: str) -> None:
     """Forecasts of the others stay, but for policies that fit, whose units and spread of the arms may change."""
     policy, elapsed = MAKE[name](), script(60, 11)
     m, q, _ = dims(policy)
@@ -441,17 +441,17 @@ def test_an_arm_may_come_in_the_middle_of_a_moment(name: str) -> None:
     if not isinstance(policy, LearningPolicy):
         np.testing.assert_allclose(policy.forecast(features).forecast[:3], before, atol=1e-6)
     decisions = list(play(policy, elapsed, path, range(inside, 60)))
-    assert decisions[0].time_step == moments_of(elapsed)[inside]
+    assert decisions[0].time_step == time_steps_of(elapsed)[inside]
     assert all(np.isfinite(decision.forecast).all() for decision in decisions)
 
 
-def test_a_file_holds_no_moment_that_is_being_shared() -> None:
+def test_a_file_holds_no_time_step_that_is_being_shared() -> None:
     policy = LinUCB(arms=2, rng=0)
     policy.decide()
-    for still, moments in ((1.0, 1.0), (0.0, 2.0)):
+    for still, time_steps in ((1.0, 1.0), (0.0, 2.0)):
         spoilt = copy.deepcopy(policy)
-        spoilt.parts.player.common.head.still, spoilt.parts.player.common.head.moments = still, moments
-        with pytest.raises(InvalidInputError, match="state: moments: expected at most as many as rounds"):
+        spoilt.parts.player.common.head.still, spoilt.parts.player.common.head.time_steps = still, time_steps
+        with pytest.raises(InvalidInputError, match="state: time_steps: expected at most as many as rounds"):
             undertow.from_bytes(spoilt.to_bytes())
 
 
@@ -480,12 +480,12 @@ def test_what_cannot_have_elapsed() -> None:
     assert policy.decide(elapsed=np.int64(2)).time_step == 2  # type: ignore[arg-type]
     assert policy.decide(elapsed=10_000).time_step == 10_002
     with pytest.raises(
-        OutOfTurnError, match="elapsed=0 is another decision in the moment of the last round, and there"
+        OutOfTurnError, match="elapsed=0 is another decision in the time step of the last round, and there"
     ):
         LinUCB(arms=2).decide(elapsed=0)
 
 
-def test_contexts_belong_to_moments() -> None:
+def test_contexts_belong_to_time_steps() -> None:
     after = LinUCB(arms=2, context_dim=1)
     after.decide()
     after.decide(elapsed=0)
@@ -515,7 +515,7 @@ def test_contexts_belong_to_moments() -> None:
         first.decide(elapsed=3)
     assert first.decide().time_step == 4
     first.skip(2, [[1.0], [2.0]])
-    assert first.decide(elapsed=0).time_step == 6  # in the last moment that passed
+    assert first.decide(elapsed=0).time_step == 6  # in the last time step that passed
 
 
 class Stop(Exception):
@@ -556,7 +556,7 @@ def _log(policy: LivePolicy) -> Array:
     return log.rows(log.begin, log.end).copy() if isinstance(log, RoundLog) else np.empty(0)
 
 
-def test_a_decision_tells_its_moment() -> None:
+def test_a_decision_tells_its_time_step() -> None:
     policy = LinUCB(arms=2)
     one, two = policy.decide(), policy.decide(elapsed=0)
     assert (one.round, two.round, one.time_step, two.time_step) == (0, 1, 0, 0)

@@ -1,4 +1,4 @@
-"""Time as it is in simulations and in tables: rounds that share a moment, and moments that pass between two rows."""
+"""Time as it is in simulations and in tables: rounds that share a time step, and time steps between two rows."""
 
 import datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_simulation_is_what_is_played_by_hand(context_first: bool) -> None:
     assert (player.round, player.parts.time_step) == (np.maximum(ELAPSED, 1).sum(), ELAPSED.sum())
 
 
-def test_where_every_round_is_a_moment_nothing_changes() -> None:
+def test_where_every_round_is_a_time_step_nothing_changes() -> None:
     system = full_system(3, 2, 3)
     path, holes = system.sample(60, rng=1, runs=2), None
     holes = with_gaps(path.contexts, 0.2, 0)
@@ -52,14 +52,14 @@ def test_where_every_round_is_a_moment_nothing_changes() -> None:
         np.testing.assert_array_equal(one.regret, two.regret)
 
 
-def test_a_sample_in_time_is_the_sample_at_its_moments() -> None:
+def test_a_sample_in_time_is_the_sample_at_its_time_steps() -> None:
     system = full_system(3, 2, 3)
-    moments, same = np.cumsum(ELAPSED) - 1, ELAPSED == 0
-    dense = system.sample(int(moments[-1]) + 1, rng=4, runs=3, states=True, burn_in=5)
+    time_steps, same = np.cumsum(ELAPSED) - 1, ELAPSED == 0
+    dense = system.sample(int(time_steps[-1]) + 1, rng=4, runs=3, states=True, burn_in=5)
     found = system.sample(40, rng=4, runs=3, states=True, burn_in=5, elapsed=ELAPSED)
     for name in ("contexts", "means", "states"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(dense, name)[:, moments])
-    np.testing.assert_array_equal(found.rewards[:, ~same], dense.rewards[:, moments[~same]])
+        np.testing.assert_array_equal(getattr(found, name), getattr(dense, name)[:, time_steps])
+    np.testing.assert_array_equal(found.rewards[:, ~same], dense.rewards[:, time_steps[~same]])
     assert found.means is not None
     noise = (found.rewards - found.means) / np.sqrt(system.reward_noise)
     assert (noise[:, same] != noise[:, np.flatnonzero(same) - 1]).all()
@@ -88,7 +88,7 @@ def test_what_cannot_be_played_in_time() -> None:
     with pytest.raises(InvalidInputError, match=r"elapsed: expected shape \(2,\), got \(3,\)"):
         Trajectory(None, [[1.0], [2.0]], elapsed=[1, 1, 1])
     with pytest.raises(
-        InvalidInputError, match="contexts: expected one context in a moment, got several in the one of"
+        InvalidInputError, match="contexts: expected one context in a time step, got several in that of"
     ):
         Trajectory([[1.0], [2.0]], [[1.0], [2.0]], elapsed=[1, 0])
 
@@ -101,13 +101,13 @@ def times_of(hours: list[float]) -> list[datetime.datetime]:
     return [begin + datetime.timedelta(hours=hour) for hour in hours]
 
 
-def test_rows_of_an_hour_are_a_moment() -> None:
+def test_rows_of_an_hour_are_a_time_step() -> None:
     hours = [0, 0.5, 0.9, 3.0, 3.0, 26, 200]
     frame = pl.DataFrame({"time": times_of(hours), "reward_a": range(7), "reward_b": range(7)})
     table = read_table(frame, time_unit="hour")
     assert table.elapsed is not None
     assert table.elapsed.tolist() == [1, 0, 1, 2, 0, 23, 174]
-    assert "a moment is an hour: 2 rows belong to the moment of the row before, and 196 moments pass without a row" in (
+    assert "a time step is an hour: 2 rows belong to that of the row before, and 196 time steps pass without a row" in (
         table.notes
     )
     assert read_table(frame, time_unit="day").elapsed.tolist() == [1, 0, 0, 0, 0, 1, 7]  # type: ignore[union-attr]
@@ -121,13 +121,13 @@ def test_rows_of_an_hour_are_a_moment() -> None:
     assert read_table(numbers).elapsed is None
 
 
-def test_times_that_make_no_moments() -> None:
+def test_times_that_make_no_time_steps() -> None:
     rewards = {"reward_a": range(3), "reward_b": range(3)}
     frame = pl.DataFrame({"time": times_of([0, 1, 20_000]), **rewards})
     for unit, message in (
         (
             "hour",
-            "table: row 3, column 'time': 19999 moments have passed since the row before, at most 10000 may; take a ",
+            "table: row 3, column 'time': 19999 time steps have passed since the row before, at most 10000 may; ",
         ),
         ("hours", r"time_unit: expected 'second' or .* got 'hours' \(did you mean 'hour'\?\)"),
         ("1", "time_unit: expected 'second' or"),
@@ -144,7 +144,7 @@ def test_times_that_make_no_moments() -> None:
     with pytest.raises(InvalidInputError, match="time_unit: there is no column of times; name it with time"):
         read_table(pl.DataFrame(rewards), time_unit="hour")
     several = frame[:2].with_columns(pl.Series("context_x", [1.0, 2.0]))
-    with pytest.raises(InvalidInputError, match="table: contexts: expected one context in a moment, got several"):
+    with pytest.raises(InvalidInputError, match="table: contexts: expected one context in a time step, got several"):
         read_table(several, time_unit="day")
     assert read_table(several, time_unit="hour").elapsed is not None
 
@@ -182,7 +182,7 @@ def test_the_command_line_takes_a_unit(tmp_path: Path) -> None:
     given = ["replay", str(tmp_path / "data.csv"), "--time-unit", "hour", "--policies", "linucb(window=2)"]
     result = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    assert "a moment is an hour" in " ".join(result.output.split())
+    assert "a time step is an hour" in " ".join(result.output.split())
 
 
 WAITING = (
