@@ -39,12 +39,21 @@ RETIRED = {  # words, as a regular expression: what to write instead
     r"side information": "feature",
     r"null case": "stationary problem",
     r"person on call": "status, or health",
+    r"moments?": "time step, or time",
 }
 _TITLES = "titles of published tables"
+_LAW = "of a distribution"
+_OLD = "the earlier name, which files have"
 ALLOWED = {  # a file and words: why they stay
     ("src/undertow/problems/worlds.py", "stand still"): _TITLES,
     ("src/undertow/problems/worlds.py", "of its own"): _TITLES,
     ("src/undertow/problems/worlds.py", "now and then"): _TITLES,
+    ("src/undertow/equations/kalman.py", "moments"): _LAW,
+    ("src/undertow/live/fields.py", "moments"): _LAW,
+    ("src/undertow/live/standardize.py", "moments"): _LAW,
+    ("src/undertow/models/shared_system/information.py", "moment"): _LAW,
+    ("src/undertow/live/decision.py", "moment"): _OLD,
+    ("src/undertow/support/renamed.py", "moment"): _OLD,
     ("src/undertow/replay/diagnosis_text.py", "everything known"): "a value in diagnosis.json",
     ("src/undertow/replay/simple_rules.py", "everything known"): "a value in diagnosis.json",
 }
