@@ -36,6 +36,14 @@ def test_the_first_calls_of_the_page(tmp_path: Path) -> None:
         assert re.fullmatch(r"(bike|van) [\d.]+\nTrue\n", ran.stdout)
 
 
+def test_the_files_for_deployment_run_commands_that_exist() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    text = "\n".join(file.read_text() for file in DEPLOY)
+    called = re.findall(r'(?:RUN undertow |bin/undertow |"undertow", ")(\w+)', text)
+    assert len(called) == 3
+    assert [name for name in called if name not in commands or commands[name].hidden] == []
+
+
 def test_every_option_that_is_written_down_exists() -> None:
     serve = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     known = {option for parameter in serve.params for option in parameter.opts}
