@@ -1,24 +1,10 @@
 """The check of how the inside is written finds what it should, and nothing else."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).parents[2] / "tools" / "check_inside.py"
-
-
-def load_tool() -> ModuleType:
-    found = importlib.util.spec_from_file_location("check_inside", TOOL)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-inside = load_tool()
+from tools import check_inside as inside
 
 
 @pytest.fixture

@@ -1,24 +1,10 @@
 """The check of words finds retired ones in prose, and nothing in code."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).parents[2] / "tools" / "check_words.py"
-
-
-def load_tool() -> ModuleType:
-    found = importlib.util.spec_from_file_location("check_words", TOOL)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-words = load_tool()
+from tools import check_words as words
 
 
 @pytest.fixture
@@ -74,6 +60,6 @@ def test_pages_are_checked_but_not_what_a_command_printed(root: Path, capsys: py
 
 
 def test_what_is_allowed_is_still_there() -> None:
-    root = TOOL.parents[1]
+    root = Path(__file__).parents[2]
     for name, allowed in words.ALLOWED:
         assert allowed in " ".join((root / name).read_text(encoding="utf-8").lower().split())
