@@ -10,7 +10,7 @@ from undertow.errors import InvalidInputError
 from undertow.live import wire
 from undertow.support.checks import FloatArray
 from undertow.support.display import html_table, shortly
-from undertow.support.renamed import renamed_attribute
+from undertow.support.renamed import OF_DECISIONS, renamed_attribute
 
 __all__ = ["Capabilities", "Decision", "Outlook", "Policy", "Why"]
 
@@ -126,7 +126,7 @@ class Decision(NamedTuple):
     @property
     def moment(self) -> NoReturn:
         """Raise an error that gives the name of today."""
-        raise renamed_attribute(self, "moment")
+        raise renamed_attribute(self, "moment", OF_DECISIONS)
 
     def _repr_html_(self) -> str:
         errors = (

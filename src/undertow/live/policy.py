@@ -38,7 +38,7 @@ from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
 from undertow.support import checks
 from undertow.support.checks import FloatArray
-from undertow.support.renamed import refuse_hooks, refuse_parameters, renamed_attribute
+from undertow.support.renamed import OF_POLICIES, refuse_hooks, refuse_parameters, renamed_attribute
 from undertow.trajectory import Trajectory
 
 __all__ = ["LivePolicy"]
@@ -112,7 +112,7 @@ class LivePolicy(Shows):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise renamed_attribute(self, name)
+            raise renamed_attribute(self, name, OF_POLICIES)
 
     def __post_init__(self) -> None:
         self._lock, self._journal = threading.RLock(), Journal()

@@ -3,11 +3,29 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["PARAMETERS", "refuse_hooks", "refuse_parameters", "renamed", "renamed_attribute", "with_new_names"]
+__all__ = [
+    "OF_DECISIONS",
+    "OF_POLICIES",
+    "refuse_hooks",
+    "refuse_parameters",
+    "renamed",
+    "renamed_attribute",
+    "with_new_names",
+]
 
 SINCE = "since undertow 0.3.0"
 PARAMETERS = {"minimise": "minimize", "standardise": "standardize"}
-ATTRIBUTES = {"claims": "capabilities", "moment": "time_step"}
+OF_DECISIONS = {"moment": "time_step"}
+_IN_PARTS = (
+    *("begin_log", "chance_of", "compile_here", "context_columns", "contexts_seen", "draw_rounds", "feature_columns"),
+    *("for_run", "nbytes", "parameters", "play", "settle", "unused"),
+)
+OF_POLICIES = {
+    "by_hand": "parts.runs_in_python",
+    "claims": "capabilities",
+    "claims_as_built": "parts.capabilities",
+    "moment": "parts.time_step",
+} | {name: f"parts.{name}" for name in _IN_PARTS}
 HOOKS = {"claims": "capabilities", "_welcome": "_init_arm", "_places": "_index_map", "_chance": "_probability"}
 
 
@@ -22,9 +40,9 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     return __getattr__
 
 
-def renamed_attribute(owner: object, name: str) -> AttributeError:
+def renamed_attribute(owner: object, name: str, names: Mapping[str, str]) -> AttributeError:
     """Return the error for an attribute that an object lacks, by its new name if it has one."""
-    now = f", it is called {ATTRIBUTES[name]} {SINCE}" if name in ATTRIBUTES else ""
+    now = f", it is called {names[name]} {SINCE}" if name in names else ""
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{now}")
 
 
