@@ -304,7 +304,7 @@ def live_between_fits(report: Report) -> None:
                 policy.parts.player.state[:] = before[name]
                 learner.log.end = learner.log.begin + warm
                 for number in range(len(learner.models)):
-                    learner.late.begin(number, (warm, learner.block(number).copy()))
+                    learner.late.begin(number, (warm, learner.views[number].copy()))
             start = time.perf_counter()
             live(policy, path, rounds, warm)
             times[name].append((time.perf_counter() - start) / rounds * 1e6)

@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from undertow import LinearGaussianSystem, Trajectory, random_system
 from undertow.contenders import build
-from undertow.learning.candidate import WithCandidates
 from undertow.learning.learner import Learner
 from undertow.live.fields import arrays_of
 from undertow.models.model import BLOCK, Block
@@ -126,9 +125,8 @@ def regressions(policy: LivePolicy) -> tuple[Array, Array]:
 
 
 def learner_of(policy: LivePolicy) -> Learner:
-    """The learner inside a policy, also where candidates stand around it."""
-    timeline = policy.parts.timeline
-    learner = timeline.learner if isinstance(timeline, WithCandidates) else timeline
+    """The learner inside a policy."""
+    learner = policy.parts.timeline
     assert isinstance(learner, Learner)
     return learner
 

@@ -149,7 +149,7 @@ def test_a_learner_that_dropped_its_past_does_not_take_it_up_for_a_new_arm() -> 
     policy = begun(StructuralKalman, path, False, 60, half=False)
     learner = learner_of(policy)
     models_of(policy)[0].head.begin = 30
-    learner.models[0].believe(learner.block(0), learner.log.rows(30, 60), 60)
+    learner.models[0].believe(learner.views[0], learner.log.rows(30, 60), 60)
     before = policy.forecast().forecast
     policy.add_arm("new")
     np.testing.assert_allclose(policy.forecast().forecast[0], before[0], atol=1e-9)

@@ -763,7 +763,8 @@ def unseen_share(own: SharedState) -> Array:
 def test_with_contexts_the_shared_system_is_trusted_first_and_the_levels_without_or_with_features() -> None:
     def asked(m: int, scored: float, q: int = 0) -> list[float]:
         sizes = (3, m, q, False, 1.0)
-        models = SharedSystem(*sizes), Levels(*sizes), Ridge(*sizes), CandidateModel(*sizes, "own"), Ridge(*sizes, 0)
+        constant = Ridge(*sizes, memory=0)
+        models = SharedSystem(*sizes), Levels(*sizes), Ridge(*sizes), CandidateModel(*sizes, "own"), constant
         return [plain(handicap)(model.open(model.block()).model.head, scored) for model in models]
 
     assert asked(0, 50.0) == [4, 0, 8, 0, 0]

@@ -17,7 +17,7 @@ from learning.test_learners import both_orders, build, every_learner, play, step
 from twins.naive_levels import written_out
 from twins.naive_shared import SharedTwin
 from undertow import InvalidInputError, Trajectory, UnknownDecisionError, paper_system, random_system
-from undertow.learning import learner as learner_module
+from undertow.learning import refits
 from undertow.learning.policy import LearningPolicy
 from undertow.learning.threads import shared_threads
 from undertow.live.fields import arrays_of, nbytes_of
@@ -32,7 +32,7 @@ from undertow.policies import Autopilot, Decision, LearnedKalman, StructuralKalm
 def beliefs(policy: LearningPolicy, blocks: list[Array] | None = None) -> list[Array]:
     """What every model believes, without its scores, in the policy's own blocks or in others."""
     learner, result = learner_of(policy), []
-    places = [learner.block(number) for number in range(len(learner.models))] if blocks is None else blocks
+    places = learner.views if blocks is None else blocks
     for model, block in zip(learner.models, places, strict=True):
         own = model.open(block)
         match model:
@@ -331,7 +331,7 @@ def test_a_learner_that_is_saved_often_keeps_the_same_marks() -> None:
 
 def test_a_saved_learner_drops_the_same_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a new arm begins with depends on how far back the log goes."""
-    monkeypatch.setattr(learner_module, "LONGEST", 40)
+    monkeypatch.setattr(refits, "LONGEST", 40)
     path = three_arms().sample(200, rng=1)
     policy = build(LearnedKalman, path, max_delay=10)
     play(policy, path, 0, 70)
@@ -945,7 +945,7 @@ def test_runs_of_a_simulation_make_their_fits_inline() -> None:
 
 @every_learner
 def test_memory_is_bounded(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner_module, "LONGEST", 300)
+    monkeypatch.setattr(refits, "LONGEST", 300)
     base = three_arms().sample(400, rng=1)
     path = Trajectory(base.contexts, base.rewards)
     policy = build(learner, path, max_delay=200, max_pending=50)
@@ -975,7 +975,7 @@ def test_autopilot_takes_little_memory() -> None:
 
 
 def test_a_long_log_is_cut_in_a_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner_module, "LONGEST", 100)
+    monkeypatch.setattr(refits, "LONGEST", 100)
     path = three_arms().sample(500, rng=1)
     arms = np.arange(500) % 3
     policy = LearnedKalman(arms=3, context_dim=2, max_delay=20, rng=0)
@@ -1031,7 +1031,7 @@ def test_single_outliers_do_not_make_it_forget(seed: int) -> None:
 
 
 def test_an_alarm_long_after_the_last_reward_does_not_stop_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner_module, "LONGEST", 100)
+    monkeypatch.setattr(refits, "LONGEST", 100)
     path = three_arms().sample(60, rng=1)
     policy = LearnedKalman(arms=3, context_dim=2, rng=0)
     for t in range(60):

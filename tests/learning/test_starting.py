@@ -21,7 +21,7 @@ from helpers import everything, unnamed
 from undertow import InvalidInputError, OutOfTurnError, UnknownDecisionError
 from undertow.cli import app
 from undertow.compiled import ahead, cache
-from undertow.learning import policy as policy_module
+from undertow.learning import first_rounds
 from undertow.learning.first_rounds import Starting
 from undertow.learning.fits import BackgroundFits
 from undertow.policies import Autopilot, LearnedKalman, LivePolicy, StructuralKalman
@@ -48,7 +48,7 @@ class Kernels:
 def missing(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     kernels = Kernels()
     monkeypatch.setattr(ahead, "compilation_of", lambda *given: kernels)
-    monkeypatch.setattr(policy_module, "are_loaded", lambda loop: False)
+    monkeypatch.setattr(first_rounds, "are_loaded", lambda loop: False)
     return kernels
 
 

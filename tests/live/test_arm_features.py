@@ -190,7 +190,7 @@ def test_fits_in_the_background_catch_up_with_the_rows() -> None:
         time.sleep(0.01)
         policy.skip()
     played(policy, path, range(80, 90))
-    own, block = learner.blocks[0], learner.block(0).copy()
+    own, block = learner.blocks[0], learner.views[0].copy()
     learner.models[0].believe(block, learner.log.rows(0, policy.round), policy.round)
     expected = learner.models[0].open(block)
     for found, wanted in zip(written_out(own.belief), written_out(expected.belief), strict=True):

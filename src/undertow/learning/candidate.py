@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,13 @@ from undertow.compiled.kernel import plain
 from undertow.compiled.layout import Layout
 from undertow.compiled.loop import DECIDE, LEARN, OBSERVE
 from undertow.errors import InvalidInputError
-from undertow.learning.fits import Claim
 from undertow.learning.learner import Learner
 from undertow.live.decision import Why
-from undertow.live.events import Installed
 from undertow.live.fields import Field
-from undertow.live.rounds import Timeline, Waiting
+from undertow.live.rounds import Waiting
 from undertow.live.saved import MEASURED, Saved
 from undertow.models.log import has_context
-from undertow.models.model import Block, Fit, Model, Span, Task, note_error
+from undertow.models.model import Block, Model, note_error
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 
@@ -77,6 +75,10 @@ class CandidateState(NamedTuple):
     deviation: Annotated[FloatArray, "k"]
 
 
+def _never(*args: Any) -> Any:
+    raise NotImplementedError("a candidate learns in its own `learn`, and is neither fitted nor replayed")
+
+
 @dataclass(frozen=True)
 class CandidateModel(Model):
     """The place of a candidate among Autopilot's models: its forecasts and its score."""
@@ -84,13 +86,7 @@ class CandidateModel(Model):
     layout = Layout(CandidateState)
     watched: ClassVar[bool] = False
     filtered: ClassVar[bool] = False
-
-    label: str
-
-    @property
-    def name(self) -> str:
-        """The candidate's name."""
-        return self.label
+    fit = believe = rewound = with_belief = adopt = cast(Any, _never)
 
     def fill(self, own: CandidateState) -> None:
         """Request no fits."""
@@ -108,28 +104,6 @@ class CandidateModel(Model):
         own.model.arm_error[:] = own.deviation
         own.model.head.order = 1.0
 
-    def fit(self, task: Task) -> Fit:
-        """Return the block unchanged: a candidate learns in its own `learn`."""
-        return Fit(task.block.copy(), (), 1, math.nan)
-
-    def believe(self, block: FloatArray, rows: FloatArray, end: int) -> None:
-        """Do nothing: the candidate got the late reward directly."""
-
-    def rewound(self, block: FloatArray) -> FloatArray:
-        """Do nothing."""
-        return block.copy()
-
-    def with_belief(self, block: FloatArray, led: FloatArray) -> FloatArray:
-        """Do nothing."""
-        return block.copy()
-
-    def adopt(self, old: Self, block: FloatArray, rows: FloatArray, end: int) -> FloatArray:
-        """Refuse: a candidate cannot add an arm."""
-        raise InvalidInputError("candidates: an Autopilot with candidates cannot add an arm")
-
-    def catch_up(self, blocks: FloatArray, at: int, rows: FloatArray, span: Span) -> None:
-        """Do nothing: the candidate has seen these rounds."""
-
 
 def _held(candidate: Candidate) -> dict[str, Any] | None:
     """Return a copy of a candidate's attributes; None if they cannot be copied or restored."""
@@ -139,15 +113,14 @@ def _held(candidate: Candidate) -> dict[str, Any] | None:
         return None
 
 
-class WithCandidates(Timeline):
-    """The timeline of a learner with candidates: they forecast, learn and are scored in Python around its steps.
+class WithCandidates(Learner):
+    """A learner with candidates, its last models: they forecast, learn and are scored in Python around its steps.
 
     `expected` has, for pending decisions, each candidate's forecast mean and standard deviation.
     """
 
-    plain: ClassVar[bool] = False
-    has_effects: ClassVar[bool] = True
     remembers: ClassVar[tuple[Field, ...]] = (
+        *Learner.remembers,
         Field(
             "expected",
             {
@@ -159,113 +132,68 @@ class WithCandidates(Timeline):
         ),
     )
 
-    def __init__(self, learner: Learner, candidates: Sequence[Candidate]) -> None:
-        super().__init__(learner.player)
-        self.learner, self.candidates = learner, list(candidates)
-        self.first = len(learner.models) - len(self.candidates)  # of their blocks
+    def __init__(self, candidates: Sequence[Candidate], *parts: Any, **settings: Any) -> None:
+        super().__init__(*parts, **settings)
+        self.candidates = list(candidates)
+        self.first = len(self.models) - len(self.candidates)  # of their blocks
         self.expected: dict[int, list[tuple[float, float]]] = {}
 
-    @property
-    def costly(self) -> bool:
-        """Whether the learner has made a fit."""
-        return self.learner.costly
-
-    @costly.setter
-    def costly(self, value: bool) -> None:
-        self.learner.costly = value
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """The learner, and its parts."""
-        return self.learner, *self.learner.parts
-
     def mark(self) -> Any:
-        """Return copies of the candidates' attributes, and their forecasts."""
-        return [_held(candidate) for candidate in self.candidates], self.expected.copy()
+        """Return copies of all that the learner remembers, and of the candidates' attributes."""
+        return [field.copy(self) for field in self.remembers], [_held(candidate) for candidate in self.candidates]
 
     def go_back(self, mark: Any) -> None:
-        """Restore the candidates' attributes; may be repeated."""
-        held, expected = mark
+        """Restore what `mark` returned; may be repeated."""
+        kept, held = mark
+        for field, value in zip(self.remembers, kept, strict=True):
+            field.put_back(self, value)
         for candidate, attributes in zip(self.candidates, held, strict=True):
             if attributes is not None:
                 vars(candidate).clear()
                 vars(candidate).update(copy.deepcopy(attributes))
-        self.expected = expected.copy()
-
-    def arrived(self) -> Sequence[Installed]:
-        """Return finished background fits that are not events yet."""
-        return self.learner.arrived()
-
-    def install(self, event: Installed) -> None:
-        """Swap in a background fit."""
-        self.learner.install(event)
 
     def prepare(self, oldest: int, *, choice: bool = True, still: bool = False) -> None:
         """Prepare a round and, before a choice, call every candidate's forecast."""
-        self.learner.prepare(oldest, choice=choice, still=still)
+        super().prepare(oldest, choice=choice, still=still)
         if choice:
-            self._ask(self.learner.blocks)
+            self._ask(self.blocks)
 
     def _ask(self, blocks: Sequence[Any]) -> None:
-        models = self.learner.models
         for number, candidate in enumerate(self.candidates, self.first):
-            model = models[number]
+            model = self.models[number]
             assert isinstance(model, CandidateModel)
             model.ask(candidate, self.player.given.copy(), blocks[number])
 
-    def attend(self) -> None:
-        """Make the fits that are due."""
-        self.learner.attend()
-
     def decided(self, t: int, arm: int) -> Why | None:
-        """Remember the forecasts of the played arm."""
-        why = self.learner.decided(t, arm)
+        """Record the choice, and remember the forecasts of the played arm."""
+        why = super().decided(t, arm)
         if arm < 0:
             return why
-        blocks = self.learner.blocks[self.first :]
+        blocks = self.blocks[self.first :]
         self.expected[t] = [(float(own.model.forecast[arm]), float(own.deviation[arm])) for own in blocks]
-        while next(iter(self.expected)) < t - self.learner.late.max_delay:
+        while next(iter(self.expected)) < t - self.late.max_delay:
             del self.expected[next(iter(self.expected))]
         return why
-
-    def report(self) -> None:
-        """Start fits, and warn of those that failed."""
-        self.learner.report()
-
-    def share_fits(self, claim: Claim) -> None:
-        """Ask `claim` before a background fit."""
-        self.learner.share_fits(claim)
-
-    def forget_notices(self) -> None:
-        """Drop reports on events that were applied again."""
-        self.learner.forget_notices()
-
-    def check_reward(self, waiting: Waiting, reward: float, age: int) -> None:
-        """Refuse a reward that comes too late, or with which models would overflow."""
-        self.learner.check_reward(waiting, reward, age)
 
     def learn(self, waiting: Waiting, reward: float, age: int) -> None:
         """Pass a reward to every candidate, and score its forecast."""
         for candidate in self.candidates:
             candidate.learn(waiting.round, waiting.arm, reward)
-        places = [self.learner.block(number) for number in range(self.first, len(self.learner.models))]
-        before = [place.copy() for place in places]
-        self.learner.learn(waiting, reward, age)
-        for place, kept, (mean, deviation), own in zip(
-            places, before, self.expected.pop(waiting.round), self.learner.blocks[self.first :], strict=True
-        ):
-            place[:] = kept  # the state may have been rolled back; a candidate is not
+        super().learn(waiting, reward, age)
+        expected = self.expected.pop(waiting.round)
+        for own, (mean, deviation) in zip(self.blocks[self.first :], expected, strict=True):
             _note_error(own.model, waiting.arm, reward - mean, deviation)
 
     def observe(self) -> None:
         """Pass a context to every candidate."""
         for candidate in self.candidates:
             candidate.observe(self.player.context.copy())
-        self.learner.observe()
+        super().observe()
 
-    def lead_through_log(self) -> None:
-        """Replay the rounds of the log for the candidates."""
-        log, turns = self.learner.log, self.learner.turns
+    def warm_start(self, rows: FloatArray, seed: int) -> None:
+        """Begin after the rounds with these rows, which the candidates replay from the log."""
+        super().warm_start(rows, seed)
+        log, turns = self.log, self.turns
         m = log.context_dim
         for t, candidate in itertools.product(range(log.begin, log.end), self.candidates):
             row = log.row(t)
@@ -279,8 +207,8 @@ class WithCandidates(Timeline):
 
     def scratch(self) -> FloatArray:
         """Return a copy of the state with the candidates' forecasts."""
-        state = self.learner.scratch()
-        self._ask(self.learner.open_blocks(state))
+        state = super().scratch()
+        self._ask(self.open_blocks(state))
         return state
 
     def written(self) -> tuple[FloatArray, FloatArray]:

@@ -1,43 +1,27 @@
-"""Reports of a learner: its models and its health."""
+"""Reports of a learner: its models, its health, and its picture."""
 
 import dataclasses
-import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from undertow.compiled.kernel import plain
-from undertow.errors import InvalidInputError
-from undertow.live.health import FitRecord, Health
+from undertow.learning.learner import Learner
+from undertow.live import ContextPolicy, Health
+from undertow.live.metrics import Measure
 from undertow.models.judge import handicap
 from undertow.models.model import last_innovations
-from undertow.support.checks import FloatArray
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:
-    from undertow.learning.learner import Learner
+    from undertow.live.names import Inputs
+    from undertow.support.drawing import Sheet
 
-__all__ = ["ModelInUse", "health_of", "models_in_use", "read_records", "written_records"]
+__all__ = ["ModelInUse", "Reports"]
+
+_PLOTTED = 300  # rounds with rewards in a figure
 
 _handicap = plain(handicap)
-
-
-_KINDS = ((str,), (int,), (int,), (float,), (int,), (str, type(None)))
-
-
-def written_records(records: Iterable[FitRecord]) -> FloatArray:
-    """Return outcomes of fits as a save file keeps them: JSON, whose letters are numbers."""
-    return np.frombuffer(json.dumps(list(records)).encode(), dtype=np.uint8).astype(np.float64)
-
-
-def read_records(letters: FloatArray) -> list[FitRecord]:
-    """Take back what `written_records` returned."""
-    entries = json.loads(letters.astype(np.uint8).tobytes().decode())
-    for entry in entries:
-        if not isinstance(entry, list) or len(entry) != len(_KINDS) or not all(map(isinstance, entry, _KINDS)):
-            raise InvalidInputError(f"fit_records: expected the outcome of a fit, got {entry!r:.60}")
-    return [FitRecord(*entry) for entry in entries]
 
 
 class ModelInUse(NamedTuple):
@@ -56,28 +40,82 @@ class ModelInUse(NamedTuple):
     content: Any
 
 
-def models_in_use(learner: "Learner", *, minimize: bool) -> tuple[ModelInUse, ...]:
-    """Return the models that have been fitted, the one with the largest score, less its handicap, first."""
-    found = []
-    for number, (model, own) in enumerate(zip(learner.models, learner.blocks, strict=True)):
-        head, score = own.model.head, own.model.score
-        if head.order:
-            content = model.describe(learner.block(number))
-            if minimize and isinstance(content, LinearGaussianSystem):  # fitted to negative costs
-                content = dataclasses.replace(content, arms=-content.arms, reward_offset=-content.reward_offset)
-            total = score.total - _handicap(head, score.count)
-            found.append(ModelInUse(model.name, int(head.order), int(head.fitted), total, content))
-    return tuple(sorted(found, key=lambda model: -model.score))
+class Reports(ContextPolicy):
+    """What a learner shows of its models."""
 
+    _learner: Learner
 
-def health_of(learner: "Learner", health: Health) -> Health:
-    """Return the health of a policy with innovations, alarms, fits and their failures of its learner."""
-    blocks = {model.name: own.model for model, own in zip(learner.models, learner.blocks, strict=True)}
-    watched = [model.name for model in learner.models if model.watched and blocks[model.name].head.order]
-    return health._replace(
-        innovations={name: last_innovations(block) for name, block in blocks.items()},
-        level={name: blocks[name].alarm.level for name in watched},
-        alarms={name: int(block.running.alarms) for name, block in blocks.items()},
-        fits=tuple(learner.records),
-        under_way=tuple(learner.models[number].name for number in learner.fits.under_way),
-    )
+    @property
+    def models(self) -> tuple[ModelInUse, ...]:
+        """The models that have been fitted, the one that decides first."""
+        self._whole()
+        found = []
+        with self._lock:
+            learner = self._learner
+            for model, own, block in zip(learner.models, learner.blocks, learner.views, strict=True):
+                head, score = own.model.head, own.model.score
+                if not head.order:
+                    continue
+                content = model.describe(block)
+                if self.minimize and isinstance(content, LinearGaussianSystem):  # fitted to negative costs
+                    content = dataclasses.replace(content, arms=-content.arms, reward_offset=-content.reward_offset)
+                total = score.total - _handicap(head, score.count)
+                found.append(ModelInUse(model.name, int(head.order), int(head.fitted), total, content))
+        return tuple(sorted(found, key=lambda model: -model.score))
+
+    @property
+    def model(self) -> ModelInUse | None:
+        """The model that decides; None before the first fit."""
+        return next(iter(self.models), None)
+
+    @property
+    def system(self) -> LinearGaussianSystem | None:
+        """The system in use, with identity state noise, if a shared system decides; else None."""
+        content = None if self.model is None else self.model.content
+        return content if isinstance(content, LinearGaussianSystem) else None
+
+    def health(self) -> Health:
+        """Return a status summary: rounds, pending decisions, innovations, alarms, fits and failures."""
+        with self._lock:
+            health, learner = super().health(), self._learner
+            models = [(model, own.model) for model, own in zip(learner.models, learner.blocks, strict=True)]
+            return health._replace(
+                innovations={model.name: last_innovations(block) for model, block in models},
+                level={model.name: block.alarm.level for model, block in models if model.watched and block.head.order},
+                alarms={model.name: int(block.running.alarms) for model, block in models},
+                fits=tuple(learner.records),
+                under_way=tuple(learner.models[number].name for number in learner.fits.under_way),
+            )
+
+    def _measures(self, **labels: str) -> list[Measure]:
+        """Return the numbers of `metrics`, with more labels, to combine with those of other policies."""
+        with self._lock:
+            found, models = super()._measures(**labels), self.models
+        for model in models:
+            mine = found[0].labels | {"model": model.name}
+            found.append(Measure("model_order", model.order, mine))
+            found.append(Measure("model_deciding", model is models[0], mine))
+            found.append(Measure("model_fitted_round", model.fitted, mine))
+        return found
+
+    def plot(self, features: "Inputs | None" = None) -> "Sheet":
+        """Draw the forecasts, the rewards of the last rounds by arm, and the leads of models.
+
+        `features` are those of the next round, if the policy takes them, without side effects.
+        """
+        from undertow.support.drawing import draw_arms
+
+        with self._lock:
+            outlook, models, log = self.forecast(features), self.models, self._learner.log
+            first = max(log.begin, log.end - _PLOTTED)
+            rows = log.rows(first, log.end).copy()
+        known = np.flatnonzero(~np.isnan(rows[:, log.reward]))
+        sign = -1.0 if self.minimize else 1.0
+        return draw_arms(
+            self.names,
+            outlook.forecast,
+            outlook.width,
+            title=f"round {self.round}",
+            past=(first + known, rows[known, log.arm].astype(np.int64), sign * rows[known, log.reward]),
+            scores=[(model.name, model.score - models[0].score) for model in models],
+        )

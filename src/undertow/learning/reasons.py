@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from undertow.compiled.player import Player
 from undertow.learning.notices import Notices
 from undertow.live.decision import Why
+from undertow.models.model import Block
 
 __all__ = ["Reasons"]
 
@@ -18,13 +18,13 @@ _tuple = tuple.__new__  # makes an explanation in half the time of its class, wh
 class Reasons:
     """Views of the reasons of a decision: the leading model, its lead, the errors of its forecasts, and looks."""
 
-    def __init__(self, player: Player, places: Sequence[int], names: Sequence[str], blocks: Sequence[Any]) -> None:
-        learner, models = player.own.learner, [own.model for own in blocks]
+    def __init__(self, player: Player, places: Sequence[int], names: Sequence[str], blocks: Sequence[Block]) -> None:
+        learner = player.own.learner
         self.arms = len(player.rewards)
         self.leader, self.lead, self.look = (learner.cell(name).item for name in ("leader", "lead", "look"))
         self.models = {
-            place: (name, model.state_error.copy, model.arm_error.copy, model.head.cell("fitted").item)
-            for place, name, model in zip(places, names, models, strict=True)
+            place: (name, own.state_error.copy, own.arm_error.copy, own.head.cell("fitted").item)
+            for place, name, own in zip(places, names, blocks, strict=True)
         }
 
     def why(self, t: int, notices: Notices) -> Why:

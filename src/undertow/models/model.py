@@ -278,26 +278,12 @@ class Model(abc.ABC):
     watched: ClassVar[bool] = True  # whether its innovations raise alarms
     filtered: ClassVar[bool] = True  # whether its belief follows from the log
 
-    @property
-    def handicap(self) -> float:
-        """The lead in nats that the model needs to decide."""
-        return 0.0
-
-    @property
-    def early(self) -> bool:
-        """Whether the handicap decays with the rounds."""
-        return False
-
     arms: int
     context_dim: int
     feature_dim: int
     context_first: bool
     bonus: float
-
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """The model's name in reports."""
+    name: str  # in reports
 
     @abc.abstractmethod
     def fit(self, task: Task) -> Fit:
@@ -356,12 +342,11 @@ class Model(abc.ABC):
         block = self.layout.new(**self.sizes())
         own = self.open(block)
         own.model.head.length, own.model.head.bonus = len(block), self.bonus
-        own.model.head.handicap, own.model.head.early = self.handicap, self.early
         self.fill(own)
         return block
 
     def fill(self, own: Any) -> None:  # noqa: B027
-        """Write the initial block beyond its common beginning; everything else is 0."""
+        """Write the handicap, and the initial block beyond its common beginning; everything else is 0."""
 
     def open(self, block: FloatArray) -> Any:
         """Return named views of a block."""

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from undertow.errors import InvalidInputError
 from undertow.learning.candidate import Candidate, CandidateModel, WithCandidates
+from undertow.learning.learner import Learner
 from undertow.learning.policy import LearningPolicy
 from undertow.live import Capabilities, register
-from undertow.live.rounds import Timeline
 from undertow.models.judge import compile_learner
 from undertow.models.levels.model import Levels
 from undertow.models.model import Model
@@ -22,7 +22,7 @@ _MODELS: tuple[tuple[type[Model], dict[str, Any]], ...] = (
     (SharedSystem, {"bonus": 2.0}),  # times its own width; the other models' bonus is the value of exploring an arm
     (Levels, {"bonus": 1.0}),
     (Ridge, {"bonus": 1.0}),
-    (Ridge, {"bonus": 1.0, "memory": 0}),
+    (Ridge, {"bonus": 1.0, "name": "constant arms", "memory": 0}),
 )
 _ASKED = ("name", "forecast", "learn", "observe")  # of a candidate
 
@@ -77,16 +77,12 @@ class Autopilot(LearningPolicy):
             raise InvalidInputError(f"candidates: expected different names, got {names}")
         return models
 
-    def _make_timeline(self) -> Timeline:
-        learner = self._make_learner()
-        return WithCandidates(learner, self.candidates) if self.candidates else learner
+    def _make_learner(self, *parts: Any, **settings: Any) -> Learner:
+        given = self.candidates
+        return WithCandidates(given, *parts, **settings) if given else Learner(*parts, **settings)
 
     def _run_parameters(self) -> dict[str, Any]:
         return super()._run_parameters() | {"candidates": copy.deepcopy(self.candidates)}
-
-    def _note_past(self) -> None:
-        if isinstance(self._timeline, WithCandidates):
-            self._timeline.lead_through_log()
 
     def _runs_in_python(self) -> bool:
         """Whether `simulate` must call the methods: candidates are not compiled."""

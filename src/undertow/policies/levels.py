@@ -291,7 +291,7 @@ class LevelsKalman(LivePolicy):
     reward_mean, reward_scale
         The units of the rewards: their typical mean and standard deviation.
     exploration
-        Factor of the width, the value of exploring an arm (`learners.worth`).
+        Factor of the width, the value of exploring an arm (`models.worth`).
     max_delay
         Rounds by which a reward may be late. These last rounds are remembered, and filtered again if necessary.
 

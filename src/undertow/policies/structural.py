@@ -28,7 +28,7 @@ class StructuralKalman(LearningPolicy):
     feature_dim
         Number q of features given to `decide`, (q,) for all arms or (k, q), a row for each.
     exploration
-        Factor of the width, the value of exploring an arm (`learners.worth`).
+        Factor of the width, the value of exploring an arm (`models.worth`).
 
     Examples
     --------

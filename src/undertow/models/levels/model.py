@@ -240,15 +240,7 @@ class Levels(Model):
     catch_up_kernel = compile_catch_up(__name__, steps)
     fitted_by: ClassVar[str] = "fit_levels"
 
-    @property
-    def name(self) -> str:
-        """The model's name in reports."""
-        return "structural levels"
-
-    @property
-    def handicap(self) -> float:
-        """The lead in nats that the model needs: with contexts, a shared system also learns about arms not played."""
-        return HANDICAP if self.context_dim else 0.0
+    name: str = "structural levels"
 
     @property
     def lags(self) -> int:
@@ -263,7 +255,8 @@ class Levels(Model):
         return {"k": k, "m": m, "q": q, "lags": lags, "Q": Q}
 
     def fill(self, own: LevelsState) -> None:
-        """Write typical levels, and an empty past."""
+        """Write the handicap, as with contexts a shared system also learns about other arms, and typical levels."""
+        own.model.head.handicap = HANDICAP if self.context_dim else 0.0
         own.reward.scale = 1.0
         own.scale[:], own.past[:], own.hyper[:] = 1.0, math.nan, typical_levels()
 

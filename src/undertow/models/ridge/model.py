@@ -176,22 +176,8 @@ class Ridge(Model):
     catch_up_kernel = compile_catch_up(__name__, steps)
     watched: ClassVar[bool] = False
 
+    name: str = "ridge"
     memory: int = 5
-
-    @property
-    def handicap(self) -> float:
-        """The lead in nats that the model needs; constant arms need one if there are contexts."""
-        return HANDICAP if self.memory or self.context_dim else 0.0
-
-    @property
-    def name(self) -> str:
-        """The model's name in reports."""
-        return "ridge" if self.memory else "constant arms"
-
-    @property
-    def early(self) -> bool:
-        """Whether the handicap decays with the rounds: that of constant arms does."""
-        return self.memory == 0
 
     def growth(self, rounds: int) -> float:
         """Return the factor by which the data grow until the next fit, which only measures the columns again."""
@@ -204,7 +190,9 @@ class Ridge(Model):
         return {"k": k, "m": m, "q": q, **inputs_sizes(k, m, q, self.memory, lags)}
 
     def fill(self, own: RidgeState) -> None:
-        """Write an empty regression."""
+        """Write an empty regression, and the handicap: constant arms need one if there are contexts, and early."""
+        own.model.head.handicap = HANDICAP if self.memory or self.context_dim else 0.0
+        own.model.head.early = self.memory == 0
         own.reward.scale = own.errors.squares = own.errors.count = own.errors.apart = 1.0
         own.scale[:] = 1.0
         for W in own.W:

@@ -204,17 +204,11 @@ class SharedSystem(Model):
     catch_up_kernel = compile_catch_up(__name__, steps)
     fitted_by: ClassVar[str] = "fit"
 
-    @property
-    def name(self) -> str:
-        """The model's name in reports."""
-        return "shared system"
+    name: str = "shared system"
 
-    @property
-    def handicap(self) -> float:
-        """The lead in nats that the model needs: it ignores features, and its advantage are contexts."""
-        if self.feature_dim:
-            return HANDICAP
-        return 0.0 if self.context_dim else HANDICAP / 2
+    def fill(self, own: SharedState) -> None:
+        """Write the handicap: the model ignores features, and its advantage are contexts."""
+        own.model.head.handicap = HANDICAP if self.feature_dim else 0.0 if self.context_dim else HANDICAP / 2
 
     def growth(self, rounds: int) -> float:
         """Return the factor by which the data grow until the next fit: early fits matter most, late ones cost most."""
