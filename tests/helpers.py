@@ -10,7 +10,7 @@ from undertow import LinearGaussianSystem, Trajectory, random_system
 from undertow.contenders import build
 from undertow.learning.learner import Learner
 from undertow.live.fields import arrays_of
-from undertow.models.model import BLOCK, Block
+from undertow.models.block import BLOCK, Block
 from undertow.policies import Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]

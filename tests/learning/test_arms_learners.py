@@ -26,7 +26,7 @@ from learning.test_learners import build
 from learning.test_learners_live import Gate, answered, beliefs
 from undertow import InvalidInputError, Trajectory, random_system
 from undertow.learning.policy import LearningPolicy
-from undertow.models.model import Block
+from undertow.models.block import Block
 from undertow.policies import UCB, Autopilot, Decision, LearnedKalman, LinUCB, LivePolicy, StructuralKalman
 
 

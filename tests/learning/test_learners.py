@@ -28,6 +28,7 @@ from undertow.compiled.kernel import plain
 from undertow.learning.candidate import CandidateModel
 from undertow.learning.policy import LearningPolicy
 from undertow.live.events import Event, Installed
+from undertow.models.block import note_error, set_units
 from undertow.models.judge import handicap
 from undertow.models.levels import model as levels
 from undertow.models.levels.equations import Hyper
@@ -35,7 +36,7 @@ from undertow.models.levels.filter import start
 from undertow.models.levels.model import Levels, helps, without_dull
 from undertow.models.levels.prior import typical_levels
 from undertow.models.log import RoundLog, by_time_step, same_time_step
-from undertow.models.model import Fit, Task, note_error, set_units
+from undertow.models.model import Fit, Task
 from undertow.models.ridge import model as ridge
 from undertow.models.ridge.model import Ridge
 from undertow.models.shared_system.model import SharedState, SharedSystem

@@ -23,8 +23,9 @@ from undertow.live.decision import Why
 from undertow.live.fields import Field
 from undertow.live.rounds import Waiting
 from undertow.live.saved import MEASURED, Saved
+from undertow.models.block import Block, note_error
 from undertow.models.log import has_context
-from undertow.models.model import Block, Model, note_error
+from undertow.models.model import Model
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 

@@ -22,8 +22,9 @@ from undertow.learning.threads import FitThreads, shared_threads
 from undertow.live.events import Installed, decode, encode
 from undertow.live.fields import Each, Field
 from undertow.live.saved import COUNT, LETTERS, Saved
+from undertow.models.block import BLOCK
 from undertow.models.log import ROWS, RoundLog
-from undertow.models.model import BLOCK, Fit, Model, Span, Task
+from undertow.models.model import Fit, Model, Span, Task
 from undertow.support.checks import FloatArray
 
 __all__ = ["BackgroundFits", "Claim", "Refit", "attempt", "begun", "fit_with_past"]

@@ -9,8 +9,8 @@ from undertow.compiled.kernel import plain
 from undertow.learning.learner import Learner
 from undertow.live import ContextPolicy, Health
 from undertow.live.metrics import Measure
+from undertow.models.block import last_innovations
 from undertow.models.judge import handicap
-from undertow.models.model import last_innovations
 from undertow.system import LinearGaussianSystem
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from undertow.errors import InvalidInputError
 from undertow.live.fields import Each, Field, Number
 from undertow.live.rounds import Turns
 from undertow.live.saved import COUNT, Saved
+from undertow.models.block import BLOCK
 from undertow.models.log import RoundLog
-from undertow.models.model import BLOCK, Model, Span
+from undertow.models.model import Model, Span
 from undertow.support.checks import FloatArray
 
 __all__ = ["LateRewards", "Past"]

@@ -22,14 +22,14 @@ from undertow.errors import InvalidInputError
 from undertow.learning.fits import BackgroundFits, Claim, Refit, attempt, begun, fit_with_past
 from undertow.learning.late import LateRewards
 from undertow.learning.notices import Notices
-from undertow.learning.reasons import Reasons
 from undertow.live.fields import Field, Number
 from undertow.live.health import FitRecord
 from undertow.live.rounds import Timeline, Turns
 from undertow.live.saved import LETTERS, Saved
-from undertow.models.judge import fit_is_due, level_with_last, unfitted
+from undertow.models.block import BLOCK, Block, set_units
+from undertow.models.judge import fit_is_due
 from undertow.models.log import RoundLog, same_time_step
-from undertow.models.model import BLOCK, Fit, Model, Span, Task, set_units
+from undertow.models.model import Fit, Model, Span, Task
 from undertow.support.checks import FloatArray
 
 __all__ = ["Refits"]
@@ -53,6 +53,24 @@ def _read(letters: FloatArray) -> list[FitRecord]:
         if not isinstance(entry, list) or len(entry) != len(_KINDS) or not all(map(isinstance, entry, _KINDS)):
             raise InvalidInputError(f"fit_records: expected the outcome of a fit, got {entry!r:.60}")
     return [FitRecord(*entry) for entry in entries]
+
+
+def _unfitted(block: Block) -> tuple[FloatArray, ...]:
+    """Return the ranges of a block that a fit keeps: the schedule of fits, then the score."""
+    return block.running.numbers, block.innovations, *_scores(block)
+
+
+def _scores(block: Block) -> tuple[FloatArray, ...]:
+    return block.score.numbers, block.squares, block.scored
+
+
+def _level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
+    """Give a new model the lowest score of the other fitted models, if any."""
+    others = [block for block in blocks if block is not newcomer and block.head.order > 0.0]
+    if others:
+        last = min(others, key=lambda block: block.score.total)
+        for mine, theirs in zip(_scores(newcomer), _scores(last), strict=True):
+            mine[:] = theirs
 
 
 class Refits(Timeline):
@@ -98,8 +116,6 @@ class Refits(Timeline):
         self.views = [self.block(number, self.player.state) for number in range(len(self.models))]
         scores = [(own.model.running.numbers, own.model.score) for own in self.blocks]
         self.lasting = [(running, score.cell("error_floor"), score.cell("rare")) for running, score in scores]
-        names, blocks = [model.name for model in self.models], [own.model for own in self.blocks]
-        self.reasons = Reasons(self.player, self.places, names, blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         bound = ("blocks", "views", "lasting", "reasons")
@@ -175,18 +191,18 @@ class Refits(Timeline):
         self.records.append(FitRecord(model.name, task.round, *found, None))
         self.notices.fitted(model.name, task, answer)
         known = block.head.order > 0.0
-        kept = [part.copy() for part in unfitted(block)]
+        kept = [part.copy() for part in _unfitted(block)]
         self.views[number][:] = led
         block.head.fitted = block.alarm.tried = t = task.round
         first = self.turns.context_first
         fresh = answer.unseen(task, first=first)
         self._catch_up(number, begin, max(begin, fresh), self.player.rounds + first)
-        for part, numbers in zip(unfitted(block) if known else (block.running.numbers,), kept, strict=False):
+        for part, numbers in zip(_unfitted(block) if known else (block.running.numbers,), kept, strict=False):
             part[:] = numbers  # the rounds since were scored when played, if the model was fitted
         if not known:
-            level_with_last(block, [own.model for own in self.blocks])
-        base, before = begun(answer.block, t), unfitted(BLOCK.open(task.block) if known else block)
-        for part, numbers in zip(unfitted(BLOCK.open(base)), before, strict=True):
+            _level_with_last(block, [own.model for own in self.blocks])
+        base, before = begun(answer.block, t), _unfitted(BLOCK.open(task.block) if known else block)
+        for part, numbers in zip(_unfitted(BLOCK.open(base)), before, strict=True):
             part[:] = numbers
         base = model.led(base, self.log.rows(t, t + first), Span(t, t, fresh, t + first))
         self.late.begin(number, (t, base), answer.earlier, missed)

@@ -61,7 +61,7 @@ class Why(NamedTuple):
     model
         The model that decided.
     lead
-        Its score minus the next best model's, in nats (`undertow.models.model.note_error`), each less its handicap;
+        Its score minus the next best model's, in nats (`undertow.models.block`), each less its handicap;
         infinite if it is the only one.
     since_fit
         Rounds since the model was fitted; −1 before its first fit.

@@ -8,8 +8,9 @@ import numpy as np
 from undertow.compiled.kernel import kernel
 from undertow.compiled.loop import DECIDE, OBSERVE, bound
 from undertow.compiled.views import view
+from undertow.models.block import open_block
 from undertow.models.log import AFTER, BEFORE
-from undertow.models.model import Steps, open_block
+from undertow.models.model import Steps
 from undertow.support.checks import FloatArray
 
 __all__ = ["compile_catch_up"]

@@ -1,32 +1,34 @@
-"""How a learner decides: its state, initial rounds, leading model, and the loop bound to a list of models.
+"""How a learner decides: its state, its initial rounds, and the choice by the leading model.
 
 Every model predicts the reward of the played arm, no matter which model chose it; the one with the largest score, less
 its handicap, decides.
 """
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
-from undertow.compiled import Common, Index, Layout, Record, Within, best_arm, compile_loop, features_of_arm, spliced
+from undertow.compiled import Common, Index, Layout, Record, Within, best_arm, spliced
 from undertow.compiled.kernel import inlined
-from undertow.compiled.loop import Loop, bound
+from undertow.models.block import Block, ModelHead, open_block
 from undertow.models.looks import Looks, look_again, note_play, note_reward
-from undertow.models.model import Block, ModelHead, Steps, open_block
 from undertow.support.checks import FloatArray
 
 __all__ = [
     "LEARNER",
     "LearnerHead",
     "LearnerState",
-    "compile_learner",
+    "decide",
+    "fit_is_due",
     "handicap",
-    "level_with_last",
+    "learn",
+    "observe",
+    "played",
+    "see",
+    "start_up",
     "start_up_chances",
     "start_up_rounds",
-    "unfitted",
 ]
 
 _START = 6  # rounds before the first fit, in which the arms take turns; up to twice as many for many arms
@@ -114,24 +116,6 @@ def handicap(head: ModelHead, scored: float) -> float:
     return head.handicap if head.early == 0.0 else head.handicap * min(1.0, _EARLY / max(scored, 1.0))
 
 
-def unfitted(block: Block) -> tuple[FloatArray, ...]:
-    """Return the ranges of a block that a fit keeps: the schedule of fits, then the score."""
-    return block.running.numbers, block.innovations, *_scores(block)
-
-
-def _scores(block: Block) -> tuple[FloatArray, ...]:
-    return block.score.numbers, block.squares, block.scored
-
-
-def level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
-    """Give a new model the lowest score of the other fitted models, if any."""
-    others = [block for block in blocks if block is not newcomer and block.head.order > 0.0]
-    if others:
-        last = min(others, key=lambda block: block.score.total)
-        for mine, theirs in zip(_scores(newcomer), _scores(last), strict=True):
-            mine[:] = theirs
-
-
 @spliced
 def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> int:
     """Return the open arm with the largest forecast + width − cost by the leading model, and record that model.
@@ -159,11 +143,8 @@ def choose(own: LearnerState, leader: int, lead: float, draws: FloatArray) -> in
     return arm
 
 
-if TYPE_CHECKING:  # the names that every copy of a template below binds to a learner's own
-    from undertow.models.catch_up import begin_step, learn_step, observe_step, played_step, see_step
+if TYPE_CHECKING:  # bound to the steps of a learner's models, one after the other (`models.chain`)
 
-    def forecast_step(blocks: FloatArray, at: int, t: int, plays: FloatArray, first: int, last: int) -> None: ...
-    def rest(*args: Any) -> None: ...
     def forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, plays: FloatArray) -> None: ...
     def see_all(blocks: FloatArray, at: int, t: int, features: FloatArray, more: int) -> None: ...
     def played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> None: ...
@@ -171,53 +152,7 @@ if TYPE_CHECKING:  # the names that every copy of a template below binds to a le
     def observe_all(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None: ...
 
 
-def _forecast_all(blocks: FloatArray, at: int, t: int, features: FloatArray, plays: FloatArray) -> None:
-    """Advance and let one model forecast, all arms together or each with its own features; then the others."""
-    block = open_block(blocks, at)
-    begin_step(blocks, at)
-    k, q = len(block.forecast), int(block.sizes.q)
-    together = 1 if len(features) > q else k
-    for a in range(0, k, together):
-        see_step(blocks, at, t, features_of_arm(features, a, q))
-        if block.head.order > 0.0:
-            forecast_step(blocks, at, t, plays, a, a + together)
-    rest(blocks, at + int(block.head.length), t, features, plays)
-
-
-def _see_all(blocks: FloatArray, at: int, t: int, features: FloatArray, more: int) -> None:
-    """Pass the features of the played arm of round t to one model, then to the others."""
-    see_step(blocks, at, t, features)
-    rest(blocks, at + int(open_block(blocks, at).head.length), t, features, more)
-
-
-def _played_all(blocks: FloatArray, at: int, t: int, arm: int, over: bool) -> None:
-    """Pass the played arm, −1 for none, and whether the round is over to one model, then to the others."""
-    block = open_block(blocks, at)
-    begin_step(blocks, at)
-    played_step(blocks, at, t, arm)
-    if over:
-        block.head.over = 1.0
-    rest(blocks, at + int(block.head.length), t, arm, over)
-
-
-def _learn_all(blocks: FloatArray, at: int, t: int, arm: int, reward: float) -> None:
-    """Let one model predict the reward of round t, score it, and let it learn; then the others."""
-    learn_step(blocks, at, t, arm, reward)
-    rest(blocks, at + int(open_block(blocks, at).head.length), t, arm, reward)
-
-
-def _observe_all(blocks: FloatArray, at: int, t: int, context: FloatArray, first: bool) -> None:
-    """Pass a context to one model, after t rounds have begun; then to the others."""
-    observe_step(blocks, at, t, context, first)
-    rest(blocks, at + int(open_block(blocks, at).head.length), t, context, first)
-
-
-@inlined
-def _nothing_more(blocks: FloatArray, at: int, t: int, given: Any, more: Any) -> None:
-    """End the list of models; candidates, which come after them, take their steps in Python."""
-
-
-def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
+def decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
     """Let every model forecast, and play the largest forecast + width of the leader; request fits that are due.
 
     In another round of the same time step, no belief advances.
@@ -247,12 +182,12 @@ def _decide(own: LearnerState, features: FloatArray, draws: FloatArray) -> int:
     return choose(own, leader, top - second if leader >= 0 else 0.0, draws)
 
 
-def _see(own: LearnerState, features: FloatArray) -> None:
+def see(own: LearnerState, features: FloatArray) -> None:
     """Pass the features of the played arm, whose reward is learned, to every model."""
     see_all(own.blocks, 0, int(own.common.head.rounds), features, 0)
 
 
-def _played(own: LearnerState, arm: int) -> None:
+def played(own: LearnerState, arm: int) -> None:
     """Pass the played arm to every model; the round is over unless its context is still to come."""
     over = own.learner.context_first > 0.0 or own.common.sizes.m == 0.0
     if arm >= 0:
@@ -261,28 +196,12 @@ def _played(own: LearnerState, arm: int) -> None:
     played_all(own.blocks, 0, int(own.common.head.rounds), arm, over)
 
 
-def _learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
+def learn(own: LearnerState, memory: FloatArray, arm: int, rewards: FloatArray, age: int) -> None:
     """Let every model predict a reward of the present round, score it, and let it learn."""
     learn_all(own.blocks, 0, int(own.common.head.rounds) - 1, arm, rewards[arm])
     note_reward(own.looks, int(own.common.head.rounds) - 1, arm, rewards[arm])
 
 
-def _observe(own: LearnerState, context: FloatArray) -> None:
+def observe(own: LearnerState, context: FloatArray) -> None:
     """Pass a context to every model."""
     observe_all(own.blocks, 0, int(own.common.head.rounds), context, own.learner.context_first > 0.0)
-
-
-def compile_learner(module: str, name: str, models: Sequence[Steps]) -> Loop:
-    """Return the loop of a learner with these models, in their order."""
-    every: dict[str, Any] = {}
-    for template in (_forecast_all, _see_all, _played_all, _learn_all, _observe_all):
-        link: Any = _nothing_more
-        for steps in reversed(models):
-            names = {f"{step}_step": function for step, function in steps._asdict().items()} | {"rest": link}
-            link = spliced(bound(template, names, f"{name}{template.__name__}", module))
-        every[template.__name__.removeprefix("_")] = link
-    decide, see, played, learn, observe = (
-        spliced(bound(template, every, f"{name}{template.__name__}", module))
-        for template in (_decide, _see, _played, _learn, _observe)
-    )
-    return compile_loop(module, LEARNER, decide=decide, learn=learn, see=see, played=played, observe=observe)

@@ -4,16 +4,25 @@ Fits and scores use played arms only, and a model with stationary arms never exp
 an arm whose forecast, less its cost, lies Δ below the best jumps at rate h, by s T, T a Student t with two degrees of
 freedom, so that no jump is out of the question. On average, the arm is then better than the best by
 
-    G(Δ) = E(s T − Δ)⁺ = (√(Δ² + 2 s²) − Δ) / 2
+    G(Δ) = E(s T − Δ)⁺ = (√(Δ² + 2 s²) − Δ) / 2                                        (1)
 
-per round. A look at it takes n = 1 + 2 log 4 σ²/(Δ + s)² plays, σ² being the noise: that many bring the expected odds
-that it has jumped to four to one. Looks that are L rounds apart cost n Δ / L per round, and the jumps that they miss h
-G L / 2. The sum is least at L = √(2 n Δ / (h G)). In the k t arm-rounds so far no jump was seen, from which Jeffreys'
-prior estimates h = 1 / (2 k t). The size of a jump is that of the differences between arms, as far as the model does
-not see them move: s² = ρ (σ² + b²), b the median over arms of how far behind they were when they were left. ρ compares
-squared errors at plays of arms that had been left: those of the forecasts then, and those of the forecasts when they
-were left. If contexts or features inform about the other arms, ρ is small, and looks are rare; if not, it is 1. If arms
-diverge because a state does, no jump of that size was observed, and looks are rare, too.
+per round. A look at it takes n plays, which bring the expected odds that it has jumped to four to one, σ² being the
+noise. Looks that are L rounds apart cost n Δ / L per round, and the jumps that they miss h G L / 2. The sum is least at
+
+    L = √(2 n Δ / (h G)),   n = 1 + 2 log 4 σ² / (Δ + s)².                             (2)
+
+In the k t arm-rounds so far no jump was seen, from which Jeffreys' prior estimates
+
+    h = 1 / (2 k t).                                                                   (3)
+
+The size of a jump is that of the differences between arms, as far as the model does not see them move:
+
+    s² = ρ (σ² + b²),                                                                  (4)
+
+b the median over arms of how far behind they were when they were left. ρ compares squared errors at plays of arms that
+had been left: those of the forecasts then, and those of the forecasts when they were left. If contexts or features
+inform about the other arms, ρ is small, and looks are rare; if not, it is 1. If arms diverge because a state does, no
+jump of that size was observed, and looks are rare, too.
 
 A look goes on while its rewards are likelier for an arm that is better than the best by a margin than for one that is
 as it was forecast: while the odds of a jump are better than those at which the look began.
@@ -28,7 +37,7 @@ from undertow.compiled.common import Common, known_cost
 from undertow.compiled.kernel import inlined, plain
 from undertow.compiled.layout import Index
 from undertow.compiled.views import Record
-from undertow.models.model import Block
+from undertow.models.block import Block
 from undertow.support.checks import FloatArray
 
 if TYPE_CHECKING:
@@ -113,7 +122,7 @@ def mean_error(block: Block) -> float:
 
 @inlined
 def unseen(looks: Looks, error: float) -> float:
-    """Return the share of abandoned arms' changes that the forecasts miss; 1 before any arm was abandoned."""
+    """Return ρ, the share of abandoned arms' changes that the forecasts miss; 1 before any arm was abandoned."""
     returns, some = looks.returns, _RETURNS * error
     return min((some + returns.errors) / (some + returns.moves), 1.0)
 
@@ -140,9 +149,9 @@ def odds_of(own: "LearnerState", block: Block, a: int, best: int, top: float, er
         else:
             looks.plays[a] = 0.0
     Δ = max(top - net(own.common, a), _CLOSEST * s)
-    G = 0.5 * (math.sqrt(Δ * Δ + 2.0 * s * s) - Δ)
-    plays, h, L = 1.0 + _TELL * noise / (Δ + s) ** 2, 0.5 / (k * (t + _BEFORE)), t - looks.last[a]
-    if odds == 0.0 and a != best and L * L * h * G >= 2.0 * plays * Δ:
+    G = 0.5 * (math.sqrt(Δ * Δ + 2.0 * s * s) - Δ)  # (1)
+    plays, h, L = 1.0 + _TELL * noise / (Δ + s) ** 2, 0.5 / (k * (t + _BEFORE)), t - looks.last[a]  # (2), (3)
+    if odds == 0.0 and a != best and L * L * h * G >= 2.0 * plays * Δ:  # (2), squared
         odds = h * L
         looks.plays[a], looks.awaited[a], looks.odds[a] = 0.0, 0.0, odds
     return odds
@@ -155,7 +164,8 @@ def look_again(own: "LearnerState", block: Block, best: int) -> int:
     A look waits for the reward of its last play, but no longer than until the next one would begin.
     """
     error, common, chosen, most = mean_error(block), own.common, best, 0.0
-    s, top = math.sqrt(unseen(own.looks, error) * (error + np.median(own.looks.behind) ** 2)), best_net(common)
+    s = math.sqrt(unseen(own.looks, error) * (error + np.median(own.looks.behind) ** 2))  # (4)
+    top = best_net(common)
     if own.learner.looks > 0.0 and 0.0 < s < math.inf:
         for r in range(len(common.order)):
             a = int(common.order[r])

@@ -5,7 +5,9 @@ knowledge of the arm helps for H rounds. After n plays, which cost n Δ, the for
 = σ² n / (n + s²/σ²), and the H rounds that follow gain E[max(0, N(−Δ, σ_n²))] = σ_n ψ(Δ/σ_n) each, with ψ(x) = φ(x) − x
 (1 − Φ(x)). Playing it pays while H σ_n ψ(Δ/σ_n) ≥ n Δ for some n, hence up to
 
-    Δ = σ max_n √(n / (n + s²/σ²)) β(H/n),   where H ψ(β(H)) = β(H).
+    Δ = σ max_n √(n / (n + s²/σ²)) β(H/n),                                             (1)
+
+    where H ψ(β(H)) = β(H).                                                            (2)
 
 An arm that is played as long as its forecast plus this width is the largest is played while that pays. For stationary
 arms with n plays, σ² = s²/n, and the width behaves like that of MOSS, s √(2 log(H/n) / n), for large H.
@@ -29,7 +31,7 @@ def _solved(H: float) -> float:
     while low < (x := 0.5 * (low + high)) < high:
         density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
         beyond = 0.5 * math.erfc(x / math.sqrt(2.0))
-        low, high = (x, high) if H * (density - x * beyond) > x else (low, x)
+        low, high = (x, high) if H * (density - x * beyond) > x else (low, x)  # (2)
     return high
 
 
@@ -56,7 +58,7 @@ def worth(unknown: float, noise: float, H: float) -> float:
     best = 0.0
     for i in range(3):
         n = 1.0 if i == 0 else max(1.0, most / 3.0) if i == 1 else max(1.0, most)
-        best = max(best, math.sqrt(n / (n + r)) * beta(H / n))
+        best = max(best, math.sqrt(n / (n + r)) * beta(H / n))  # (1)
     return best * math.sqrt(max(unknown, 0.0))
 
 

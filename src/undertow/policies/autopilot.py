@@ -10,7 +10,7 @@ from undertow.learning.candidate import Candidate, CandidateModel, WithCandidate
 from undertow.learning.learner import Learner
 from undertow.learning.policy import LearningPolicy
 from undertow.live import Capabilities, register
-from undertow.models.judge import compile_learner
+from undertow.models.chain import compile_learner
 from undertow.models.levels.model import Levels
 from undertow.models.model import Model
 from undertow.models.ridge.model import Ridge
@@ -34,7 +34,7 @@ class Autopilot(LearningPolicy):
 
     Every model predicts the reward of the played arm, no matter which one chose it, so comparing them costs no regret.
     The score is the log likelihood of a model's errors with a variance for each arm, in which no arm counts for more
-    than fifty rewards and no error below a tenth of the rewards' spread counts (`models.model.note_error`). If there
+    than fifty rewards and no error below a tenth of the rewards' spread counts (`models.block`). If there
     are contexts, another model needs a lead of some nats over the shared system (`models.judge.handicap`).
 
     Parameters

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from undertow.learning.policy import LearningPolicy
 from undertow.live import Capabilities, register
-from undertow.models.judge import compile_learner
+from undertow.models.chain import compile_learner
 from undertow.models.model import Model
 from undertow.models.shared_system.model import SharedSystem
 from undertow.support import checks

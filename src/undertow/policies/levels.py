@@ -14,6 +14,7 @@ from undertow.errors import InvalidInputError
 from undertow.live import Capabilities, LivePolicy, register
 from undertow.live.rewind import too_late
 from undertow.live.rounds import Timeline, Waiting
+from undertow.models.block import RewardScale
 from undertow.models.levels.equations import GROUPS, HYPERS, Hyper
 from undertow.models.levels.filter import (
     CONSTANT,
@@ -27,7 +28,6 @@ from undertow.models.levels.filter import (
     start,
 )
 from undertow.models.levels.prior import typical_levels
-from undertow.models.model import RewardScale
 from undertow.models.worth import beta, lifetime, worth
 from undertow.support import checks
 from undertow.support.checks import FloatArray

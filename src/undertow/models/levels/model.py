@@ -12,6 +12,7 @@ import numpy as np
 
 from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.kernel import inlined, plain
+from undertow.models.block import HANDICAP, Block, RewardScale, note_error, watch
 from undertow.models.catch_up import compile_catch_up
 from undertow.models.levels.equations import Hyper, levels_size
 from undertow.models.levels.filter import (
@@ -31,18 +32,7 @@ from undertow.models.levels.filter import (
 from undertow.models.levels.fit import LevelsModel, levels_model, optimise_levels
 from undertow.models.levels.prior import typical_levels
 from undertow.models.log import by_time_step, same_time_step
-from undertow.models.model import (
-    HANDICAP,
-    Block,
-    Fit,
-    Model,
-    RewardScale,
-    Steps,
-    Task,
-    no_played,
-    note_error,
-    watch,
-)
+from undertow.models.model import Fit, Model, Steps, Task, no_played
 from undertow.models.table import centre_and_scale
 from undertow.models.worth import lifetime, worth
 from undertow.support.checks import FloatArray

@@ -13,18 +13,9 @@ import numpy as np
 from undertow.compiled import Layout, Record, kernel
 from undertow.compiled.layout import Index, Within
 from undertow.live.inputs import Inputs, begin_inputs, build_inputs, inputs_sizes, note_reward, note_round, push_context
+from undertow.models.block import BLOCK, HANDICAP, Block, RewardScale, note_error
 from undertow.models.catch_up import compile_catch_up
-from undertow.models.model import (
-    BLOCK,
-    HANDICAP,
-    Block,
-    Fit,
-    Model,
-    RewardScale,
-    Steps,
-    Task,
-    note_error,
-)
+from undertow.models.model import Fit, Model, Steps, Task
 from undertow.models.table import centre_and_scale
 from undertow.models.worth import worth
 from undertow.ridge import ridge_project, ridge_update

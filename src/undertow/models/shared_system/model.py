@@ -14,20 +14,10 @@ import numpy as np
 
 from undertow.compiled import Layout
 from undertow.compiled.kernel import inlined, straight_kernel
+from undertow.models.block import HANDICAP, Block, note_error, watch
 from undertow.models.catch_up import compile_catch_up
 from undertow.models.log import same_time_step
-from undertow.models.model import (
-    HANDICAP,
-    Block,
-    Fit,
-    Model,
-    Steps,
-    Task,
-    no_played,
-    no_see,
-    note_error,
-    watch,
-)
+from undertow.models.model import Fit, Model, Steps, Task, no_played, no_see
 from undertow.models.shared_system.information import spectral_radius
 from undertow.models.shared_system.rows import dot, row, times_rows
 from undertow.models.shared_system.score import condition_on, filter_table, move
