@@ -54,6 +54,7 @@ def test_another_process_folds_the_same_policy(tmp_path: Path) -> None:
     Decided(id="x", round=3, arm=1, propensity=0.25, features=np.array([[0.5, -0.0], [1e300, 2.0]]), available=(0, 1)),
     Observed(context=np.array([1.5, np.nan])),
     Observed(context=None),
+    Recalled(id="x", round=3, arm=1, memory=np.array([np.inf, 1.0, -np.inf, np.nan])),
     Skipped(rounds=2, contexts=np.array([[1.0, 2.0], [np.nan, 4.0]])),
     Installed(model="ridge", requested=6, round=9, log_likelihood=-3.5, block=np.array([np.nan, np.inf]).tobytes()),
 ])  # fmt: skip

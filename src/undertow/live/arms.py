@@ -11,7 +11,7 @@ from undertow.errors import InvalidInputError
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 
-__all__ = ["arm_index", "arm_names", "checked_costs", "indices_of_names", "open_arms"]
+__all__ = ["arm_index", "arm_names", "checked_costs", "indices_of_names", "is_name", "open_arms"]
 
 _MOST = 1_000_000
 
@@ -26,11 +26,16 @@ def arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
         return tuple(str(arm) for arm in range(_few(checks.integer("arms", arms, least=1))))
     _few(len(arms))
     names = tuple(arms)
-    if not names or not all(isinstance(name, str) for name in names):
+    if not names or not all(map(is_name, names)):
         raise InvalidInputError(f"arms: expected at least one name, each a string such as '0.02', got {arms!r:.80}")
     if len(set(names)) < len(names):
         raise InvalidInputError(f"arms: expected names that differ, got {arms!r:.80}")
     return names
+
+
+def is_name(value: object) -> bool:
+    """Whether a value can be the name of an arm: a string that JSON in UTF-8 can hold, so without half characters."""
+    return isinstance(value, str) and (value.isascii() or value.encode(errors="ignore").decode() == value)
 
 
 def _few(count: int) -> int:

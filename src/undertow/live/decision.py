@@ -1,20 +1,17 @@
 """The interface of policies, their decisions, and their capabilities."""
 
-import math
-from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import Annotated, NamedTuple, NoReturn, Protocol, runtime_checkable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from undertow.errors import InvalidInputError
 from undertow.live import wire
 from undertow.support.checks import FloatArray
 from undertow.support.display import html_table, shortly
 from undertow.support.renamed import OF_DECISIONS, renamed_attribute
 
 __all__ = ["Capabilities", "Decision", "Outlook", "Policy", "Why"]
-
-_SINCE = {"value": None, "propensities": None, "again": False}  # which earlier versions did not write
 
 _ROUNDING = 1e-9  # rounding by which a probability may exceed 1
 
@@ -147,46 +144,19 @@ class Decision(NamedTuple):
         return html_table(f"Decision {self.id}, round {self.round}: {self.name}", rows, head, note)
 
     def to_json(self) -> str:
-        """Return the decision as a JSON object; an infinite width, error, lead or value is written as null."""
-        why = None
-        if self.why is not None:
-            errors = {
-                name: wire.write_numbers(getattr(self.why, name), math.inf) for name in ("state_error", "arm_error")
-            }
-            why = self.why._asdict() | errors | {"lead": wire.write_number(self.why.lead, math.inf)}
-        value = None if self.value is None else [_value_for_json(each) for each in self.value.tolist()]
-        chances = None if self.propensities is None else self.propensities.tolist()
-        plain = _plain(self.forecast, self.width, self.window)
-        return wire.write(self._asdict() | plain | {"why": why, "value": value, "propensities": chances})
+        """Return the decision as a JSON object.
+
+        Null is NaN among forecasts and probabilities, and +∞ among widths, errors and values and as the lead. The other
+        numbers that JSON lacks are "nan", "inf" and "-inf".
+        """
+        why = self.why and wire.entries(self.why, "state_error", "arm_error", "lead", "look")
+        return wire.write(wire.entries(self, "width", "value") | {"why": why})
 
     @classmethod
     def from_json(cls, text: str) -> "Decision":
-        """Parse the output of `to_json`; raise `InvalidInputError` for anything else."""
-        try:
-            entries = wire.read(text, cls._fields, _SINCE, {"moment": "time_step"})
-            outlook = _read_outlook(entries)
-            k = len(outlook.forecast)
-            arm, why, chance = wire.read_count(entries["arm"]), entries["why"], wire.read_number(entries["propensity"])
-            time_step, value, chances = entries["time_step"], entries["value"], entries["propensities"]
-            if arm >= k or not 0 < chance <= 1 + _ROUNDING:
-                raise ValueError(f"expected one of {k} arms and its probability, got {arm} and {chance}")
-            return cls(
-                wire.read_text(entries["id"]),
-                wire.read_count(entries["round"]),
-                arm,
-                wire.read_text(entries["name"]),
-                *outlook,
-                None if why is None else _read_why(why, k),
-                chance,
-                None if time_step is None else wire.read_count(time_step),
-                None if value is None else np.array([_read_value(each) for each in wire.read_list(value, k)]),
-                None if chances is None else wire.read_numbers(chances, math.nan, k),
-                wire.read_flag(entries["again"]),
-            )
-        except wire.DAMAGE as error:
-            raise InvalidInputError(
-                f"decision: expected JSON from Decision.to_json, got {text!r:.60} ({error!s:.80})"
-            ) from error
+        """Parse the output of `to_json`, of any version; raise `InvalidInputError` for anything else."""
+        renamed = text.replace('"moment":', '"time_step":') if isinstance(text, str) else text
+        return wire.read(cls, renamed, _Decision)
 
 
 class Outlook(NamedTuple):
@@ -197,56 +167,67 @@ class Outlook(NamedTuple):
     window: npt.NDArray[np.int64] | None
 
     def to_json(self) -> str:
-        """Return the outlook as a JSON object; an infinite width is written as null."""
-        return wire.write(_plain(*self))
+        """Return the outlook as a JSON object; null is NaN among forecasts, and +∞ among widths."""
+        return wire.write(wire.entries(self, "width"))
 
     @classmethod
     def from_json(cls, text: str) -> "Outlook":
         """Parse the output of `to_json`; raise `InvalidInputError` for anything else."""
-        try:
-            return _read_outlook(wire.read(text, cls._fields))
-        except wire.DAMAGE as error:
-            raise InvalidInputError(
-                f"outlook: expected JSON from Outlook.to_json, got {text!r:.60} ({error!s:.80})"
-            ) from error
+        return wire.read(cls, text, _Outlook)
 
 
-def _value_for_json(value: float) -> float | str | None:
-    """Return the compared value of an arm: null for +∞ and NaN, "-inf" for −∞, which JSON lacks."""
-    return "-inf" if value == -math.inf else value if math.isfinite(value) else None
+class _Outlook(wire.Form):
+    forecast: FloatArray
+    width: wire.Unlimited
+    window: list[wire.Count] | None
+
+    def made(self) -> Outlook:
+        window = None if self.window is None else np.array(self.window, dtype=np.int64)
+        _require_arms(len(self.forecast), self.forecast, self.width, window)
+        return Outlook(self.forecast, self.width, window)
 
 
-def _read_value(value: Any) -> float:
-    return -math.inf if value == "-inf" else wire.read_number(value, math.inf)
+class _Why(wire.Form):
+    state_error: wire.Unlimited
+    arm_error: wire.Unlimited
+    model: str
+    lead: wire.Number
+    since_fit: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)]
+    look: wire.Number = 0.0  # earlier versions lack it
+
+    def made(self) -> Why:
+        lead, look = wire.number(self.lead, "inf"), wire.number(self.look, "inf")
+        return Why(self.state_error, self.arm_error, self.model, lead, self.since_fit, look)
 
 
-def _plain(forecast: FloatArray, width: FloatArray, window: npt.NDArray[np.int64] | None) -> dict[str, Any]:
-    """Return forecasts, widths and windows for JSON; NaN is null among the forecasts."""
-    return {
-        "forecast": wire.write_numbers(forecast, math.nan),
-        "width": wire.write_numbers(width, math.inf),
-        "window": None if window is None else window.tolist(),
-    }
+class _Decision(wire.Form):
+    id: str
+    round: wire.Count
+    arm: wire.Count
+    name: str
+    forecast: FloatArray
+    width: wire.Unlimited
+    window: list[wire.Count] | None
+    why: _Why | None
+    propensity: Annotated[float, msgspec.Meta(gt=0, le=1 + _ROUNDING)]
+    time_step: wire.Count | None
+    value: wire.Unlimited | None = None  # earlier versions lack this entry and the next ones
+    propensities: FloatArray | None = None
+    again: bool = False
+
+    def made(self) -> Decision:
+        k, why = len(self.forecast), None if self.why is None else self.why.made()
+        window = None if self.window is None else np.array(self.window, dtype=np.int64)
+        if self.arm >= k:
+            raise ValueError(f"expected one of {k} arms, got {self.arm}")
+        errors = () if why is None else (why.state_error, why.arm_error)
+        _require_arms(k, self.forecast, self.width, window, self.value, self.propensities, *errors)
+        return Decision(*msgspec.structs.astuple(self))._replace(window=window, why=why)
 
 
-def _read_outlook(entries: dict[str, Any]) -> Outlook:
-    forecast, window = wire.read_numbers(entries["forecast"], math.nan), entries["window"]
-    k = len(forecast)
-    if window is not None:
-        window = np.array([wire.read_count(value) for value in wire.read_list(window, k)], dtype=np.int64)
-    return Outlook(forecast, wire.read_numbers(entries["width"], math.inf, k), window)
-
-
-def _read_why(entries: Any, k: int) -> Why:
-    fields = wire.read_object(entries, Why._fields)
-    return Why(
-        wire.read_numbers(fields["state_error"], math.inf, k),
-        wire.read_numbers(fields["arm_error"], math.inf, k),
-        wire.read_text(fields["model"]),
-        wire.read_number(fields["lead"], math.inf),
-        wire.read_count(fields["since_fit"], least=-1),
-        wire.read_number(fields["look"]),
-    )
+def _require_arms(k: int, *arrays: npt.NDArray[np.generic] | None) -> None:
+    if any(each is not None and each.shape != (k,) for each in arrays):
+        raise ValueError(f"expected a number for each of {k} arms")
 
 
 @runtime_checkable

@@ -5,17 +5,13 @@ so that a policy that follows the events of another one plays its arms on every 
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from undertow.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from undertow.support.checks import FloatArray as Numbers
-else:
-    Numbers = np.ndarray
+from undertow.live import wire
+from undertow.support.checks import FloatArray as Numbers
 
 __all__ = [
     "ArmAdded",
@@ -308,28 +304,12 @@ _KINDS = (
 )
 
 
-def _listed(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise NotImplementedError(f"events hold no {type(value).__name__}")
-
-
-def _array(kind: type, value: Any) -> Any:
-    if not isinstance(value, list):
-        raise ValueError("expected a list of numbers")
-    numbers = np.array(value)
-    if numbers.dtype.kind not in "iufO" or numbers.ndim > 2:
-        raise ValueError("expected numbers in rows of the same length")
-    return numbers.astype(np.float64)  # where null stands for NaN
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_listed)
-_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KINDS, dec_hook=_array)
+_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KINDS, dec_hook=wire.array)
 
 
 def encode(event: Event) -> bytes:
     """Return an event as JSON; NaN is null."""
-    return _ENCODER.encode(event)
+    return wire.ENCODER.encode(event)
 
 
 def decode(content: bytes | str) -> Event:

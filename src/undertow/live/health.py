@@ -1,9 +1,9 @@
 """The health of a policy, as a status summary."""
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from undertow.errors import InvalidInputError
+import msgspec
+
 from undertow.live import wire
 from undertow.support.checks import FloatArray
 from undertow.support.display import html_table
@@ -117,56 +117,50 @@ class Health(NamedTuple):
         return html_table("Health", rows, head, str(self))
 
     def to_json(self) -> str:
-        """Return everything as a JSON object, with `ok` and `problems`; NaN is null."""
-        return wire.write(
-            {
-                **{name: getattr(self, name) for name in ("policy", "ok", "problems", "round", "pending", "waited")},
-                **{name: getattr(self, name) for name in ("refused", "refused_lately")},
-                "innovations": {
-                    name: wire.write_numbers(values, math.nan) for name, values in self.innovations.items()
-                },
-                "level": {name: wire.write_number(level, math.nan) for name, level in self.level.items()},
-                "alarms": self.alarms,
-                "fits": [
-                    record._asdict() | {"log_likelihood": wire.write_number(record.log_likelihood, math.nan)}
-                    for record in self.fits
-                ],
-                "under_way": self.under_way,
-            }
-        )
+        """Return everything as a JSON object, with `ok` and `problems`; null is NaN, "inf" and "-inf" are infinite."""
+        entries = {name: getattr(self, name) for name in _Health.__struct_fields__}
+        level = {name: wire.plain(level) for name, level in self.level.items()}
+        fits = [record._asdict() | {"log_likelihood": wire.plain(record.log_likelihood)} for record in self.fits]
+        return wire.write(entries | {"level": level, "fits": fits})
 
     @classmethod
     def from_json(cls, text: str) -> "Health":
         """Parse the output of `to_json`."""
-        try:
-            entries = wire.read(text, ("ok", "problems", *cls._fields))
-            health = cls(
-                wire.read_text(entries["policy"]),
-                wire.read_count(entries["round"]),
-                wire.read_count(entries["pending"]),
-                wire.read_count(entries["waited"]),
-                {reason: wire.read_count(count) for reason, count in entries["refused"].items()},
-                wire.read_count(entries["refused_lately"]),
-                {name: wire.read_numbers(values, math.nan) for name, values in entries["innovations"].items()},
-                {name: wire.read_number(level, math.nan) for name, level in entries["level"].items()},
-                {name: wire.read_count(count) for name, count in entries["alarms"].items()},
-                tuple(_record(entry) for entry in wire.read_list(entries["fits"])),
-                tuple(wire.read_text(name) for name in wire.read_list(entries["under_way"])),
-            )
-            if (entries["ok"], entries["problems"]) != (health.ok, list(health.problems)):
-                raise ValueError("ok and problems contradict the rest")
-        except wire.DAMAGE as error:
-            raise InvalidInputError(f"health: expected JSON from Health.to_json, got {text!r:.60} ({error})") from error
+        return wire.read(cls, text, _Health)
+
+
+class _FitRecord(wire.Form):
+    model: str
+    round: wire.Count
+    order: wire.Count
+    log_likelihood: wire.Number
+    tried: wire.Count
+    failure: str | None
+
+    def made(self) -> FitRecord:
+        likelihood = wire.number(self.log_likelihood)
+        return FitRecord(*msgspec.structs.astuple(self))._replace(log_likelihood=likelihood)
+
+
+class _Health(wire.Form):
+    policy: str
+    ok: bool
+    problems: tuple[str, ...]
+    round: wire.Count
+    pending: wire.Count
+    waited: wire.Count
+    refused: dict[str, wire.Count]
+    refused_lately: wire.Count
+    innovations: dict[str, FloatArray]
+    level: dict[str, wire.Number]
+    alarms: dict[str, wire.Count]
+    fits: tuple[_FitRecord, ...]
+    under_way: tuple[str, ...]
+
+    def made(self) -> Health:
+        level = {name: wire.number(level) for name, level in self.level.items()}
+        fits = tuple(record.made() for record in self.fits)
+        health = Health(*(getattr(self, name) for name in Health._fields))._replace(level=level, fits=fits)
+        if (self.ok, self.problems) != (health.ok, health.problems):
+            raise ValueError("ok and problems contradict the rest")
         return health
-
-
-def _record(entry: Any) -> FitRecord:
-    fields = wire.read_object(entry, FitRecord._fields)
-    return FitRecord(
-        wire.read_text(fields["model"]),
-        wire.read_count(fields["round"]),
-        wire.read_count(fields["order"]),
-        wire.read_number(fields["log_likelihood"], math.nan),
-        wire.read_count(fields["tried"]),
-        None if fields["failure"] is None else wire.read_text(fields["failure"]),
-    )

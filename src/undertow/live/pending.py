@@ -6,7 +6,6 @@ of this one.
 """
 
 import contextlib
-import json
 import math
 import os
 import secrets
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -240,20 +240,19 @@ class Pending(Waits):
         """Return the answers to calls with an id of the caller's."""
         answers = [(self.answers[id].request, self.answers[id].decision) for id in self.given]
         texts = [(request, "" if decision is None else decision.to_json()) for request, decision in answers]
-        return np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
+        return np.frombuffer(msgspec.json.encode(texts), dtype=np.uint8)
 
     def read_answers(self, ids: npt.NDArray[Any], answers: npt.NDArray[Any] | None) -> None:
         """Take back what `written_answers` returned; older files know the ids only."""
         given = read_ids("given_ids", ids)
         self._require_few("given_ids", given)
         self.answered = len(given)
-        entries = [["", ""]] * len(given) if answers is None else json.loads(answers.astype(np.uint8).tobytes())
-        if not isinstance(entries, list) or len(entries) != len(given):
+        texts = [("", "")] * len(given)
+        if answers is not None:
+            texts = msgspec.json.decode(answers.astype(np.uint8).tobytes(), type=list[tuple[str, str]])
+        if len(texts) != len(given):
             raise InvalidInputError(f"answers: expected {len(given)}, one for each id that was given")
-        for number, (id, entry) in enumerate(zip(given, entries, strict=True)):
-            if not isinstance(entry, list) or [type(part) for part in entry] != [str, str]:
-                raise InvalidInputError(f"answers: expected a request and a decision, got {entry!r:.60}")
-            request, text = entry
+        for number, (id, (request, text)) in enumerate(zip(given, texts, strict=True)):
             decision = Decision.from_json(text) if text else None
             if decision is not None and decision.id != id:
                 raise InvalidInputError(f"answers: expected the decision {id!r}, got {decision.id!r}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from undertow.errors import InvalidInputError
 from undertow.live.apply import Applies
-from undertow.live.arms import arm_index, checked_costs
+from undertow.live.arms import arm_index, checked_costs, is_name
 from undertow.live.events import ArmAdded, ArmRetired, CostsSet, Pinned, Unpinned
 from undertow.support import checks
 
@@ -103,6 +103,6 @@ class Steering(Applies):
         """Refuse to add an open arm; return whether it is new, not retired."""
         if isinstance(name, str) and name in self.names and self._player.common.closed[self.names.index(name)]:
             return False
-        if not isinstance(name, str) or name in self.names:
+        if not is_name(name) or name in self.names:
             raise InvalidInputError(f"name: expected a new name, got {name!r:.60}")
         return True

@@ -4,11 +4,11 @@ The key is generated for the first subject, and is an event, so that every proce
 """
 
 import hashlib
-import json
 import secrets
 from collections import OrderedDict
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +17,7 @@ from undertow.live.clock import duration, is_duration
 from undertow.live.decision import Decision
 from undertow.live.fields import Field
 from undertow.live.saved import LETTERS, Saved
+from undertow.live.wire import Count
 from undertow.support import checks
 
 __all__ = ["Subjects", "given_again"]
@@ -109,18 +110,19 @@ class Subjects:
             for number, code in kept
             if number >= self.count - self.most
         ]
-        return (np.frombuffer(json.dumps([self.key, self.count, listed]).encode(), dtype=np.uint8),)
+        return (np.frombuffer(msgspec.json.encode([self.key, self.count, listed]), dtype=np.uint8),)
 
     def read(self, content: npt.NDArray[Any] | None) -> None:
         """Take back what `written` returned."""
         if content is None:
             return
-        key, count, listed = checks.strict_json(content.astype(np.uint8).tobytes().decode())
+        written = tuple[str, Count, list[tuple[str, int, int | None, str]]]
+        key, self.count, listed = msgspec.json.decode(content.astype(np.uint8).tobytes(), type=written)
         self.take_key(key)
-        self.count, last = checks.integer("subjects", count, least=0), -1
+        last = -1
         for code, number, at, text in listed:
-            if not isinstance(code, str) or not (at is None or type(at) is int) or not last < number < self.count:
-                raise InvalidInputError(f"subjects: expected a hash, a number and a time, got {code!r:.40}")
+            if not last < number < self.count:
+                raise InvalidInputError(f"subjects: expected rising numbers below {self.count}, got {number}")
             self.entries[code], last = _Given(Decision.from_json(text), at, number), number
 
 

@@ -1,117 +1,107 @@
-"""Strict JSON: reading returns exactly what was written, or refuses it.
+"""JSON of events, decisions, outlooks and health: msgspec compares it with types when it is read.
 
-NaN and infinity are null, since JSON has neither; objects have exactly the written keys.
+JSON has neither NaN nor infinity. Null is NaN, or +∞ in fields that are often infinite. The other numbers are strings,
+"nan", "inf" and "-inf"; they come from forecasts that have overflowed.
 """
 
 import json
 import math
-from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+import msgspec
 import numpy as np
 
 from undertow.errors import InvalidInputError
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 
-__all__ = [
-    "DAMAGE",
-    "read",
-    "read_count",
-    "read_flag",
-    "read_list",
-    "read_number",
-    "read_numbers",
-    "read_object",
-    "read_text",
-    "write",
-    "write_number",
-    "write_numbers",
-]
+if TYPE_CHECKING:
+    Unlimited = FloatArray
+else:
+    Unlimited = np.ndarray[Literal["inf"], np.dtype[np.float64]]  # for `array`: null is +∞
 
-DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)  # of what is read
+__all__ = ["ENCODER", "Count", "Form", "Number", "Unlimited", "array", "entries", "number", "plain", "read", "write"]
+
+T = TypeVar("T")
+Null = Literal["nan", "inf"]
+Number = float | Literal["nan", "inf", "-inf"] | None
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+_KEYS = json.JSONDecoder(object_pairs_hook=checks.once, parse_float=str, parse_int=str)
 
 
-def write(entries: Mapping[str, Any]) -> str:
-    """Return a JSON object."""
-    try:
-        return json.dumps(entries, allow_nan=False)
-    except ValueError as error:
-        raise InvalidInputError(f"{' '.join(entries)}: expected numbers that JSON has ({error})") from error
+class Form(msgspec.Struct, forbid_unknown_fields=True):
+    """The entries of a record as they are read, in its order."""
+
+    def made(self) -> Any:
+        """Return the record; raise ValueError if entries contradict each other."""
+        raise NotImplementedError
 
 
-def write_number(value: float, null: float) -> float | None:
-    """Return a number for JSON, None for the value of `null`."""
-    return None if value == null or (math.isnan(value) and math.isnan(null)) else value
+class _Lists(msgspec.Struct):
+    numbers: list[Number] = []
+    rows: list[list[Number]] = []
 
 
-def write_numbers(values: FloatArray, null: float) -> list[float | None]:
-    """Return numbers for JSON, None for the value of `null`."""
-    return [write_number(value, null) for value in values.tolist()]
+def plain(values: Any, null: Null = "nan") -> Any:
+    """Return a number, numbers or None for JSON.
 
-
-def read(
-    text: str,
-    keys: Collection[str],
-    since: Mapping[str, Any] | None = None,
-    renamed: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return a JSON object that has these keys and no others, none twice.
-
-    `since` are those that earlier versions lack, and `renamed` gives others by their earlier names.
+    Examples
+    --------
+    >>> plain(np.array([0.5, math.inf, -math.inf, math.nan]), null="inf")
+    [0.5, None, '-inf', 'nan']
     """
-    if not isinstance(text, str):
-        raise TypeError(f"expected a string, got {type(text).__name__}")
-    entries = checks.strict_json(text)
-    if isinstance(entries, dict):
-        entries = {**(since or {}), **{(renamed or {}).get(key, key): value for key, value in entries.items()}}
-    return read_object(entries, keys)
+    if isinstance(values, np.ndarray):
+        if values.ndim > 1:
+            return [plain(row, null) for row in values]
+        listed: list[float] = values.tolist()
+        if math.isfinite(sum(listed)):
+            return listed
+        return [value if math.isfinite(value) else plain(value, null) for value in listed]
+    value = values.item() if isinstance(values, np.generic) else values
+    if value is None or math.isfinite(value):
+        return value
+    return None if str(value) == null else str(value)
 
 
-def read_object(entries: Any, keys: Collection[str]) -> dict[str, Any]:
-    """Return an object that has these keys and no others."""
-    if not isinstance(entries, dict) or entries.keys() != set(keys):
-        raise ValueError(f"expected an object with {', '.join(keys)}")
-    return entries
+def number(value: Number, null: Null = "nan") -> float:
+    """Return the number that `plain` was given."""
+    return float(null if value is None else value)
 
 
-def read_list(value: Any, length: int | None = None) -> list[Any]:
-    """Return a list, of a length if one is given."""
-    if not isinstance(value, list) or (length is not None and len(value) != length):
-        raise ValueError(f"expected a list{'' if length is None else f' of {length}'}, got {value!r:.60}")
-    return value
+def array(kind: Any, values: Any) -> FloatArray:
+    """Return the array of this type that `plain` was given."""
+    name = "rows" if isinstance(values, list) and values and isinstance(values[0], list) else "numbers"
+    listed = getattr(msgspec.convert({name: values}, _Lists), name)
+    if None in listed and kind == Unlimited:
+        listed = [number(value, "inf") for value in listed]
+    return np.array(listed, dtype=np.float64)  # None is NaN, and numpy reads the strings
 
 
-def read_numbers(values: Any, null: float, length: int | None = None) -> FloatArray:
-    """Return a list of numbers; `null` means `none`."""
-    return np.array([read_number(value, null) for value in read_list(values, length)], dtype=np.float64)
+ENCODER = msgspec.json.Encoder(enc_hook=plain)
 
 
-def read_number(value: Any, null: float | None = None) -> float:
-    """Return a finite number, or the value of `null` for None."""
-    if value is None and null is not None:
-        return null
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"expected a number, got {value!r:.60}")
-    return float(value)
+def entries(record: Any, *unlimited: str) -> dict[str, Any]:
+    """Return the entries of a record for JSON; null is +∞ in those that are `unlimited`."""
+    found: dict[str, Any] = record._asdict()
+    return found | {name: plain(found[name], "inf") for name in unlimited}
 
 
-def read_count(value: Any, *, least: int = 0) -> int:
-    """Return an integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"expected an integer of at least {least}, got {value!r:.60}")
-    return value
+def write(entries: dict[str, Any]) -> str:
+    """Return a JSON object."""
+    return ENCODER.encode(entries).decode()
 
 
-def read_flag(value: Any) -> bool:
-    """Return true or false."""
-    if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, got {value!r:.60}")
-    return value
-
-
-def read_text(value: Any) -> str:
-    """Return a string."""
-    if not isinstance(value, str):
-        raise ValueError(f"expected a string, got {value!r:.60}")
-    return value
+def read(kind: type[T], text: str, form: type[Form]) -> T:
+    """Return a record from JSON of exactly these entries, none twice."""
+    try:
+        if not isinstance(text, str):
+            raise TypeError(f"expected a string, got {type(text).__name__}")
+        record: T = msgspec.json.decode(text, type=form, dec_hook=array).made()
+        _KEYS.decode(text)  # msgspec takes the last of two
+    except (ValueError, TypeError, RecursionError) as error:
+        name = kind.__name__
+        raise InvalidInputError(
+            f"{name.lower()}: expected JSON from {name}.to_json, got {text!r:.60} ({error!s:.80})"
+        ) from error
+    return record

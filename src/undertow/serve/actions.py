@@ -151,7 +151,7 @@ def state(bandits: Bandits, path: Path, body: None) -> Answer:
     policy, spec = bandits[name], bandits.spec(name)
     with policy.transaction() as now:
         ((_, _, decided, rewarded),) = bandits.store.overview(name)
-        health = msgspec.json.decode(now.health().to_json(), type=answers.Health)
+        health = _health(now.health())
         models = [answers.Model(*model[:4]) for model in getattr(now, "models", ())]
         try:
             outlook = now.forecast()
@@ -176,6 +176,14 @@ def state(bandits: Bandits, path: Path, body: None) -> Answer:
             outlook and dict(zip(now.names, outlook.forecast.tolist(), strict=True)),
             outlook and dict(zip(now.names, outlook.width.tolist(), strict=True)),
         )
+
+
+def _health(health: live.Health) -> answers.Health:
+    """Return a health summary; as in decisions, every number that JSON lacks is null."""
+    told: dict[str, Any] = {name: getattr(health, name) for name in answers.Health.__struct_fields__}
+    told["innovations"] = {name: values.tolist() for name, values in health.innovations.items()}
+    told["fits"] = [record._asdict() for record in health.fits]
+    return answers.Health(**told)
 
 
 def _arms(policy: Any) -> list[answers.Arm]:

@@ -292,12 +292,13 @@ def child(sequence: np.random.SeedSequence, *key: int) -> np.random.Generator:
 def strict_json(text: str) -> Any:
     """Parse JSON; raise ValueError if a key is repeated or the nesting is too deep."""
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=once)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of a JSON object; raise ValueError if a key is repeated."""
     entries = dict(pairs)
     if len(entries) < len(pairs):
         raise ValueError("expected every key once")
