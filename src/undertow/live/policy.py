@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ from undertow.live.streams import Seed, Streams
 from undertow.live.units import Columns
 from undertow.support import checks
 from undertow.support.checks import FloatArray
-from undertow.support.renamed import OF_POLICIES, refuse_hooks, refuse_parameters, renamed_attribute
+from undertow.support.renamed import OF_POLICIES, Renamed, refuse_hooks, refuse_parameters
 from undertow.trajectory import Trajectory
 
 __all__ = ["LivePolicy"]
@@ -85,7 +85,7 @@ class LivePolicy(Shows):
 
     capabilities: ClassVar[Capabilities]
     loop: ClassVar[Loop]
-    _has_windows: ClassVar[bool] = False  # whether each arm's forecast has its own window
+    _has_windows = False  # whether each arm's forecast has its own window
 
     arms: int | Sequence[str]
     explore: float = 0.0
@@ -109,10 +109,8 @@ class LivePolicy(Shows):
         super().__init_subclass__()
         refuse_hooks(cls)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise renamed_attribute(self, name, OF_POLICIES)
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in OF_POLICIES]
 
     def __post_init__(self) -> None:
         self._lock, self._journal = threading.RLock(), Journal()
@@ -143,6 +141,8 @@ class LivePolicy(Shows):
             self.cost = checked_costs("cost", self.cost, self.names)
             self._set_costs(self.cost)
         self._timeline = self._make_timeline()
+        # Read in every call, as those of a timeline
+        self._has_windows, self._awaits_kernels = self._has_windows, self._awaits_kernels
 
     def _declare(self, kind: str) -> Named | None:
         """Check the names of features or contexts, which determine their number."""
@@ -388,3 +388,7 @@ class LivePolicy(Shows):
     def __setstate__(self, entries: dict[str, Any]) -> None:
         self.__dict__.update(entries)
         self._lock, self._journal = threading.RLock(), Journal()
+
+
+for _name in OF_POLICIES:
+    setattr(LivePolicy, _name, Renamed(_name, OF_POLICIES))

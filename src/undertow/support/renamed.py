@@ -1,11 +1,12 @@
 """Names of earlier versions: each raises an error that gives its new name, and files that hold them are still read."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = [
     "OF_DECISIONS",
     "OF_POLICIES",
+    "Renamed",
     "refuse_hooks",
     "refuse_parameters",
     "renamed",
@@ -16,16 +17,7 @@ __all__ = [
 SINCE = "since undertow 0.3.0"
 PARAMETERS = {"minimise": "minimize", "standardise": "standardize"}
 OF_DECISIONS = {"moment": "time_step"}
-_IN_PARTS = (
-    *("begin_log", "chance_of", "compile_here", "context_columns", "contexts_seen", "draw_rounds", "feature_columns"),
-    *("for_run", "nbytes", "parameters", "play", "settle", "unused"),
-)
-OF_POLICIES = {
-    "by_hand": "parts.runs_in_python",
-    "claims": "capabilities",
-    "claims_as_built": "parts.capabilities",
-    "moment": "parts.time_step",
-} | {name: f"parts.{name}" for name in _IN_PARTS}
+OF_POLICIES = {"claims": "capabilities", "moment": "parts.time_step", "nbytes": "parts.nbytes"}
 HOOKS = {"claims": "capabilities", "_welcome": "_init_arm", "_places": "_index_map", "_chance": "_probability"}
 
 
@@ -44,6 +36,16 @@ def renamed_attribute(owner: object, name: str, names: Mapping[str, str]) -> Att
     """Return the error for an attribute that an object lacks, by its new name if it has one."""
     now = f", it is called {names[name]} {SINCE}" if name in names else ""
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{now}")
+
+
+class Renamed:
+    """An attribute of earlier versions. Unlike `__getattr__`, it does not slow the others down."""
+
+    def __init__(self, name: str, names: Mapping[str, str]) -> None:
+        self.name, self.names = name, names
+
+    def __get__(self, owner: object, kind: type | None = None) -> NoReturn:
+        raise renamed_attribute(kind if owner is None else owner, self.name, self.names)
 
 
 def refuse_parameters(given: Iterable[str]) -> None:
