@@ -1,6 +1,7 @@
 """A policy's state with its kernels, and one row of their inputs and outputs, for live calls."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -14,6 +15,9 @@ __all__ = ["Player"]
 
 _NO_MEMORY = np.empty(0)
 
+# The chosen arm, whether it is pinned, its time step, the memory of the decision; forecast, width, value of every arm
+Outcome = tuple[int, bool, int, FloatArray, FloatArray, FloatArray, FloatArray]
+
 
 class Player:
     """A policy's state, and one row of the inputs and outputs of `play`, for single steps.
@@ -26,36 +30,44 @@ class Player:
         self._bind()
 
     def _bind(self) -> None:
-        self.loop: Loop = self.owner.loop  # type: ignore[attr-defined]
-        self.own = self.loop.layout.open(self.state)
+        loop: Loop = self.owner.loop  # type: ignore[attr-defined]
+        self.own = loop.layout.open(self.state)
         self.common: Common = self.own.common
         cells = (self.common.head.cell(name) for name in ("rounds", "time_steps", "still", "proposed", "pinned"))
         self._rounds, self._time_steps, self._still, self._proposed, self._pinned = cells
         k, m, q, _ = map(int, self.common.sizes)
-        fixed = self._draw_count + m + k
-        self._row = np.zeros(fixed + k * q)
-        self.draws, self.context, self.rewards, features = np.split(self._row, np.cumsum([self._draw_count, m, k]))
+        self._row = np.zeros(self._draw_count + m + k + k * q)
+        parts = np.split(self._row, np.cumsum([self._draw_count, m, k]))
+        self.draws, self.context, self.rewards, features = parts
         self.features, self.rows = features.reshape(k, q), 1
         self._shared = self.features[0]
         self._out = np.zeros((1, 1 + 3 * k))
         self.arm, self.record = self._out[0, :1], self._out[0, 1:].reshape(3, k)
         self.forecast, self.width, self.window = self.record
-        self.copy_forecast: Callable[[], FloatArray] = self.forecast.copy  # bound once, for every decision
-        self.copy_width: Callable[[], FloatArray] = self.width.copy
-        self.copy_value: Callable[[], FloatArray] = self.common.value.copy
-        self.chosen: Callable[[], float] = self.arm.item
-        memory = self.common.memory
-        self.copy_memory: Callable[[], FloatArray] = memory.copy if len(memory) else repeat(_NO_MEMORY).__next__
         self.pinned: Callable[[], float] = self._pinned.item
-        self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`, as the next is than `time_steps`
-        self.time_steps_begun: Callable[[], float] = self._time_steps.item
-        row = (self.state, self._row, fixed)
+        self.begun: Callable[[], float] = self._rounds.item  # faster than `rounds`
+        memory, value = self.common.memory, self.common.value
+        copy_memory = memory.copy if len(memory) else repeat(_NO_MEMORY).__next__
+        read = self.arm.item, self._pinned.item, self._time_steps.item
+        self._readers = *read, copy_memory, self.forecast.copy, self.width.copy, value.copy
+        self.loop = loop
+
+    @property
+    def loop(self) -> Loop:
+        """The compiled functions of the policy."""
+        return self._loop
+
+    @loop.setter
+    def loop(self, loop: Loop) -> None:
+        self._loop = loop
+        k, q = self.features.shape
+        play, state, row, fixed, out = loop.play, self.state, self._row, len(self._row) - k * q, self._out
         self._deciding = {
-            rows: (*row[:2], fixed + rows * q, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, self._out, 0, rows * q)
+            rows: partial(play, state, row, fixed + rows * q, DECIDE, DECIDE + 1, 0, _NO_MEMORY, 0, out, 0, rows * q)
             for rows in (1, k)
         }
-        self._observing = (*row, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, self._out, 0, 0)
-        self._learning = (*row, LEARN, LEARN + 1, 0)
+        self._observing = partial(play, state, row, fixed, OBSERVE, OBSERVE + 1, 0, _NO_MEMORY, 0, out, 0, 0)
+        self._learning = partial(play, state, row, fixed, LEARN, LEARN + 1, 0)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"owner": self.owner, "state": self.state.copy(), "_draw_count": self._draw_count}
@@ -116,19 +128,30 @@ class Player:
         else:
             self.rows, self.features[:] = len(features), features
 
-    def decide(self, state: FloatArray | None = None) -> bool:
-        """Decide with the features and random numbers in the row; False if the policy has requested work first."""
-        step = self._deciding[self.rows]
-        return self.loop.play(*(step if state is None else (state, *step[1:]))) > DECIDE
+    def decide(self) -> Outcome | None:
+        """Decide with the features and random numbers in the row; None if the policy has requested work first."""
+        if self._deciding[self.rows]() == DECIDE:
+            return None
+        arm, pinned, time_steps, memory, forecast, width, value = self._readers
+        chosen = int(arm())
+        return chosen, chosen == pinned(), int(time_steps()) - 1, memory(), forecast(), width(), value()
+
+    def forecast_of(self, state: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return forecast and width of every arm by a decision in another state, which it changes."""
+        self.loop.play(state, *self._deciding[self.rows].args[1:])
+        return self.forecast.copy(), self.width.copy()
 
     def learn(self, memory: FloatArray, arm: int, reward: float, age: int) -> None:
         """Learn a reward of a decision that is `age` rounds old."""
-        self.arm[0], self.rewards[arm] = arm, reward
-        self.loop.play(*self._learning, memory, age, self._out, 0, 0)
+        self.arm[0] = arm
+        self.rewards[arm] = reward
+        learning = self._learning  # a method call would look for it in the class first
+        learning(memory, age, self._out, 0, 0)
 
     def observe(self) -> None:
         """Observe the context in the row."""
-        self.loop.play(*self._observing)
+        observing = self._observing
+        observing()
 
     def skip(self) -> None:
         """Skip a round, without an arm."""

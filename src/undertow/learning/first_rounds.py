@@ -6,7 +6,7 @@ from its first checkpoint and all events since, with a bit-identical state.
 """
 
 import logging
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +33,8 @@ _PROPOSE, _EXPLORE, _COUNT = plain(start_up), plain(explored), plain(count_round
 class Starting(Timeline):
     """The timeline of a learner until its kernels are compiled: arms take turns, and nothing is learned yet."""
 
-    plain: ClassVar[bool] = False
-    has_effects: ClassVar[bool] = True
+    plain = False
+    has_effects = True
     holds = True
 
     def __init__(self, learner: Learner) -> None:

@@ -79,8 +79,8 @@ class Refits(Timeline):
     The blocks of the state are those of `models`, in their order.
     """
 
-    plain: ClassVar[bool] = False
-    has_effects: ClassVar[bool] = True
+    plain = False
+    has_effects = True
     remembers: ClassVar[tuple[Field, ...]] = (
         Number("latest", file="latest", most="rounds"),
         Field(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from undertow.compiled.loop import DECIDE, OBSERVE
-from undertow.live.clock import stamp
+from undertow.live.clock import as_time, stamp
 from undertow.live.commits import Commits
 from undertow.live.decision import Capabilities, Decision
 from undertow.live.events import (
@@ -34,6 +34,7 @@ from undertow.live.events import (
     Unpinned,
     WarmStarted,
 )
+from undertow.live.pending import Waiting
 from undertow.support.checks import FloatArray
 
 __all__ = ["Applies"]
@@ -46,7 +47,7 @@ class Applies(Commits):
     """A policy's parts, and how events change them."""
 
     capabilities: ClassVar[Capabilities]
-    _has_windows: ClassVar[bool]
+    _has_windows: bool
 
     names: tuple[str, ...]
     explore: float
@@ -90,21 +91,21 @@ class Applies(Commits):
         closed: FloatArray | None,
         still: bool,
         request: str | None,
-        at: int | None = None,
-    ) -> Decision:
-        """Decide a round; `closed` marks the arms that cannot be played in it, by default the retired ones."""
-        player, columns, turns, pending, timeline = (
-            self._player,
-            self._columns,
-            self._turns,
-            self._pending,
-            self._timeline,
-        )
-        t = int(player.begun())
+        at: int | None,
+        subject: str | None,
+    ) -> tuple[Decision, Decided]:
+        """Decide a round, and return the decision and its event.
+
+        `closed` marks the arms that cannot be played in it, by default the retired ones.
+        """
+        player, columns, pending, timeline = self._player, self._columns, self._pending, self._timeline
+        plain = timeline.plain
+        begun = player.begun
+        t = int(begun())
         if pending.wait is not None:
             self._learn_defaults(t)
         if at is not None:
-            turns.clock.advance(at, begins=not still)
+            self._turns.clock.advance(at, begins=not still)
             pending.expire(at)
         if t >= columns.pause:
             self._rescale()
@@ -114,7 +115,7 @@ class Applies(Commits):
             if columns.fills:
                 columns.note_row(features)
             columns.put_features(features, player)
-        if not timeline.plain:
+        if not plain:
             timeline.prepare(pending.oldest(t), still=still)
         if self._draw_count:
             player.draws[...] = self._streams.row(pending.made, self._draws, self._draw_count)
@@ -123,50 +124,67 @@ class Applies(Commits):
             player.common.closed[:] = closed
         if still:
             player.stay(still=True)
-        while not player.decide():
+        while (outcome := player.decide()) is None:
             timeline.attend()
-        arm = int(player.chosen())
+        arm, pinned, time_step, memory, forecast, width, value = outcome
         if self._context_dim:
-            turns.due = "observe"
-        pinned = arm == player.pinned()
-        pending.add(id, t, arm, player.copy_memory(), learns=not (pinned and player.silences(arm)), at=at)
-        why = None if timeline.plain else timeline.decided(t, arm)
+            self._turns.due = "observe"
+        pending.add(id, t, arm, memory, not (pinned and player.silences(arm)), at)
+        why = None if plain else timeline.decided(t, arm)
         chances = self._propensities(arm) if self._draw_count and not pinned else None
         propensity = 1.0 if chances is None else float(chances[arm])
+        opened = None
         if closed is not None:
             player.common.closed[:] = retired
-        forecast, width, value = player.copy_forecast(), player.copy_width(), player.copy_value()
+            opened = tuple(np.flatnonzero(closed == 0).tolist())
         if columns.units is not None:
             forecast, width = columns.units.outward(forecast, width)
             value = columns.units.rewards_outward(value)
         window = player.window.astype(_WHOLE) if self._has_windows else None
-        step = int(player.time_steps_begun()) - 1
-        made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, step, value, chances, False)
+        made = (id, t, arm, self.names[arm], forecast, width, window, why, propensity, time_step, value, chances, False)
         decision = _tuple(Decision, made)
         if request is not None:
             pending.keep_answer(id, request, decision)
-        return decision
+        if subject is not None:
+            pending.subjects.keep(subject, decision, at)
+        return decision, Decided(
+            id=id,
+            round=t,
+            arm=arm,
+            propensity=propensity,
+            features=features,
+            available=opened,
+            still=still,
+            request=request,
+            at=None if at is None else as_time(at),
+            subject=subject,
+        )
 
     def _learn_defaults(self, t: int) -> None:
         """Learn the default reward of decisions that are due before round t."""
         for id in self._pending.overdue(t):
-            self._learn(id, self.default_reward, by_default=True)  # type: ignore[arg-type]
+            self._learn_default(id)
 
-    def _learn(self, id: str, reward: float, *, by_default: bool = False) -> None:
-        """Learn the reward of an earlier decision."""
-        player, columns, pending = self._player, self._columns, self._pending
-        waiting = pending.entries[id]
+    def _learn_default(self, id: str) -> None:
+        """Learn the default reward of a decision."""
+        assert self.default_reward is not None
+        self._learn(id, self._pending.entries[id], self.default_reward, math.nan)
+
+    def _learn(self, id: str, waiting: Waiting, reward: float, given: float) -> None:
+        """Learn the reward of an earlier decision; the one that was given for it is remembered, NaN for none."""
+        player, columns, pending, timeline = self._player, self._columns, self._pending, self._timeline
         then, arm, memory, _, learns, _ = waiting
         if learns:
-            age = int(player.begun()) - 1 - then
+            begun = player.begun
+            age = int(begun()) - 1 - then
             inward = reward if columns.units is None else columns.reward(reward)
-            if self._timeline.plain:
+            if timeline.plain:
                 player.learn(memory, arm, inward, age)
             else:
-                self._timeline.learn(waiting, inward, age)
+                timeline.learn(waiting, inward, age)
         pending.over[id] = None
         pending.count -= 1
-        pending.learned[id] = pending.rewarded, math.nan if by_default else reward
+        pending.learned[id] = pending.rewarded, given
         pending.rewarded += 1
 
     def _observe(self, context: FloatArray | None) -> None:
@@ -231,15 +249,15 @@ class Applies(Commits):
             case Decided():
                 closed = None if event.available is None else self._closed(event.available)
                 at = None if event.at is None else stamp("at", event.at)
-                decision = self._decide(event.id, event.features, closed, event.still, event.request, at)
-                if event.subject is not None:
-                    self._pending.subjects.keep(event.subject, decision, at)
+                decision, _ = self._decide(
+                    event.id, event.features, closed, event.still, event.request, at, event.subject
+                )
                 return decision
             case Rewarded():
                 self._reach(event.at)
-                self._learn(event.id, event.reward)
+                self._learn(event.id, self._pending.entries[event.id], event.reward, event.reward)
             case Defaulted():
-                self._learn(event.id, self.default_reward, by_default=True)  # type: ignore[arg-type]
+                self._learn_default(event.id)
             case Recalled():
                 self._pending.recall(event.id, event.round, event.arm, event.memory, learns=event.learns)
             case Observed():

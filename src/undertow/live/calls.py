@@ -18,7 +18,7 @@ from undertow.errors import InvalidInputError, OutOfTurnError, UndertowError
 from undertow.live.arms import open_arms
 from undertow.live.clock import as_time
 from undertow.live.decision import Decision
-from undertow.live.events import Decided, Defaulted, Event, Keyed, Observed, Reseeded, Rewarded, Skipped
+from undertow.live.events import Defaulted, Event, Keyed, Observed, Reseeded, Rewarded, Skipped
 from undertow.live.names import Inputs, as_row
 from undertow.live.pending import Waiting
 from undertow.live.requests import request_of
@@ -34,13 +34,10 @@ __all__ = ["Calls"]
 class _When(NamedTuple):
     """The time step of a decision: the last one or a later one, the time steps between, and the time."""
 
-    still: bool = False  # whether it is the time step of the last round
-    passed: int = 0  # number of time steps without a round
-    missed: bool = False  # whether the last time step ended without its context
-    at: int | None = None
-
-
-_NEXT = _When()
+    still: bool  # whether it is the time step of the last round
+    passed: int  # number of time steps without a round
+    missed: bool  # whether the last time step ended without its context
+    at: int | None
 
 
 class Calls(Steering):
@@ -93,7 +90,8 @@ class Calls(Steering):
             if journal.torn or self._awaits_kernels:
                 self._get_ready(decides=True)
             pending, turns, timeline = self._pending, self._turns, self._timeline
-            request, code, row, closed, known, when = None, None, None, None, None, _NEXT
+            request, code, row, closed, known = None, None, None, None, None
+            still, passed, missed, now = False, 0, False, None  # the next time step
             if id is not None or subject is not None or sticky is not None:
                 available = _listed(available)
                 request = None if id is None else request_of(features, context, available, elapsed)
@@ -105,13 +103,13 @@ class Calls(Steering):
             if context is not ... and not self._context_dim and self._ignores_context(context):
                 context = ...
             if at is not None or turns.clock.newest is not None or type(elapsed) is not int or elapsed != 1:
-                when = self._when(elapsed, at, with_context=context is not ...)
-                context = ... if when.still else context
+                still, passed, missed, now = self._when(elapsed, at, with_context=context is not ...)
+                context = ... if still else context
             if context is not ...:
                 if turns.due != "observe" or not turns.context_first:
                     turns.require_context()
                 row = self._checked_context(context)
-            elif turns.due != "decide" and not when.still and not when.missed:
+            elif turns.due != "decide" and not still and not missed:
                 turns.require("decide")
             if available is not None:
                 closed = self._open(available)
@@ -124,30 +122,17 @@ class Calls(Steering):
             elif pending.is_stale(id) and not timeline.holds:
                 self._checkpoint()
             earlier: Sequence[Event] = timeline.arrived() if timeline.has_effects else ()
-            still, _, _, now = when
-            if when is not _NEXT or subject is not None:
-                earlier, code = self._come_before(earlier, when, subject)
+            if now is not None or passed or subject is not None:
+                earlier = self._come_before(earlier, _When(still, passed, missed, now))
+                if subject is not None:
+                    earlier, code = self._hashed(subject, earlier)
             journal.torn = True
             for event in earlier:
                 self._apply(event)
             if context is not ...:
                 self._observe(row)
                 earlier = (*earlier, Observed(context=row))
-            decision = self._decide(id, known, closed, still, request, now)
-            if code is not None:
-                pending.subjects.keep(code, decision, now)
-            made = Decided(
-                id=id,
-                round=decision.round,
-                arm=decision.arm,
-                propensity=decision.propensity,
-                features=known,
-                available=None if closed is None else tuple(np.flatnonzero(closed == 0).tolist()),
-                still=still,
-                request=request,
-                at=None if now is None else as_time(now),
-                subject=code,
-            )
+            decision, made = self._decide(id, known, closed, still, request, now, code)
             self._commit(made, earlier)
             return decision
 
@@ -186,20 +171,20 @@ class Calls(Steering):
         elapsed = turns.checked_elapsed(elapsed, begun=self._player.rounds > 0, with_context=with_context)
         return _When(elapsed == 0, max(elapsed - 1, 0), missed, now)
 
-    def _come_before(
-        self, arrived: Sequence[Event], when: _When, subject: str | None
-    ) -> tuple[Sequence[Event], str | None]:
-        """Return the events before a decision, besides finished fits, and the hash of its subject."""
+    def _come_before(self, arrived: Sequence[Event], when: _When) -> list[Event]:
+        """Return the events before a decision, besides finished fits."""
         events = [*map(_defaulted, self._pending.fallen_due(when.at)), *arrived]
         if when.missed:
             events.append(Observed(context=None))
         if when.passed:
             events.append(Skipped(rounds=when.passed))
-        if subject is None:
-            return events, None
+        return events
+
+    def _hashed(self, subject: str, earlier: Sequence[Event]) -> tuple[Sequence[Event], str]:
+        """Return the hash of a subject, and the events before its decision, among them that of a new key."""
         subjects = self._pending.subjects
         key = subjects.key or subjects.new_key()
-        return events if subjects.key else [Keyed(key=key), *events], subjects.code_of(subject, key)
+        return earlier if subjects.key else [Keyed(key=key), *earlier], subjects.code_of(subject, key)
 
     def decide_several(self, count: int, features: "Inputs | None" = None, **how: Any) -> tuple[Decision, ...]:
         """Choose several arms for this round, such as places of a list: the best, the best of the others, and so on.
@@ -250,7 +235,7 @@ class Calls(Steering):
                 self._reward([Rewarded(id=id, reward=value, at=as_time(now))], now)
             else:
                 journal.torn = True
-                self._learn(id, value)
+                self._learn(id, waiting, value, value)
                 self._commit(Rewarded(id=id, reward=value))
             pending.lately.append(False)
 

@@ -2,8 +2,8 @@
 
 import abc
 import threading
-import time
 from collections.abc import Callable, Sequence
+from time import time as now
 from typing import Any
 
 from undertow.compiled.player import Player
@@ -50,7 +50,7 @@ class Commits(abc.ABC):
             self._apply(event)
         self._commit(events[-1], events[:-1], effects=effects)
 
-    def _commit(self, event: Event, earlier: Sequence[Event] = (), *, effects: bool = True) -> None:
+    def _commit(self, event: Event, earlier: Sequence[Event] = (), effects: bool = True) -> None:
         """Commit an applied event and the earlier ones of its call, then run their effects."""
         journal, timeline = self._journal, self._timeline
         events = journal.past.events  # type: ignore[union-attr]
@@ -59,7 +59,7 @@ class Commits(abc.ABC):
         else:
             events.append(event)
         journal.torn = False
-        journal.times[type(event)] = time.time()
+        journal.times[type(event)] = now()
         if journal.hears is not None:
             journal.tell()
         if timeline.has_effects:

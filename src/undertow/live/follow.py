@@ -120,13 +120,11 @@ class Follows(Calls):
             self._checkpoint()
         now = turns.clock.reached(event.at)
         self._journal.torn = True
-        decision = self._decide(event.id, known, closed, event.still, event.request, now)
+        decision, _ = self._decide(event.id, known, closed, event.still, event.request, now, event.subject)
         if decision.arm != event.arm:
             self._rebuild()
             self._journal.torn = True
             alone = (event.arm,)
             event = msgspec.structs.replace(event, available=alone)
-            decision = self._decide(event.id, known, self._closed(alone), event.still, event.request, now)
-        if event.subject is not None:
-            pending.subjects.keep(event.subject, decision, now)
+            self._decide(event.id, known, self._closed(alone), event.still, event.request, now, event.subject)
         self._commit(event, effects=False)

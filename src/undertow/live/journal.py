@@ -7,6 +7,7 @@ before and cleared after, and a call that finds it set first goes back to the ch
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from undertow.live.events import Event
@@ -35,7 +36,8 @@ class Checkpoint(NamedTuple):
         return self.entries
 
 
-class Past(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Past:
     """A checkpoint, the number of events before it, and the events since."""
 
     checkpoint: Checkpoint
@@ -71,7 +73,7 @@ class Journal:
         """Report new events to the listener."""
         if self.past is None or self.hears is None:
             return
-        _, before, events = self.past
+        before, events = self.past.before, self.past.events
         while self.told < before + len(events):
             event = events[self.told - before]
             self.told += 1  # first: an event is reported once, whatever the listener does

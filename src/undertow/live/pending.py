@@ -183,8 +183,7 @@ class Pending(Waits):
 
         None means that this very reward was learned already.
         """
-        given = decision if isinstance(decision, Decision) else None
-        id = decision if given is None else given.id
+        id = decision.id if isinstance(decision, Decision) else decision
         if not isinstance(id, str):
             raise InvalidInputError(f"decision: expected a decision or its id, a string, got {id!r:.60}")
         waiting = self.entries.get(id)
@@ -193,11 +192,12 @@ class Pending(Waits):
             if known is not None and known[0] >= self.rewarded - self.remembered and known[1] == reward:
                 return id, None
             raise self._unknown(id)
-        then, arm = waiting.round, waiting.arm
-        if given is not None and (given.round != then or given.arm != arm or given.name != names[arm]):
+        then, arm, _, _, _, _ = waiting
+        if decision is not id and decision[1:4] != (then, arm, names[arm]):  # faster than by its attributes
+            assert isinstance(decision, Decision)
             raise UnknownDecisionError(
                 f"decision: {id!r} of this policy was arm {arm} ({names[arm]}) in round {then}, not arm "
-                f"{given.arm} ({given.name}) in round {given.round}; pass it unchanged",
+                f"{decision.arm} ({decision.name}) in round {decision.round}; pass it unchanged",
                 "different",
             )
         return id, waiting

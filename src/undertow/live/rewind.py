@@ -46,7 +46,7 @@ class _Round(NamedTuple):
 class Rewinding(Timeline):
     """Remember the rounds whose reward may still come, at most `max_delay`, and filter them again if necessary."""
 
-    plain: ClassVar[bool] = False
+    plain = False
     remembers: ClassVar[tuple[Field, ...]] = (
         *map(Field, ("oldest", "coming", "limit", "late")),
         Table(

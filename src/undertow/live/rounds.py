@@ -125,15 +125,17 @@ class Turns:
 class Timeline:
     """How rewards and contexts reach a policy's state; here, immediately."""
 
-    plain: ClassVar[bool] = True  # whether a step of the player is enough; a flag, since calls take time
-    has_effects: ClassVar[bool] = False  # whether it has background fits, or something to report
-    holds: bool = False  # whether no checkpoint may be taken, as events have yet to reach the state
+    plain = True  # whether a step of the player is enough; a flag, since calls take time
+    has_effects = False  # whether it has background fits, or something to report
+    holds = False  # whether no checkpoint may be taken, as events have yet to reach the state
     behind: bool = False  # whether observations are not applied yet, and `catch_up` has work to do
     costly: bool = False  # whether the last event took long to apply, so that a checkpoint pays
     remembers: ClassVar[tuple[Field, ...]] = ()
 
     def __init__(self, player: Player) -> None:
         self.player = player
+        # Read in every call: the interpreter finds an attribute of an object faster than one of its class
+        self.plain, self.has_effects = self.plain, self.has_effects
 
     @property
     def parts(self) -> tuple[Any, ...]:

@@ -60,8 +60,7 @@ class Shows(Follows):
         self._columns.put_features(features, self._player)
         self._player.draws[:] = 0.0
         player, units = self._player, self._columns.units
-        player.decide(self._timeline.scratch())
-        forecast, width = player.copy_forecast(), player.copy_width()
+        forecast, width = player.forecast_of(self._timeline.scratch())
         if units is not None:
             forecast, width = units.outward(forecast, width)
         return Outlook(forecast, width, player.window.astype(np.int64) if self._has_windows else None)

@@ -59,7 +59,7 @@ class Waits:
         """Whether a decision is pending."""
         return id in self.entries and id not in self.over
 
-    def add(self, id: str, t: int, arm: int, memory: FloatArray, *, learns: bool = True, at: int | None = None) -> None:
+    def add(self, id: str, t: int, arm: int, memory: FloatArray, learns: bool = True, at: int | None = None) -> None:
         """Add a decision."""
         number, entries = self.made, self.entries
         self.made = number + 1

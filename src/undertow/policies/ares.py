@@ -194,7 +194,7 @@ class ARES(RidgePolicy):
 
     capabilities: ClassVar[Capabilities] = Capabilities(uses_contexts=True, handles_missing_contexts=True)
     loop = compile_loop(__name__, Layout(AresState), decide=decide, learn=learn, played=played, observe=observe)
-    _has_windows: ClassVar[bool] = True
+    _has_windows = True
 
     confidence: float = 0.1
     ridge: float = 1.0

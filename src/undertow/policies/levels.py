@@ -258,7 +258,7 @@ def learn(own: LevelsState, memory: FloatArray, arm: int, rewards: FloatArray, a
 class _Remembering(Timeline):
     """Accept rewards of the last rounds only."""
 
-    plain: ClassVar[bool] = False
+    plain = False
 
     def __init__(self, player: Player, max_delay: int) -> None:
         super().__init__(player)
