@@ -155,6 +155,6 @@ def never_fit(policy: LivePolicy) -> None:
 def settle(policy: LivePolicy) -> None:
     """Take in all late rewards, as the next decisions would do."""
     learner = learner_of(policy)
-    while not learner.late.settled:
+    while any(learner.late.missing(number) < math.inf for number in learner.late.past):
         learner.late.savings = 10**9
         learner.take_in(learner.late.attend())

@@ -40,19 +40,10 @@ Claim = Callable[[str, int, float], bool]  # of a model's name, the round of a r
 _LOG = logging.getLogger("undertow.fits")
 _restarts: Counter[int] = Counter()  # how often this process started each fit
 
-FAILURES = (
-    ArithmeticError,
-    ValueError,
-    MemoryError,
-)  # errors of a fit; others may come from a signal
+_FAILURES = (ArithmeticError, ValueError, MemoryError)  # of a fit; others may come from a signal
 
 
-def _granted(model: str, requested: int, seconds: float) -> bool:
-    """Grant the claim of a fit: no other process has this policy."""
-    return True
-
-
-def attempt(make: Callable[[], Fit], failures: tuple[type[BaseException], ...] = FAILURES) -> Fit | BaseException:
+def attempt(make: Callable[[], Fit], failures: tuple[type[BaseException], ...] = _FAILURES) -> Fit | BaseException:
     """Make a fit, or return the reason of its failure: the policy then continues with its present model."""
     try:
         ahead.finish()
@@ -84,7 +75,6 @@ class _Taken(NamedTuple):
     answer: Fit | str  # or the reason of its failure
     end: int  # the round that it has reached
     block: FloatArray
-    missed: float = math.inf  # the oldest replayed round whose reward has come since
 
 
 class BackgroundFits:
@@ -122,15 +112,15 @@ class BackgroundFits:
         self.models, self.log = models, log
         self.numbers = {model.name: number for number, model in enumerate(models)}
         self.under_way: dict[int, Task] = {}
-        self.missed: dict[int, float] = {}  # the oldest round whose reward has come since, and is not applied in them
+        self.missed: dict[int, float] = {}  # the oldest round whose reward came after they had reached a later one
         self.taken: dict[int, _Taken] = {}
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
         self._own: dict[int, int] = {}  # the rounds of tasks requested here, not in a copy or a file
-        self.claim: Claim = _granted
+        self.claim: Claim | None = None  # if other processes have this policy, too
         self._threads: FitThreads | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        nothing: dict[str, Any] = {"_threads": None, "_answers": {}, "_own": {}, "claim": _granted}
+        nothing: dict[str, Any] = {"_threads": None, "_answers": {}, "_own": {}, "claim": None}
         return self.__dict__ | nothing  # a copy makes its own fits
 
     def request(self, number: int, task: Task) -> None:
@@ -143,9 +133,10 @@ class BackgroundFits:
         if self._threads is None or not self._threads.here:
             self._threads, self._answers = shared_threads(self), {}
         for number, task in self.under_way.items():
-            begun = number in self.taken or self._answers.get(number, (-1, None))[0] == task.round
+            if number in self.taken or self._answers.get(number, (-1, None))[0] == task.round:
+                continue
             model = self.models[number]
-            if not begun and self.claim(model.name, task.round, 1e-6 * model.work(task)):
+            if self.claim is None or self.claim(model.name, task.round, 1e-6 * model.work(task)):
                 self._start(number, task, self._threads)
 
     def _start(self, number: int, task: Task, crew: FitThreads) -> None:
@@ -180,12 +171,13 @@ class BackgroundFits:
 
     def made(self, now: int) -> list[Installed]:
         """Make the fits requested here, before round `now` is decided, unless others may claim them."""
-        if self.claim is not _granted:
+        if self.claim is not None:
             return []
-        tasks = [(self.models[number], task) for number, task in self.under_way.items()]
-        return [
-            _told(model.name, task.round, now, attempt(partial(fit_with_past, model, task))) for model, task in tasks
-        ]
+        found = []
+        for number, task in self.under_way.items():
+            model = self.models[number]
+            found.append(_told(model.name, task.round, now, attempt(partial(fit_with_past, model, task))))
+        return found
 
     def take(self, event: Installed) -> None:
         """Accept a finished fit from an event."""
@@ -202,11 +194,12 @@ class BackgroundFits:
     def note_reward(self, then: int) -> None:
         """Record a reward of an earlier round that fits under way lack."""
         for number, task in self.under_way.items():
-            taken = self.taken.get(number)
-            if then < task.round:
+            if then < self._end(number, task):
                 self.missed[number] = min(self.missed[number], then)
-            elif taken is not None and then < taken.end:
-                self.taken[number] = taken._replace(missed=min(taken.missed, then))
+
+    def _end(self, number: int, task: Task) -> int:
+        """Return the round that a fit under way has reached."""
+        return self.taken[number].end if number in self.taken else task.round
 
     def advance(self, now: int) -> list[int]:
         """Continue with finished fits; return those that can be swapped in before round `now` is decided."""
@@ -236,10 +229,8 @@ class BackgroundFits:
         missed, taken = self.missed.pop(number, math.inf), self.taken.pop(number, None)
         if isinstance(fit, str):
             return task.round, np.empty(0), missed
-        known = math.inf if fit.whole else task.missing
-        if taken is None:
-            return task.round, fit.block, min(missed, known)
-        return taken.end, taken.block, min(missed, taken.missed, known)
+        end, block = (task.round, fit.block) if taken is None else (taken.end, taken.block)
+        return end, block, missed if fit.whole else min(missed, task.missing)
 
     # Save files
 
@@ -264,7 +255,7 @@ class BackgroundFits:
         """Return a finished fit, and its block, which catches up."""
         taken = self.taken[number]
         event = np.frombuffer(encode(taken.event), dtype=np.uint8)
-        return np.array([taken.end, _or_none(taken.missed)], dtype=np.float64), event, taken.block
+        return np.array([taken.end, -1.0]), event, taken.block  # rewards that it lacks are those of its task
 
     def read_taken(self, number: int, numbers: FloatArray, letters: FloatArray, block: FloatArray) -> None:
         """Take back what `written_taken` returned."""
@@ -274,12 +265,13 @@ class BackgroundFits:
             raise InvalidInputError(f"taken_{number}: expected a fit of the {model.name}, got {event!r:.60}")
         self.take(event)
         model.layout.check(block, model.sizes(), model.block())
-        self.taken[number] = self.taken[number]._replace(end=end, block=block, missed=_or_infinite(missed))
+        self.taken[number] = self.taken[number]._replace(end=end, block=block)
+        self.missed[number] = min(self.missed[number], _or_infinite(missed))
 
     def check_times(self, now: int) -> None:
         """Refuse fits of rounds that have not been."""
         for number, task in self.under_way.items():
-            end = self.taken[number].end if number in self.taken else task.round
+            end = self._end(number, task)
             if not task.round <= end <= now or (number in self.taken and end < self.log.begin):
                 raise InvalidInputError(f"task_{number}: rounds {task.round} to {end} do not fit round {now}")
 

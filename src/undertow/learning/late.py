@@ -159,11 +159,6 @@ class LateRewards:
         past = self.past.get(number)
         return math.inf if past is None else min(past.since, past.late)
 
-    @property
-    def settled(self) -> bool:
-        """Whether all models include all rewards."""
-        return all(self.missing(number) == math.inf for number in self.past)
-
     def attend(self, *, due: bool = False, keep: bool = True) -> dict[int, FloatArray]:
         """Continue with late rewards within the budget, and return finished blocks, by model.
 

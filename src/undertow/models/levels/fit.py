@@ -65,12 +65,8 @@ class LevelsModel(NamedTuple):
 
 def levels_model(hyper: FloatArray, scale: float) -> LevelsModel:
     """Return packed hyper-parameters of standardized rewards in the units of rewards with a given scale."""
-    own, unit = Hyper(hyper, 0), scale**2
-    persistences = own.shared_persistence, own.slow_persistence, own.fast_persistence
-    drifts = own.weight_persistence, own.shared_weight_persistence
-    levels = own.shared_variance * unit, own.slow_variance * unit, own.fast_variance * unit
-    weights = own.intercept_variance * unit, own.weight_variance * unit, own.shared_weight_variance * unit
-    return LevelsModel(*persistences, *drifts, *levels, *weights, own.reward_noise * unit)
+    own, names = Hyper(hyper, 0), LevelsModel._fields
+    return LevelsModel(*(getattr(own, name) * (1.0 if name.endswith("persistence") else scale**2) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
