@@ -1,5 +1,6 @@
 """The interface of policies, their decisions, and their capabilities."""
 
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import msgspec
@@ -177,27 +178,28 @@ class Outlook(NamedTuple):
 
 
 class _Outlook(wire.Form):
-    forecast: FloatArray
-    width: wire.Unlimited
+    forecast: wire.Numbers
+    width: wire.Numbers
     window: list[wire.Count] | None
 
     def made(self) -> Outlook:
-        window = None if self.window is None else np.array(self.window, dtype=np.int64)
-        _require_arms(len(self.forecast), self.forecast, self.width, window)
-        return Outlook(self.forecast, self.width, window)
+        _require_arms(len(self.forecast), self.width, self.window)
+        forecast, width = wire.array(self.forecast), wire.array(self.width, "inf")
+        return Outlook(forecast, width, wire.array(self.window, kind=np.int64))
 
 
 class _Why(wire.Form):
-    state_error: wire.Unlimited
-    arm_error: wire.Unlimited
+    state_error: wire.Numbers
+    arm_error: wire.Numbers
     model: str
     lead: wire.Number
     since_fit: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)]
     look: wire.Number = 0.0  # earlier versions lack it
 
     def made(self) -> Why:
+        errors = wire.array(self.state_error, "inf"), wire.array(self.arm_error, "inf")
         lead, look = wire.number(self.lead, "inf"), wire.number(self.look, "inf")
-        return Why(self.state_error, self.arm_error, self.model, lead, self.since_fit, look)
+        return Why(*errors, self.model, lead, self.since_fit, look)
 
 
 class _Decision(wire.Form):
@@ -205,28 +207,34 @@ class _Decision(wire.Form):
     round: wire.Count
     arm: wire.Count
     name: str
-    forecast: FloatArray
-    width: wire.Unlimited
+    forecast: wire.Numbers
+    width: wire.Numbers
     window: list[wire.Count] | None
     why: _Why | None
     propensity: Annotated[float, msgspec.Meta(gt=0, le=1 + _ROUNDING)]
     time_step: wire.Count | None
-    value: wire.Unlimited | None = None  # earlier versions lack this entry and the next ones
-    propensities: FloatArray | None = None
+    value: wire.Numbers | None = None  # earlier versions lack it and the next ones
+    propensities: wire.Numbers | None = None
     again: bool = False
 
     def made(self) -> Decision:
-        k, why = len(self.forecast), None if self.why is None else self.why.made()
-        window = None if self.window is None else np.array(self.window, dtype=np.int64)
+        k, why = len(self.forecast), self.why
         if self.arm >= k:
             raise ValueError(f"expected one of {k} arms, got {self.arm}")
         errors = () if why is None else (why.state_error, why.arm_error)
-        _require_arms(k, self.forecast, self.width, window, self.value, self.propensities, *errors)
-        return Decision(*msgspec.structs.astuple(self))._replace(window=window, why=why)
+        _require_arms(k, self.width, self.window, self.value, self.propensities, *errors)
+        return Decision(*msgspec.structs.astuple(self))._replace(
+            forecast=wire.array(self.forecast),
+            width=wire.array(self.width, "inf"),
+            window=wire.array(self.window, kind=np.int64),
+            why=None if why is None else why.made(),
+            value=wire.array(self.value, "inf"),
+            propensities=wire.array(self.propensities),
+        )
 
 
-def _require_arms(k: int, *arrays: npt.NDArray[np.generic] | None) -> None:
-    if any(each is not None and each.shape != (k,) for each in arrays):
+def _require_arms(k: int, *lists: Sequence[object] | None) -> None:
+    if any(each is not None and len(each) != k for each in lists):
         raise ValueError(f"expected a number for each of {k} arms")
 
 

@@ -304,7 +304,18 @@ _KINDS = (
 )
 
 
-_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KINDS, dec_hook=wire.array)
+class _Lists(msgspec.Struct):
+    row: wire.Numbers = []
+    rows: list[wire.Numbers] = []
+
+
+def _array(kind: type, values: Any) -> Numbers:
+    name = "rows" if isinstance(values, list) and values and isinstance(values[0], list) else "row"
+    numbers: Numbers = wire.array(getattr(msgspec.convert({name: values}, _Lists), name))
+    return numbers
+
+
+_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_KINDS, dec_hook=_array)
 
 
 def encode(event: Event) -> bytes:

@@ -151,16 +151,18 @@ class _Health(wire.Form):
     waited: wire.Count
     refused: dict[str, wire.Count]
     refused_lately: wire.Count
-    innovations: dict[str, FloatArray]
+    innovations: dict[str, wire.Numbers]
     level: dict[str, wire.Number]
     alarms: dict[str, wire.Count]
     fits: tuple[_FitRecord, ...]
     under_way: tuple[str, ...]
 
     def made(self) -> Health:
-        level = {name: wire.number(level) for name, level in self.level.items()}
-        fits = tuple(record.made() for record in self.fits)
-        health = Health(*(getattr(self, name) for name in Health._fields))._replace(level=level, fits=fits)
+        health = Health(*(getattr(self, name) for name in Health._fields))._replace(
+            innovations={name: wire.array(values) for name, values in self.innovations.items()},
+            level={name: wire.number(level) for name, level in self.level.items()},
+            fits=tuple(record.made() for record in self.fits),
+        )
         if (self.ok, self.problems) != (health.ok, health.problems):
             raise ValueError("ok and problems contradict the rest")
         return health

@@ -6,25 +6,21 @@ JSON has neither NaN nor infinity. Null is NaN, or +∞ in fields that are often
 
 import json
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 
 from undertow.errors import InvalidInputError
 from undertow.support import checks
-from undertow.support.checks import FloatArray
 
-if TYPE_CHECKING:
-    Unlimited = FloatArray
-else:
-    Unlimited = np.ndarray[Literal["inf"], np.dtype[np.float64]]  # for `array`: null is +∞
-
-__all__ = ["ENCODER", "Count", "Form", "Number", "Unlimited", "array", "entries", "number", "plain", "read", "write"]
+__all__ = ["ENCODER", "Count", "Form", "Number", "Numbers", "array", "entries", "number", "plain", "read", "write"]
 
 T = TypeVar("T")
 Null = Literal["nan", "inf"]
 Number = float | Literal["nan", "inf", "-inf"] | None
+Numbers = list[Number]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 _KEYS = json.JSONDecoder(object_pairs_hook=checks.once, parse_float=str, parse_int=str)
@@ -36,11 +32,6 @@ class Form(msgspec.Struct, forbid_unknown_fields=True):
     def made(self) -> Any:
         """Return the record; raise ValueError if entries contradict each other."""
         raise NotImplementedError
-
-
-class _Lists(msgspec.Struct):
-    numbers: list[Number] = []
-    rows: list[list[Number]] = []
 
 
 def plain(values: Any, null: Null = "nan") -> Any:
@@ -69,13 +60,12 @@ def number(value: Number, null: Null = "nan") -> float:
     return float(null if value is None else value)
 
 
-def array(kind: Any, values: Any) -> FloatArray:
-    """Return the array of this type that `plain` was given."""
-    name = "rows" if isinstance(values, list) and values and isinstance(values[0], list) else "numbers"
-    listed = getattr(msgspec.convert({name: values}, _Lists), name)
-    if None in listed and kind == Unlimited:
-        listed = [number(value, "inf") for value in listed]
-    return np.array(listed, dtype=np.float64)  # None is NaN, and numpy reads the strings
+def array(values: Sequence[Any] | None, null: Null = "nan", kind: type = np.float64) -> Any:
+    """Return the array, or None, that `plain` was given."""
+    if values is None:
+        return None
+    listed = [number(value, null) for value in values] if null == "inf" and None in values else values
+    return np.array(listed, dtype=kind)  # None is NaN, and numpy reads the strings
 
 
 ENCODER = msgspec.json.Encoder(enc_hook=plain)
@@ -97,7 +87,7 @@ def read(kind: type[T], text: str, form: type[Form]) -> T:
     try:
         if not isinstance(text, str):
             raise TypeError(f"expected a string, got {type(text).__name__}")
-        record: T = msgspec.json.decode(text, type=form, dec_hook=array).made()
+        record: T = msgspec.json.decode(text, type=form).made()
         _KEYS.decode(text)  # msgspec takes the last of two
     except (ValueError, TypeError, RecursionError) as error:
         name = kind.__name__
