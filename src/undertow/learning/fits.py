@@ -59,11 +59,11 @@ def fit_with_past(model: Model, task: Task) -> Fit:
     fit = fit._replace(seconds=time.perf_counter() - start)
     begin = max(int(BLOCK.open(fit.block).head.begin), task.begin)
     then = int(min(task.round - task.late, task.missing))
-    first = model.context_first and model.context_dim > 0
     if not task.late or then <= begin:
         return fit
     block = model.rewound(fit.block)
     model.believe(block, task.rows[begin - task.begin : then - task.begin], then)
+    first = model.context_first
     model.catch_up(block, 0, task.rows[then - task.begin :][:first], Span(then, then, then, then + first))
     return fit._replace(earlier=(then, block))
 
@@ -215,7 +215,7 @@ class BackgroundFits:
         if end > begin:
             self.log.open(end - 1)
             model = self.models[number]
-            fresh = max(begin, taken.answer.unseen(task, first=model.context_first and model.context_dim > 0))
+            fresh = max(begin, taken.answer.unseen(task, first=model.context_first))
             model.catch_up(block, 0, self.log.rows(begin, end), Span(begin, end, fresh, end))
         self.taken[number] = taken._replace(end=end, block=block)
         return end >= last

@@ -64,6 +64,12 @@ def _scores(block: Block) -> tuple[FloatArray, ...]:
     return block.score.numbers, block.squares, block.scored
 
 
+def _write(parts: Iterable[FloatArray], block: Block) -> None:
+    """Write the first of these ranges into a block, or all of them."""
+    for part, numbers in zip(_unfitted(block), parts, strict=False):
+        part[:] = numbers
+
+
 def _level_with_last(newcomer: Block, blocks: Sequence[Block]) -> None:
     """Give a new model the lowest score of the other fitted models, if any."""
     others = [block for block in blocks if block is not newcomer and block.head.order > 0.0]
@@ -190,22 +196,26 @@ class Refits(Timeline):
         found = answer.order, answer.log_likelihood, len(answer.tried)
         self.records.append(FitRecord(model.name, task.round, *found, None))
         self.notices.fitted(model.name, task, answer)
-        known = block.head.order > 0.0
+        base = self._replace(number, task, answer, begin, led)
+        self.late.begin(number, (task.round, base), answer.earlier, missed)
+
+    def _replace(self, number: int, task: Task, answer: Fit, begin: int, led: FloatArray) -> FloatArray:
+        """Write a fitted block, which has reached round `begin`, into the state; return it as of the round of its task.
+
+        A model that was fitted before keeps its score: the rounds since were scored when they were played.
+        """
+        model, block, t, first = self.models[number], self.blocks[number].model, task.round, self.turns.context_first
+        fresh, known = answer.unseen(task, first=first), block.head.order > 0.0
         kept = [part.copy() for part in _unfitted(block)]
         self.views[number][:] = led
-        block.head.fitted = block.alarm.tried = t = task.round
-        first = self.turns.context_first
-        fresh = answer.unseen(task, first=first)
+        block.head.fitted = block.alarm.tried = t
         self._catch_up(number, begin, max(begin, fresh), self.player.rounds + first)
-        for part, numbers in zip(_unfitted(block) if known else (block.running.numbers,), kept, strict=False):
-            part[:] = numbers  # the rounds since were scored when played, if the model was fitted
+        _write(kept if known else kept[:1], block)
         if not known:
             _level_with_last(block, [own.model for own in self.blocks])
-        base, before = begun(answer.block, t), _unfitted(BLOCK.open(task.block) if known else block)
-        for part, numbers in zip(_unfitted(BLOCK.open(base)), before, strict=True):
-            part[:] = numbers
-        base = model.led(base, self.log.rows(t, t + first), Span(t, t, fresh, t + first))
-        self.late.begin(number, (t, base), answer.earlier, missed)
+        base = begun(answer.block, t)
+        _write(_unfitted(BLOCK.open(task.block) if known else block), BLOCK.open(base))
+        return model.led(base, self.log.rows(t, t + first), Span(t, t, fresh, t + first))
 
     def share_fits(self, claim: Claim) -> None:
         """Ask `claim` before a background fit, as other processes may make it."""

@@ -103,7 +103,7 @@ class Model(abc.ABC):
     arms: int
     context_dim: int
     feature_dim: int
-    context_first: bool
+    context_first: bool  # false without contexts
     bonus: float
     name: str  # in reports
 
