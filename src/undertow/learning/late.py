@@ -115,11 +115,11 @@ class LateRewards:
         player: Player,
         turns: Turns,
         models: Sequence[Model],
-        places: Sequence[int],
+        blocks: Sequence[FloatArray],
         log: RoundLog,
         max_delay: int | None,
     ) -> None:
-        self.player, self.turns, self.models, self.places, self.log = player, turns, models, places, log
+        self.player, self.turns, self.models, self.log = player, turns, models, log
         self.by_time = max_delay is None  # then it follows the rounds within the longest delay
         self.max_delay = max_delay or 0
         self.work = [round(1000 * model.step_work) for model in models]
@@ -127,8 +127,8 @@ class LateRewards:
         self.savings, self.counted = _SAVINGS, 0  # and the round up to which it is added up
         self.wake = 0.0  # the round before whose decision work is due
         self.past: dict[int, Past] = {}
-        for number, (model, place) in enumerate(zip(models, places, strict=True)):
-            self.begin(number, (0, player.own.blocks[place : place + model.length].copy()))
+        for number, block in enumerate(blocks):
+            self.begin(number, (0, block.copy()))
 
     def begin(self, number: int, base: Mark, earlier: Mark | None = None, late: float = math.inf) -> None:
         """Begin with a fitted model, which lacks late rewards from round `late` on."""

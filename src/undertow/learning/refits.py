@@ -110,12 +110,12 @@ class Refits(Timeline):
         self.turns, self.models, self.refit = turns, tuple(models), refit
         self.places = [0, *accumulate(model.length for model in self.models)][:-1]
         self.log = RoundLog(len(player.context), player.features.shape[1], LONGEST + (max_delay or 0))
-        self.late = LateRewards(player, turns, self.models, self.places, self.log, max_delay)
+        self._bind()
+        self.late = LateRewards(player, turns, self.models, self.views, self.log, max_delay)
         self.records: deque[FitRecord] = deque(maxlen=50)
         self.notices = Notices()
         self.fits = BackgroundFits(self.models, self.log)
         self.latest = 0  # recent delays of rewards, in rounds
-        self._bind()
 
     def _bind(self) -> None:
         self.blocks = self.open_blocks(self.player.state)

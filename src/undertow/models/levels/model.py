@@ -264,10 +264,15 @@ class Levels(Model):
 
     def work(self, task: Task) -> float:
         """Return the expected microseconds of a fit."""
-        n, Q, turn = len(task.rows), self.sizes()["Q"], int(self.open(task.block).model.head.turn)
+        n, Q = len(task.rows), self.sizes()["Q"]
         arms, rows = arms_and_rows(n, self.arms, Q)
-        times = 2 if turn < len(_TURNS) and n >= _TURNS[turn] else 1
+        times = 2 if self._turns(task) else 1
         return times * evaluation_work(rows, arms, Q) + n * self.step_work
+
+    def _turns(self, task: Task) -> bool:
+        """Return whether a fit asks if the fast levels change sign every round."""
+        turn = int(self.open(task.block).model.head.turn)
+        return turn < len(_TURNS) and len(task.rows) >= _TURNS[turn]
 
     def fit(self, task: Task) -> Fit:
         """Fit the model to the rows of a task, from its block."""
@@ -286,8 +291,7 @@ class Levels(Model):
             for part in np.split(recent, starts[1:]):
                 limit_rewards(part, own.hyper, new_belief(k, Q))
         hyper, best, likelihood, used = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS, starts)
-        turn = int(head.turn)
-        if turn < len(_TURNS) and len(rows) >= _TURNS[turn]:  # do the fast levels change sign every round?
+        if self._turns(task):
             head.turn += 1
             Hyper(own.hyper, 0).fast_persistence *= -1.0
             turned, objective, other, more = optimise_levels(recent, k, Q, own.hyper, _EVALUATIONS, starts)

@@ -206,9 +206,13 @@ class SharedSystem(Model):
 
     def work(self, task: Task) -> float:
         """Return the expected microseconds of a fit."""
-        head = self.open(task.block).model.head
-        budget = _SHARE * (_BUDGET * (task.round + _ADVANCE) - head.spent)
-        return expected_cost(int(head.order), self.context_dim, self.arms, len(task.rows), budget)
+        order = int(self.open(task.block).model.head.order)
+        return expected_cost(order, self.context_dim, self.arms, len(task.rows), self._budget(task))
+
+    def _budget(self, task: Task) -> float:
+        """Return the work that a fit may spend on challenges."""
+        spent: float = self.open(task.block).model.head.spent
+        return _SHARE * (_BUDGET * (task.round + _ADVANCE) - spent)
 
     def table(self, rows: FloatArray) -> FloatArray:
         """Return the model's columns of a log, and the shared time steps, if any."""
@@ -227,8 +231,7 @@ class SharedSystem(Model):
         if head.order > 0:
             model = rescaled(_model(own), Scales(own.mean.copy(), own.scale.copy()), scales)
         rng = np.random.default_rng(task.seed)
-        left = _BUDGET * (task.round + _ADVANCE) - head.spent
-        best, spent, turn, tried = challenge(search, model, rng, _SHARE * left, int(head.turn))
+        best, spent, turn, tried = challenge(search, model, rng, self._budget(task), int(head.turn))
         begin = task.begin
         if own.model.alarm.raised and model is not None:
             recent = self._recent(search, best, rng, tried)
