@@ -24,8 +24,11 @@ had been left: those of the forecasts then, and those of the forecasts when they
 inform about the other arms, ρ is small, and looks are rare; if not, it is 1. If arms diverge because a state does, no
 jump of that size was observed, and looks are rare, too.
 
-A look goes on while its rewards are likelier for an arm that is better than the best by a margin than for one that is
-as it was forecast: while the odds of a jump are better than those at which the look began.
+A look goes on while its rewards are likelier for an arm that is better than the best by a margin μ than for one that is
+as it was forecast: while the odds of a jump are better than those at which the look began. With e a reward's difference
+from its forecast, and d the difference of the best forecast from it, the log likelihood ratio of n rewards is
+
+    (Σ (d e − d²/2) + μ Σ (e − d) − n μ²/2) / σ².                                      (5)
 """
 
 import math
@@ -78,8 +81,8 @@ class Looks(NamedTuple):
     away: Annotated[FloatArray, "k", Index("2")]  # whether the arm was left, and no reward has come since
     left: Annotated[FloatArray, "k"]  # the forecast when it was left
     behind: Annotated[FloatArray, "k"]  # by how much the best forecast was larger then
-    evidence: Annotated[FloatArray, "k"]  # Σ (d e − d²/2), e being rewards less their forecasts
-    excess: Annotated[FloatArray, "k"]  # Σ (e − d), by how much rewards exceeded the best forecasts
+    evidence: Annotated[FloatArray, "k"]  # Σ (d e − d²/2) in (5)
+    excess: Annotated[FloatArray, "k"]  # Σ (e − d) in (5), by how much rewards exceeded the best forecasts
 
 
 @inlined
@@ -129,7 +132,7 @@ def unseen(looks: Looks, error: float) -> float:
 
 @inlined
 def evidence_of(looks: Looks, a: int, s: float, noise: float) -> float:
-    """Return the log likelihood ratio of a jump, by the likeliest margin over the best, to none."""
+    """Return the log likelihood ratio (5) of a jump, by the likeliest margin over the best, to none."""
     n = looks.plays[a]
     margin = min(max(looks.excess[a] / n, _LEAST * s), _LARGEST * s)
     result: float = (looks.evidence[a] + margin * looks.excess[a] - 0.5 * n * margin * margin) / noise
