@@ -35,13 +35,13 @@ class Arms:
     ) -> tuple[Decision, Any]:
         """Give a policy its part of the context and let it decide; return its decision, and the other package's arm."""
         given = list(identifiers)
-        places = self._index_map(given)
+        places = self._indices(given)
         everything = len(set(places)) == self._count
         features = columns.observe(policy, context) if columns else None
         decision = policy.decide(features, available=None if everything else places)
         return decision, given[places.index(decision.arm)]
 
-    def _index_map(self, given: list[Any]) -> list[int]:
+    def _indices(self, given: list[Any]) -> list[int]:
         known = self._known + [arm for arm in _distinct(given) if arm not in self._known]
         if len(known) > self._count:
             raise InvalidInputError(

@@ -99,9 +99,9 @@ class Applies(Commits):
         `closed` marks the arms that cannot be played in it, by default the retired ones.
         """
         player, columns, pending, timeline = self._player, self._columns, self._pending, self._timeline
-        plain = timeline.plain
-        begun = player.begun
+        plain, begun = timeline.plain, player.begun
         t = int(begun())
+        # What is due before the round
         if pending.wait is not None:
             self._learn_defaults(t)
         if at is not None:
@@ -109,6 +109,7 @@ class Applies(Commits):
             pending.expire(at)
         if t >= columns.pause:
             self._rescale()
+        # What the kernel reads
         if features is not None:
             if columns.follows:
                 columns.note(features=features)
@@ -126,6 +127,7 @@ class Applies(Commits):
             player.stay(still=True)
         while (outcome := player.decide()) is None:
             timeline.attend()
+        # What follows from the choice
         arm, pinned, time_step, memory, forecast, width, value = outcome
         if self._context_dim:
             self._turns.due = "observe"

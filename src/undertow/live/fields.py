@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 Sizes = Mapping[str, int]
+_CONTAINERS = (dict, deque, list)  # a union of them would be made in every call
 _NO_FILES: Mapping[str, Saved] = {}
 Files = Mapping[str, npt.NDArray[Any]]
 
@@ -60,7 +61,7 @@ def read_count(name: str, value: Any, *, least: int, most: int) -> int:
 
 def copied(value: Any) -> Any:
     """Return a copy of what is changed in place; everything else is only ever replaced."""
-    return value.copy() if isinstance(value, dict | deque | list) else value
+    return value.copy() if isinstance(value, _CONTAINERS) else value
 
 
 class Field:

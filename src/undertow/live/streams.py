@@ -46,7 +46,7 @@ class Streams:
 
     def note(self, decisions: int) -> None:
         """Record that numbers for `count` decisions are used, and none sampled ahead."""
-        now = self._index_map()
+        now = self._positions()
         self._ahead = _Ahead(decisions, [], now, now)
 
     def row(self, decision: int, draw: Callable[[int], FloatArray], width: int) -> FloatArray:
@@ -55,7 +55,7 @@ class Streams:
         if decision - first >= len(rows):
             self._go_to(after)  # in case the last call was interrupted
             rows, first = list(draw(max(min(_ROWS, _NUMBERS // width), 1))), decision
-            self._ahead = _Ahead(first, rows, after, self._index_map())
+            self._ahead = _Ahead(first, rows, after, self._positions())
         return rows[decision - first]
 
     def rewind_to(self, decisions: int, draw: Callable[[int], FloatArray]) -> None:
@@ -66,11 +66,11 @@ class Streams:
             draw(decisions - first)
         self.note(decisions)
 
-    def _index_map(self) -> Any:
+    def _positions(self) -> Any:
         return self.own.bit_generator.state, self.explore.bit_generator.state
 
-    def _go_to(self, places: Any) -> None:
-        self.own.bit_generator.state, self.explore.bit_generator.state = places
+    def _go_to(self, positions: Any) -> None:
+        self.own.bit_generator.state, self.explore.bit_generator.state = positions
 
     def reseed(self, entropy: int, decisions: int) -> None:
         """Begin new streams in a forked process, after some decisions."""
