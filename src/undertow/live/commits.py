@@ -17,7 +17,7 @@ from undertow.live.units import Columns
 
 __all__ = ["Commits"]
 
-_OFTEN = 64  # events between two checkpoints
+_OFTEN = 64  # calls between two checkpoints
 
 
 class Commits(abc.ABC):
@@ -59,6 +59,7 @@ class Commits(abc.ABC):
         else:
             events.append(event)
         journal.torn = False
+        journal.calls += 1
         journal.times[type(event)] = now()
         if journal.hears is not None:
             journal.tell()
@@ -67,7 +68,7 @@ class Commits(abc.ABC):
                 timeline.report()
             else:
                 timeline.forget_notices()  # the id prefix is another process's
-        if len(events) >= _OFTEN or timeline.costly:
+        if journal.calls >= _OFTEN or timeline.costly:
             self._checkpoint_in_time()
 
     def _checkpoint_in_time(self) -> None:

@@ -59,11 +59,6 @@ def read_count(name: str, value: Any, *, least: int, most: int) -> int:
     return number
 
 
-def copied(value: Any) -> Any:
-    """Return a copy of what is changed in place; everything else is only ever replaced."""
-    return value.copy() if isinstance(value, _CONTAINERS) else value
-
-
 class Field:
     """An attribute that is only ever replaced, or a container, which is copied.
 
@@ -85,11 +80,12 @@ class Field:
 
     def copy(self, part: Any) -> Any:
         """Return what a checkpoint keeps."""
-        return copied(getattr(part, self.name))
+        value = getattr(part, self.name)
+        return value.copy() if isinstance(value, _CONTAINERS) else value
 
     def put_back(self, part: Any, kept: Any) -> None:
         """Have the attribute be as it was; may be done twice."""
-        setattr(part, self.name, copied(kept))
+        setattr(part, self.name, kept.copy() if isinstance(kept, _CONTAINERS) else kept)
 
     def is_saved(self, part: Any) -> bool:
         """Return whether a save file keeps it."""

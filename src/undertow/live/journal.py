@@ -51,6 +51,7 @@ class Journal:
     def __init__(self) -> None:
         self.past: Past | None = None  # none at first, and while a checkpoint is taken: then the parts are intact
         self.base = 0  # number of events when it was last taken
+        self.calls = 0  # number of calls since
         self.torn = True  # whether a call has begun that is not committed, or there is no checkpoint
         self.hears: Callable[[Event], object] | None = None
         self.told = 0  # number of events reported to the listener
@@ -66,7 +67,7 @@ class Journal:
         self.tell()
         self.base, self.torn = self.count, True
         self.past = None
-        self.past = Past(Checkpoint.of(entries, parts), self.base, [])
+        self.past, self.calls = Past(Checkpoint.of(entries, parts), self.base, []), 0
         self.torn = False
 
     def tell(self) -> None:
