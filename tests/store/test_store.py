@@ -47,7 +47,7 @@ def courier(**more: Any) -> LinUCB:
 
 def test_stores_keep_the_rules(url: str) -> None:
     tried = check_store(lambda: store_at(url))
-    assert len(tried) == len(set(tried)) == 14
+    assert len(tried) == len(set(tried)) == 15
 
 
 def test_an_overview_needs_no_policy(url: str, name: str) -> None:

@@ -2,6 +2,9 @@
 
 import datetime
 import json
+import math
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +14,12 @@ from undertow.cli.common import AsJson, Module, app, load_module
 from undertow.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from polars import DataFrame, LazyFrame
+
     from undertow.store import Store
 
-_FORMATS = {".parquet": "write_parquet", ".csv": "write_csv"}
+_FORMATS = {".parquet": "sink_parquet", ".csv": "sink_csv"}
+_ROWS = 500_000  # of a fleet's log that are sorted at a time
 
 
 @app.command()
@@ -22,7 +28,8 @@ def bandits(
     name: Annotated[str | None, typer.Argument(help="One bandit.", show_default="all")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Replay all events and compare.")] = False,
     export: Annotated[
-        Path | None, typer.Option(help="Write the rewarded decisions of a bandit to a .parquet or .csv file.")
+        Path | None,
+        typer.Option(help="Write the rewarded decisions of a bandit or a fleet to a .parquet or .csv file."),
     ] = None,
     copy_to: Annotated[str | None, typer.Option(help="Copy to another store, as a backup or to move.")] = None,
     trim: Annotated[bool, typer.Option("--trim", help="Save a checkpoint and drop the events before it.")] = False,
@@ -62,18 +69,40 @@ def _export(store: "Store", names: list[str], name: str | None, file: Path, *, a
     """Write the log of one bandit."""
     import polars as pl
 
+    from undertow.store.fleet_past import logs_of
+    from undertow.store.fleets import is_fleet
     from undertow.store.past import log_of
-    from undertow.support.writing import replacing
+    from undertow.support.writing import part_folder, replacing
 
     if name is None and len(names) != 1:
         raise InvalidInputError(f"name: expected one bandit to export, there are {len(names)}: {', '.join(names)}")
     if file.suffix not in _FORMATS:
         raise InvalidInputError(f"export: expected a .parquet or .csv file, got {str(file)!r}")
-    table = pl.DataFrame(log_of(store, names[0]))
-    with replacing(file) as part:
+    with replacing(file) as part, part_folder(part.parent) as folder:
+        if is_fleet(store, names[0]):
+            tables = (pl.DataFrame(log, nan_to_null=True) for log in logs_of(store, names[0]))
+            rows, table = _merged(tables, folder)
+        else:
+            frame = pl.DataFrame(log_of(store, names[0]))
+            rows, table = frame.height, frame.lazy()
         getattr(table, _FORMATS[file.suffix])(part)
-    done = {"bandit": names[0], "exported": table.height, "file": str(file)}
-    print(json.dumps(done) if as_json else f"{names[0]}: {table.height} decisions with a reward written to {file}")
+    done = {"bandit": names[0], "exported": rows, "file": str(file)}
+    print(json.dumps(done) if as_json else f"{names[0]}: {rows} decisions with a reward written to {file}")
+
+
+def _merged(tables: "Iterable[DataFrame]", folder: Path) -> "tuple[int, LazyFrame]":
+    """Return the rows of tables in the order of time, and their number; memory holds one table, or a slice of time."""
+    import polars as pl
+
+    for number, table in enumerate(tables):
+        table.write_parquet(folder / f"table-{number:05}.parquet")
+    rows = pl.scan_parquet(folder / "table-*.parquet")
+    times = rows.select("time").collect()["time"].sort()
+    cuts = [-math.inf, *times.gather_every(_ROWS)[1:].unique().sort(), math.inf]
+    for number, (first, after) in enumerate(pairwise(cuts)):
+        some = rows.filter(pl.col("time").is_between(first, after, closed="left")).collect()
+        some.sort("time", maintain_order=True).write_parquet(folder / f"slice-{number:05}.parquet")
+    return len(times), pl.scan_parquet(folder / "slice-*.parquet")
 
 
 def _show(store: "Store", name: str, *, whole: bool, as_json: bool) -> None:

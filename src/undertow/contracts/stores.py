@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from undertow.contracts.trial import BrokenContractError
 from undertow.errors import InvalidInputError, StoreBusyError, StoreError
-from undertow.store.base import Answer, Checkpoint, Claim, Overview, Row, Store, bucket_name
+from undertow.store.base import Answer, Checkpoint, Claim, Locked, Overview, Row, Store, bucket_name
 
 __all__ = ["check_store"]
 
@@ -99,9 +99,6 @@ def _create(one: Store, other: Store) -> None:
     _expect(other.spec(name + "?"), None, "spec of no bandit")
     _expect(name in other.names() and other.names() == sorted(other.names()), True, "names, sorted")
     _refused(InvalidInputError, lambda: _read(one, name + "?"), "lock of no bandit")
-    rows = _rows(1, 3)
-    _expect(one.create(name + "!", b"", b"", rows), True, "create with events")
-    _expect(_read(other, name + "!"), rows, "events that a bandit was created with")
 
 
 @_rule("committed events are read in order")
@@ -134,6 +131,29 @@ def _pages(one: Store, other: Store) -> None:
     _expect(names, sorted(one.names()), "names, sorted")
     after = names[names.index(name) + 1 :][:2]
     _expect(list(other.page(name, 2)), [(each, other.spec(each)) for each in after], "two bandits after a name")
+
+
+@_rule("a bandit is created with what it begins with, or not at all")
+def _begin(one: Store, other: Store) -> None:
+    name, rows, answers = _created(one) + "!", _rows(1, 3), [Answer("a", 0, _ALL, None), Answer("b", 2, b"", 0.1)]
+
+    def begin(locked: Locked) -> None:
+        locked.append(rows)
+        locked.keep_answers(answers)
+        locked.keep_checkpoint(Checkpoint(3, b"later"))
+
+    def fail(locked: Locked) -> None:
+        begin(locked)
+        raise KeyError("a caller's")
+
+    _refused(KeyError, lambda: one.create(name, b"", b"", fail), "create that fails")
+    _expect(other.spec(name), None, "spec of a bandit whose creation failed")
+    _expect(one.create(name, b"", b"", begin), True, "create after one that failed")
+    _expect(other.create(name, b"", b"", fail), False, "create of a name in use")
+    _expect(_read(other, name), rows, "events that a bandit was created with")
+    with other.lock(name, 5.0) as locked:
+        _expect(list(locked.answers("", 9)), answers, "answers that a bandit was created with")
+        _expect(list(locked.checkpoints()), [0, 3], "checkpoints that a bandit was created with")
 
 
 @_rule("an exception rolls back the whole transaction")

@@ -6,7 +6,7 @@ changes a bandit. `undertow.contracts.check_store` tests all of this on any stor
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -186,8 +186,11 @@ class Store(abc.ABC):
         """Return the answers of these decisions, in any order, without a lock."""
 
     @abc.abstractmethod
-    def create(self, name: str, spec: bytes, content: bytes, rows: Sequence[Row] = ()) -> bool:
-        """Create a bandit with its first checkpoint and events; False, without a change, if the name is in use."""
+    def create(self, name: str, spec: bytes, content: bytes, begin: "Callable[[Locked], object] | None" = None) -> bool:
+        """Create a bandit with its first checkpoint; False, without a change, if the name is in use.
+
+        `begin` is called with the locked bandit in the same transaction, to give it events and answers.
+        """
 
     @abc.abstractmethod
     def lock(self, name: str, timeout: float) -> AbstractContextManager[Locked]:

@@ -133,7 +133,7 @@ def _create(store: Store, name: str, policy: LivePolicy | Fleet, warm_start: str
         now, events = time.time(), events_of_past(store, warm_start, copy.deepcopy(policy), timeout=timeout)
         rows = [Row(n, os.urandom(8), now, encode(event)) for n, event in enumerate(events, 1)]
         _LOG.info("%s: starts from the log of %s", name, warm_start)
-    store.create(name, spec, content, rows)
+    store.create(name, spec, content, lambda locked: locked.append(rows))
 
 
 def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: float) -> None:

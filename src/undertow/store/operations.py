@@ -80,37 +80,62 @@ def verify(store: Store, name: str, *, timeout: float = 5.0) -> int:
 
 
 def copy(source: Store, name: str, target: Store, *, timeout: float = 5.0) -> int:
-    """Copy a bandit to another store under the same name; return its number of events."""
-    spec = source.spec(name)
-    if spec is None:
+    """Copy a bandit to another store under the same name; return its number of events.
+
+    A bandit is there whole, or not at all. A fleet is copied bucket by bucket, each as of one event, and is there after
+    its last bucket. If that is interrupted, the next copy brings what is missing.
+    """
+    if source.spec(name) is None:
         raise InvalidInputError(f"name: there is no bandit {name!r:.80} in {source!r}")
-    if is_fleet(source, name):
-        if target.spec(name) is not None:
-            raise InvalidInputError(f"name: {target!r} has a bandit {name!r:.80} already")
-        count = sum(copy(source, each, target, timeout=timeout) for each in buckets_of(source, name))
-        _copy(source, name, spec, target, timeout)
-        return count
-    return _copy(source, name, spec, target, timeout)
+    _require_free(name, target)
+    if not is_fleet(source, name):
+        return _copy(source, name, target, timeout)
+    count = sum(_copy(source, each, target, timeout, again=name) for each in buckets_of(source, name))
+    _copy(source, name, target, timeout)
+    return count
 
 
-def _copy(source: Store, name: str, spec: bytes, target: Store, timeout: float) -> int:
+def _require_free(name: str, target: Store) -> None:
+    if target.spec(name) is not None:
+        raise InvalidInputError(f"name: {target!r} has a bandit {name!r:.80} already")
+
+
+def _copy(source: Store, name: str, target: Store, timeout: float, *, again: str = "") -> int:
+    """Copy a bandit; if it is a bucket of the fleet `again`, add to what an interrupted copy has left."""
     with source.lock(name, timeout) as locked:
-        numbers = locked.checkpoints()
-        if not target.create(name, spec, locked.checkpoint(numbers[0]).content):
-            raise InvalidInputError(f"name: {target!r} has a bandit {name!r:.80} already")
-        rows = locked.read(1)
-        with target.lock(name, timeout) as written:
-            written.append(rows)
-            written.keep_times(*source.overview(name)[0][2:])
-            after = ""
-            while answers := locked.answers(after, _PAGE):
-                written.keep_answers(answers)
-                after = answers[-1].id
-            for n in numbers:
-                written.keep_checkpoint(locked.checkpoint(n))
-            if numbers[0]:
-                written.trim(numbers[0])
-    return len(rows)
+        first, times = locked.checkpoint(locked.checkpoints()[0]), source.overview(name)[0][2:]
+
+        def begin(to: Locked) -> None:
+            to.keep_checkpoint(first)
+            to.trim(first.n)
+            _add(locked, to, times, -1)
+
+        if not target.create(name, source.spec(name) or b"", first.content, begin):
+            if not again:
+                _require_free(name, target)
+            with target.lock(name, timeout) as to:
+                n = target.overview(name)[0].n
+                mine, theirs = ([row for row in each.read(n) if row.n == n] for each in (locked, to))
+                if mine != theirs or (n == 0 and first != to.checkpoint(0)):
+                    raise InvalidInputError(
+                        f"name: {target!r} has a part of {again!r:.80} that is not from {source!r}, or of events that "
+                        f"were trimmed there since; copy to an empty store"
+                    )
+                _add(locked, to, times, n)
+        return len(locked.read(1))
+
+
+def _add(source: Locked, target: Locked, times: tuple[float | None, float | None], after: int) -> None:
+    """Add to a bandit what another one has after an event."""
+    target.append([row for row in source.read(after + 1) if row.n > after])
+    target.keep_times(*times)
+    last = ""
+    while answers := source.answers(last, _PAGE):
+        target.keep_answers([answer for answer in answers if answer.n > after])
+        last = answers[-1].id
+    for n in source.checkpoints():
+        if n > after:
+            target.keep_checkpoint(source.checkpoint(n))
 
 
 def trim(store: Store, name: str, *, timeout: float = 5.0) -> int:

@@ -12,7 +12,7 @@ from undertow.live.events import Decided, Event, Observed, Rewarded, Skipped, de
 from undertow.store.base import Store
 from undertow.store.checkpoints import newest_policy
 
-__all__ = ["PastRound", "events_of_past", "history", "log_of", "past_rounds"]
+__all__ = ["PastRound", "context_names", "events_of_past", "feature_names", "history", "log_of", "past_rounds"]
 
 _PAGE = 2000  # events read at a time
 
@@ -74,15 +74,21 @@ def log_of(store: Store, name: str, *, timeout: float = 5.0) -> dict[str, list[A
     columns["arm"] = [policy.names[event.arm] for _, event, _, _ in made]
     columns["reward"] = [reward for *_, reward in made]
     columns["propensity"] = [event.propensity for _, event, _, _ in made]
-    for i, column in enumerate(policy.parts.feature_columns or _numbered("feature", _size(policy, "feature_dim"))):
+    for i, column in enumerate(feature_names(policy)):
         columns[column] = [_entry(event.features, event.arm, i) for _, event, _, _ in made]
-    for i, column in enumerate(policy.parts.context_columns or _numbered("context", _size(policy, "context_dim"))):
+    for i, column in enumerate(context_names(policy)):
         columns[column] = [None if seen is None else float(seen[i]) for _, _, seen, _ in made]
     return columns
 
 
-def _numbered(kind: str, count: int) -> list[str]:
-    return [f"{kind}_{i}" for i in range(count)]
+def feature_names(policy: LivePolicy) -> Sequence[str]:
+    """Return the columns of features of a log."""
+    return policy.parts.feature_columns or [f"feature_{i}" for i in range(_size(policy, "feature_dim"))]
+
+
+def context_names(policy: LivePolicy) -> Sequence[str]:
+    """Return the columns of contexts of a log."""
+    return policy.parts.context_columns or [f"context_{i}" for i in range(_size(policy, "context_dim"))]
 
 
 def _size(policy: LivePolicy, name: str) -> int:

@@ -4,7 +4,7 @@ import abc
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, ClassVar
@@ -251,8 +251,8 @@ class SqlStore(Store):
             found: list[Any] = connection.execute(self.sql(statement), parameters).fetchall()
             return found
 
-    def create(self, name: str, spec: bytes, content: bytes, rows: Sequence[Row] = ()) -> bool:
-        """Create a bandit with its first checkpoint and events; False, without a change, if the name is in use."""
+    def create(self, name: str, spec: bytes, content: bytes, begin: Callable[[Locked], object] | None = None) -> bool:
+        """Create a bandit with its first checkpoint; False, without a change, if the name is in use."""
         with self._transaction(PATIENCE) as connection:
             if connection.execute(self.sql("SELECT 1 FROM bandits WHERE name = ?"), (name,)).fetchone():
                 return False
@@ -260,7 +260,8 @@ class SqlStore(Store):
             number = connection.execute(self.sql(statement), (name, spec)).fetchone()[0]
             connection.execute(self.sql("INSERT INTO checkpoints VALUES (?, 0, ?)"), (number, content))
             connection.execute(self.sql("INSERT INTO times (bandit) VALUES (?)"), (number,))
-            SqlLocked(connection, number, self).append(rows)
+            if begin is not None:
+                begin(SqlLocked(connection, number, self))
         return True
 
     @contextmanager
