@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow.compiled.kernel import inlined, kernel
+from undertow.compiled.kernel import inlined, inlined_kernel
 from undertow.support import checks
 from undertow.support.checks import FloatArray
 
@@ -104,7 +104,7 @@ class NestedRidge:
         return np.asarray(np.cumsum(terms)[:: self.block])
 
 
-@kernel
+@inlined_kernel
 def ridge_project(W: FloatArray, Θ: FloatArray, y: FloatArray, rows: int) -> None:
     """Y = WΘ for the first rows of the lower triangular W; a window needs no more rows than it has inputs."""
     for i in range(rows):
@@ -114,7 +114,7 @@ def ridge_project(W: FloatArray, Θ: FloatArray, y: FloatArray, rows: int) -> No
         y[i] = total
 
 
-@kernel
+@inlined_kernel
 def ridge_update(W: FloatArray, u: FloatArray, y: FloatArray, X: float, r: FloatArray, row_norms: FloatArray) -> None:
     """V ← V + ΘΘ' and b ← b + XΘ, given y = WΘ; `r` is scratch, `row_norms` receives ‖W_i‖².
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow.compiled.kernel import kernel
+from undertow.compiled.kernel import inlined_kernel
 from undertow.errors import InvalidInputError
 from undertow.kalman import Belief, condition, predict
 from undertow.support import checks
@@ -217,7 +217,7 @@ class ContextRing:
         return view
 
 
-@kernel
+@inlined_kernel
 def ring_push(rows: FloatArray, head: int, context: FloatArray) -> int:
     """Write a row in front of the newest, at `head`, and its mirror image; return its place."""
     s_N = len(rows) // 2

@@ -4,15 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import undertow
 from digests import played
-from undertow.compiled.kernel import kernel
+from undertow.compiled.kernel import inlined, inlined_kernel, kernel
 from undertow.policies import registry
 from undertow.support.checks import FloatArray
 
@@ -52,6 +54,7 @@ def test_the_process_that_compiles_agrees_with_those_that_load(tmp_path: Path) -
     cold = elsewhere(500, EVERY, NUMBA_CACHE_DIR=str(tmp_path))
     assert elsewhere(500, EVERY, NUMBA_CACHE_DIR=str(tmp_path)) == cold
     assert elsewhere(500, LEARNERS[::-1], NUMBA_CACHE_DIR=str(tmp_path)).items() <= cold.items()
+    assert elsewhere(500, EVERY[::-1], NUMBA_CACHE_DIR=str(tmp_path / "backwards")) == cold
 
 
 def inner(x: FloatArray, y: FloatArray) -> float:
@@ -84,6 +87,24 @@ def test_a_kernel_keeps_the_copies_that_it_was_compiled_with() -> None:
     parts = list(compiled.library.get_defined_functions())
     assert any("inner" in part.name and part.linkage.name == "internal" for part in parts)
     assert {part.linkage.name for part in parts} == {"internal", "external"}
+
+
+@pytest.mark.parametrize(("decorator", "inlines"), [(kernel, False), (inlined_kernel, True)])
+def test_a_kernel_is_compiled_alike_whoever_calls_it_first(decorator: Any, *, inlines: bool) -> None:
+    """numba lets a function inherit from its caller whether it is inlined, and compiles it once for all callers."""
+    part = decorator(types.FunctionType(inner.__code__, globals() | {"__name__": "__main__"}))
+
+    @inlined
+    def between(x: FloatArray, y: FloatArray) -> float:
+        return float(part(x, y))
+
+    def outer(x: FloatArray, y: FloatArray) -> float:
+        return between(x, y) + 1.0
+
+    outer.__module__ = "__main__"
+    assert np.isfinite(kernel(outer)(np.ones(3), np.ones(3)))
+    (compiled,) = part.overloads.values()
+    assert ("alwaysinline" in compiled.library.get_llvm_str()) == inlines
 
 
 def test_a_fingerprint_names_what_bits_depend_on() -> None:

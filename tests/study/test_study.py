@@ -308,7 +308,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         "run_plan(plan, open_folder(plan, sys.argv[1]), threads=2)\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path],
         env=os.environ | {"PYTHONPATH": paths},

@@ -1,7 +1,7 @@
 """The compiled parts of policies: the layout of their state, and the loop around their steps."""
 
 from undertow.compiled.common import Common, best_arm, count_open, features_of_arm, known_cost, present_time_step
-from undertow.compiled.kernel import inlined, kernel, spliced
+from undertow.compiled.kernel import inlined, inlined_kernel, kernel, spliced
 from undertow.compiled.layout import Fixed, Index, Layout, Within
 from undertow.compiled.loop import compile_loop
 from undertow.compiled.views import Record
@@ -21,6 +21,7 @@ __all__ = [
     "count_open",
     "features_of_arm",
     "inlined",
+    "inlined_kernel",
     "kernel",
     "known_cost",
     "present_time_step",

@@ -27,7 +27,7 @@ from undertow.compiled.cache import cache_folder, cache_roots
 from undertow.compiled.keeping import KernelCache, tell_once
 from undertow.compiled.library import SelfContained
 
-__all__ = ["inlined", "kernel", "plain", "spliced", "straight_kernel"]
+__all__ = ["inlined", "inlined_kernel", "kernel", "plain", "spliced", "straight_kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,6 +96,11 @@ def kernel(function: F) -> F:
     return _compiled(function)
 
 
+def inlined_kernel(function: F) -> F:
+    """Compile like `kernel`; in the machine code of its callers it is inlined."""
+    return _compiled(function, inline=True)
+
+
 def straight_kernel(function: F) -> F:
     """Compile like `kernel`, and pack straight-line arithmetic into vector instructions.
 
@@ -106,9 +111,10 @@ def straight_kernel(function: F) -> F:
     return _compiled(function)
 
 
-def _compiled(function: F) -> F:
+def _compiled(function: F, *, inline: bool = False) -> F:
     _KERNELS.add(function)
-    compiled: F = numba.njit(**_OPTIONS)(function)
+    # By default it would be as in the caller that numba compiles first, an inlined part or not, and so for all others
+    compiled: F = numba.njit(forceinline=inline, **_OPTIONS)(function)
     folder = cache_folder(function.__module__ or "")  # code from exec has no module
     if folder is not None and hasattr(compiled, "enable_caching"):  # not where compiling is switched off
         _keep(compiled, folder)

@@ -7,14 +7,14 @@ import math
 
 import numpy as np
 
-from undertow.compiled.kernel import kernel
+from undertow.compiled.kernel import inlined_kernel, kernel
 from undertow.equations.symbols import Symbols
 from undertow.support.checks import FloatArray
 
 __all__ = ["condition_scalar", "condition_step", "filter_series", "predict_step", "smooth_series"]
 
 
-@kernel
+@inlined_kernel
 def predict_step(z: FloatArray, P: FloatArray, symbols: Symbols) -> None:
     """ẑ ← Γẑ + μ and P ← ΓPΓ' + Q, with P exactly symmetric."""
     Γ, μ, Q = symbols.Γ, symbols.μ, symbols.Q
@@ -40,7 +40,7 @@ def predict_step(z: FloatArray, P: FloatArray, symbols: Symbols) -> None:
             P[j, i] = total
 
 
-@kernel
+@inlined_kernel
 def condition_scalar(z: FloatArray, P: FloatArray, h: FloatArray, y: float, r: float, Ph: FloatArray) -> float:
     """Condition on y = h'z + N(0, r) and return its log density.
 
@@ -74,7 +74,7 @@ def condition_scalar(z: FloatArray, P: FloatArray, h: FloatArray, y: float, r: f
     return -0.5 * (math.log(2.0 * math.pi * s) + e * e / s)
 
 
-@kernel
+@inlined_kernel
 def condition_step(z: FloatArray, P: FloatArray, θ: FloatArray, x: FloatArray, symbols: Symbols) -> float:
     """Condition on the entries of θ and x that are not NaN, one at a time, and return their joint log density.
 

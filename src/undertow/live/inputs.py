@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from undertow.compiled.kernel import inlined, kernel
+from undertow.compiled.kernel import inlined, inlined_kernel
 from undertow.compiled.layout import Index
 from undertow.compiled.views import Record
 from undertow.ridge import ridge_project, ridge_update
@@ -162,7 +162,7 @@ def within(deviations: float) -> float:
     return min(max(deviations, -_LARGEST), _LARGEST)
 
 
-@kernel
+@inlined_kernel
 def fill_gaps(
     means: FloatArray,
     squares: FloatArray,

@@ -20,7 +20,7 @@ from undertow.compiled import (
     compile_loop,
     features_of_arm,
     inlined,
-    kernel,
+    inlined_kernel,
     present_time_step,
 )
 from undertow.live import Capabilities, LaggedPolicy, register
@@ -66,7 +66,7 @@ class ForgettingState(NamedTuple):
     past_inputs: Annotated[FloatArray, "h p"]
 
 
-@kernel
+@inlined_kernel
 def factorise(V: FloatArray, λ: float, L: FloatArray) -> None:
     """V + λI = LL'.
 
@@ -86,7 +86,7 @@ def factorise(V: FloatArray, λ: float, L: FloatArray) -> None:
                 L[i, i] = _DROPPED
 
 
-@kernel
+@inlined_kernel
 def solve(L: FloatArray, b: FloatArray, x: FloatArray) -> None:
     """Solve LL'x = b."""
     p = len(b)
@@ -102,7 +102,7 @@ def solve(L: FloatArray, b: FloatArray, x: FloatArray) -> None:
         x[i] = total / L[i, i]
 
 
-@kernel
+@inlined_kernel
 def add_row(V: FloatArray, V2: FloatArray, b: FloatArray, Θ: FloatArray, reward: float, weight: float) -> None:
     """Give a row of a regression a weight; a negative one removes it."""
     for i in range(len(Θ)):
@@ -112,7 +112,7 @@ def add_row(V: FloatArray, V2: FloatArray, b: FloatArray, Θ: FloatArray, reward
             V2[i, j] += weight * abs(weight) * Θ[i] * Θ[j]
 
 
-@kernel
+@inlined_kernel
 def scale_all(b: FloatArray, V: FloatArray, V2: FloatArray, γ: float) -> None:
     """Let every row lose weight by γ."""
     for a in range(len(b)):
@@ -123,7 +123,7 @@ def scale_all(b: FloatArray, V: FloatArray, V2: FloatArray, γ: float) -> None:
                 V2[a, i, j] *= γ * γ
 
 
-@kernel
+@inlined_kernel
 def replace_round(
     past_arm: FloatArray,
     past_reward: FloatArray,
