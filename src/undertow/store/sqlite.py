@@ -65,7 +65,7 @@ class SqliteStore(SqlStore):
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, cached_statements=64)
         connection.execute("PRAGMA busy_timeout = 5000")
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
@@ -136,6 +136,20 @@ def _close_in_child() -> None:
 
 with contextlib.suppress(AttributeError):  # there are systems without forks
     os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Have a file use WAL, which is for good; while another process has that done, SQLite does not wait, but fails."""
+    until = time.monotonic() + 5.0  # as busy_timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+        else:
+            return
 
 
 class _Place:
