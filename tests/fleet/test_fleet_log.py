@@ -207,6 +207,36 @@ def filled(url: Any, fleet: Fleet, keys: Any, name: str = "shops") -> DurableFle
     return stored
 
 
+def test_a_placed_policy_brings_its_own_decisions_only(tmp_path: Path) -> None:
+    """Rounds of one batch, or of two stays, are told apart by the ids of what is pending."""
+    store = store_at(f"sqlite:///{tmp_path}/a.db")
+    fleet = undertow.open(store, "shops", Fleet(undertow.UCB(arms=2), buckets=1))
+    fleet.decide_many([1, 2])
+    fleet[2] = fleet[1]
+    fleet.learn_many(([2], [0]), [9.0])  # of key 1, which is in the log as such
+    fleet[1] = fleet[1]
+    fleet[1] = fleet[1]
+    fleet.learn_many(([1], [0]), [1.0])
+    assert exported(store) == [(1, "0", 1.0, 1.0)]
+    earlier = fleet[1]
+    earlier.decide()
+    fleet.expire([1])
+    fleet.decide_many([1, 1])
+    fleet[1] = earlier
+    fleet.learn_many(([1], [1]), [9.0])  # of no fleet
+    assert exported(store) == [(1, "0", 1.0, 1.0)]
+    for key, times in ((3, 0), (4, 1)):
+        fleet.decide(key)
+        earlier = fleet[key]
+        fleet.expire([key])
+        fleet.decide(key)
+        for _ in range(times):
+            fleet[key] = fleet[key]
+        fleet[key] = earlier
+        fleet.learn_many(([key], [0]), [9.0])  # of the stay that has expired
+    assert exported(store) == [(1, "0", 1.0, 1.0)]
+
+
 @pytest.mark.parametrize("file", ["log.parquet", "log.csv"])
 @pytest.mark.parametrize("keys", [["Aachen", "Basel", "Cádiz", "Delft"], [7, 12, 1207, 9]])
 def test_an_exported_fleet_is_replayed_by_key(

@@ -114,7 +114,9 @@ def check(url: str, acknowledged: list[str]) -> int:
 
 def answered_arm(answer: Answer) -> int:
     """Return the arm of a stored answer."""
-    return read_answer(answer).decision.arm
+    decision = read_answer(answer).decision
+    assert decision is not None
+    return decision.arm
 
 
 # Processes that are killed

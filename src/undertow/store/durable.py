@@ -192,7 +192,7 @@ class DurablePolicy:
 
     def _same(self, known: Answer, request: str) -> Decision:
         answered = read_answer(known)
-        if answered.request != request:
+        if answered.decision is None or answered.request != request:
             raise InvalidInputError(
                 f"id: {known.id!r} was used before, for another call of decide; an id names one decision, so use a "
                 f"new one"
@@ -206,7 +206,12 @@ class DurablePolicy:
             known = self._known(id)
             if known is None:
                 raise UnknownDecisionError(f"decision: this bandit has no decision {id!r:.80}")
-            return read_answer(known).decision, known.reward
+            decision = read_answer(known).decision
+            if decision is None:
+                raise UnknownDecisionError(
+                    f"decision: {id!r:.80} was made before this bandit was created, and only its reward is known"
+                )
+            return decision, known.reward
 
     @property
     def newest(self) -> int:
@@ -270,8 +275,13 @@ class DurablePolicy:
                 )
             if known.n <= self._replica.row.n:
                 answered = read_answer(known)
-                made = answered.decision
-                memory, learns = answered.memory, answered.learns
+                made, memory, learns = answered.decision, answered.memory, answered.learns
+                if made is None or memory is None:
+                    raise UnknownDecisionError(
+                        f"decision: {id!r} was made before this bandit was created, and is too old: its reward was "
+                        f"learned long ago, or too many were pending",
+                        "forgotten",
+                    )
                 policy.follow(Recalled(id=id, round=made.round, arm=made.arm, memory=memory, learns=learns))
             return True
         if known.reward != reward:

@@ -12,9 +12,11 @@ from undertow.errors import InvalidInputError
 from undertow.fleet import Fleet, FleetKalman
 from undertow.live import LivePolicy, registry
 from undertow.live.events import encode
+from undertow.live.files import from_bytes
 from undertow.live.rehearsal import rehearse
 from undertow.store.address import store_at
-from undertow.store.base import Row, Store
+from undertow.store.answers import answers_of
+from undertow.store.base import Answer, Locked, Row, Store
 from undertow.store.checkpoints import newest_policy, spec_of
 from undertow.store.durable import DurablePolicy
 from undertow.store.fleets import FLEET, DurableFleet, fleet_spec, named_keys
@@ -123,8 +125,10 @@ def _spec_of(policy: LivePolicy | Fleet) -> bytes:
 
 
 def _create(store: Store, name: str, policy: LivePolicy | Fleet, warm_start: str | None, timeout: float) -> None:
-    """Create a bandit, with the events of learning from another one's log."""
-    spec, content, rows = _spec_of(policy), policy.to_bytes(), []
+    """Create a bandit, with the ids that its policy remembers and the events of learning from another one's log."""
+    spec, content, rows, answers = _spec_of(policy), policy.to_bytes(), list[Row](), list[Answer]()
+    if isinstance(policy, LivePolicy) and not policy.parts.unused:
+        answers = answers_of(from_bytes(content))  # as of this checkpoint, whatever other threads do to the policy
     if isinstance(policy, Fleet):
         if warm_start is not None:
             raise InvalidInputError("warm_start: a fleet learns from no other log; leave it out")
@@ -133,7 +137,12 @@ def _create(store: Store, name: str, policy: LivePolicy | Fleet, warm_start: str
         now, events = time.time(), events_of_past(store, warm_start, copy.deepcopy(policy), timeout=timeout)
         rows = [Row(n, os.urandom(8), now, encode(event)) for n, event in enumerate(events, 1)]
         _LOG.info("%s: starts from the log of %s", name, warm_start)
-    store.create(name, spec, content, lambda locked: locked.append(rows))
+
+    def begin(locked: Locked) -> None:
+        locked.append(rows)
+        locked.keep_answers(answers)
+
+    store.create(name, spec, content, begin)
 
 
 def _load_kernels(store: Store, name: str, policy: LivePolicy | None, timeout: float) -> None:
