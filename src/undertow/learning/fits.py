@@ -112,6 +112,7 @@ class BackgroundFits:
         self.models, self.log = models, log
         self.numbers = {model.name: number for number, model in enumerate(models)}
         self.under_way: dict[int, Task] = {}
+        self.requested = False  # whether one was, since threads were last started
         self.missed: dict[int, float] = {}  # the oldest round whose reward came after they had reached a later one
         self.taken: dict[int, _Taken] = {}
         self._answers: dict[int, tuple[int, list[Fit | BaseException]]] = {}  # each with the round of its task
@@ -126,10 +127,11 @@ class BackgroundFits:
     def request(self, number: int, task: Task) -> None:
         """Request a background fit, to start after the event that requested it."""
         self.under_way[number], self.missed[number] = task, math.inf
-        self._own[number] = task.round
+        self._own[number], self.requested = task.round, True
 
     def start_missing(self) -> None:
         """Start the requested fits that no thread of this process works on and no other process has claimed."""
+        self.requested = False
         if self._threads is None or not self._threads.here:
             self._threads, self._answers = shared_threads(self), {}
         for number, task in self.under_way.items():

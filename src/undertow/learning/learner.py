@@ -162,8 +162,11 @@ class Learner(Refits):
         return state
 
     def report(self) -> None:
-        """Start the fits that were requested, write to the program's log, and warn of fits that failed."""
-        if self.fits.under_way:
+        """Start the fits that were requested, write to the program's log, and warn of fits that failed.
+
+        Fits that a copy or an interrupted call has left are started before the next decision.
+        """
+        if self.fits.requested:
             self.fits.start_missing()
         if self.notices.lines or self.notices.warnings:
             self.notices.report()
