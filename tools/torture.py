@@ -47,7 +47,7 @@ def of_fleets(name: str, promise: str, least: int) -> Part:
 
 
 PARTS = [
-    Part("interrupts", "a call that is interrupted happened or did not", ("-m", "torture", "interrupts"), 5.0),
+    Part("interrupts", "a call that is interrupted happened or did not", ("-m", "torture", "interrupts"), 12.0),
     Part("hostile", "a save file that was tampered with is refused or plays", ("-m", "torture", "hostile"), 12.0),
     Part("serving", "calls to workers that are killed happen once", ("-m", "torture", "serving"), 12.0),
     of_stores("kills", "eight processes that are killed lose nothing in a SQLite file", 125),
@@ -104,7 +104,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "--seconds",
         type=float,
         default=60.0,
-        help="for each part; for interrupts 5 times, for hostile and serving 12 times as long",
+        help="for each part; for interrupts, hostile and serving 12 times as long",
     )
     chosen = parser.parse_args(given)
     known = {part.name: part for part in PARTS}
