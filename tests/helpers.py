@@ -11,7 +11,7 @@ from undertow.contenders import build
 from undertow.learning.learner import Learner
 from undertow.live.fields import arrays_of
 from undertow.models.block import BLOCK, Block
-from undertow.policies import Decision, LivePolicy, registry
+from undertow.policies import CandidateForecast, Decision, LivePolicy, registry
 
 Array = npt.NDArray[np.float64]
 
@@ -158,3 +158,21 @@ def settle(policy: LivePolicy) -> None:
     while any(learner.late.missing(number) < math.inf for number in learner.late.past):
         learner.late.savings = 10**9
         learner.take_in(learner.late.attend())
+
+
+class Constant:
+    """Expects the same of every arm for ever, and remembers what it was told."""
+
+    def __init__(self, mean: float = 0.0, deviation: float = 3.0, name: str = "constant") -> None:
+        self.mean, self.deviation, self.name = mean, deviation, name
+        self.told: list[tuple[int, int, float]] = []
+        self.seen: list[Array] = []
+
+    def forecast(self, features: Array) -> CandidateForecast:
+        return CandidateForecast(np.full(2, self.mean), np.zeros(2), np.full(2, self.deviation))
+
+    def learn(self, round: int, arm: int, reward: float) -> None:
+        self.told.append((round, arm, reward))
+
+    def observe(self, context: Array) -> None:
+        self.seen.append(context)

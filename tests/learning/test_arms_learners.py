@@ -11,6 +11,7 @@ import pytest
 import undertow
 from helpers import (
     Array,
+    Constant,
     dims,
     everything,
     fit_next,
@@ -21,7 +22,6 @@ from helpers import (
     unnamed,
     with_features,
 )
-from learning.test_candidates import Constant
 from learning.test_learners import build
 from learning.test_learners_live import Gate, answered, beliefs
 from undertow import InvalidInputError, Trajectory, random_system

@@ -6,29 +6,11 @@ import numpy as np
 import pytest
 
 import undertow
-from helpers import Array, everything, fit_next, unnamed
+from helpers import Array, Constant, everything, fit_next, unnamed
 from undertow import InvalidInputError, paper_system, simulate
 from undertow.learning.candidate import WithCandidates
 from undertow.live.files import restored, snapshot
 from undertow.policies import Autopilot, CandidateForecast, register_candidate
-
-
-class Constant:
-    """Expects the same of every arm for ever, and remembers what it was told."""
-
-    def __init__(self, mean: float = 0.0, deviation: float = 3.0, name: str = "constant") -> None:
-        self.mean, self.deviation, self.name = mean, deviation, name
-        self.told: list[tuple[int, int, float]] = []
-        self.seen: list[Array] = []
-
-    def forecast(self, features: Array) -> CandidateForecast:
-        return CandidateForecast(np.full(2, self.mean), np.zeros(2), np.full(2, self.deviation))
-
-    def learn(self, round: int, arm: int, reward: float) -> None:
-        self.told.append((round, arm, reward))
-
-    def observe(self, context: Array) -> None:
-        self.seen.append(context)
 
 
 def autopilot(*candidates: Any, **more: Any) -> Autopilot:
