@@ -2,7 +2,6 @@
 
 import logging
 import multiprocessing
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 import services
 import undertow
 from helpers import make_policy
+from stored import Broken
 from tables import Terminal
 from undertow import (
     InvalidInputError,
@@ -35,22 +35,9 @@ from undertow.store.address import store_at
 from undertow.store.base import Row, bucket_name
 from undertow.store.checkpoints import policy_of
 from undertow.store.operations import verify
-from undertow.store.sqlite import SqliteStore
 
 SHOPS = ["Aachen", "Basel", "Cádiz", "Delft"]
 X = np.array([[0.3, 1.0], [0.1, 0.0], [0.9, 1.0], [-0.2, 0.4]])
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/shop.db"
-    return str(request.getfixturevalue("postgres").url)
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name + os.urandom(3).hex()
 
 
 def shops(buckets: int = 3, **more: Any) -> Fleet:
@@ -422,21 +409,6 @@ def test_a_server_that_was_away(postgres: services.Postgres, name: str) -> None:
     finally:
         postgres.start()
     assert fleet.decide_many(SHOPS, X, id="second").rounds.tolist() == [1] * 4
-
-
-class Broken(SqliteStore):
-    """Fails at the `at`-th commit; with `after`, once it has happened."""
-
-    at, after = -1, False
-
-    def _commit(self, connection: Any) -> None:
-        self.at -= 1
-        if self.at == 0 and not self.after:
-            connection.execute("ROLLBACK")
-            raise OSError(5, "Input/output error")
-        super()._commit(connection)
-        if self.at == 0:
-            raise OSError(5, "Input/output error")
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -2,7 +2,6 @@
 
 import logging
 import multiprocessing
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 
 import services
 import undertow
+from stored import Broken
 from undertow import InvalidInputError, LinUCB, StoreBusyError, StoreError, StoreUnavailableError, UnknownDecisionError
 from undertow.contracts import BrokenContractError, check_store
 from undertow.learning.threads import FitThreads
@@ -25,19 +25,6 @@ from undertow.store.sql_locked import SqlLocked
 from undertow.store.sqlite import SqliteStore
 
 X = [1.0, 0.5]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty SQLite file, or of a server that has other bandits, too."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/shop.db"
-    return str(request.getfixturevalue("postgres").url)
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name + os.urandom(3).hex()
 
 
 def courier(**more: Any) -> LinUCB:
@@ -336,21 +323,6 @@ def test_who_waits_too_long_is_told(url: str, name: str) -> None:
     with store_at(url).lock(name, 5.0), pytest.raises(StoreBusyError, match="the call did not happen"):
         policy.decide(X)
     assert policy.decide(X).round == 0
-
-
-class Broken(SqliteStore):
-    """Fails at the `at`-th write; with `after`, once it has happened."""
-
-    at, after = -1, False
-
-    def _commit(self, connection: Any) -> None:
-        self.at -= 1
-        if self.at == 0 and not self.after:
-            connection.execute("ROLLBACK")
-            raise OSError(5, "Input/output error")
-        super()._commit(connection)
-        if self.at == 0:
-            raise OSError(5, "Input/output error")
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -2,7 +2,6 @@
 
 import copy as copies
 import multiprocessing
-import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,6 @@ from undertow.store.operations import copy, trim, verify
 from undertow.store.sqlite import SqliteStore
 
 X = [1.0, 0.5]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/shop.db"
-    return str(request.getfixturevalue("postgres").url)
-
-
-@pytest.fixture
-def name(tmp_path: Path) -> str:
-    return tmp_path.name + os.urandom(3).hex()
 
 
 def courier(**more: Any) -> LinUCB:
