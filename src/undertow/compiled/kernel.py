@@ -113,7 +113,7 @@ def straight_kernel(function: F) -> F:
 
 def _compiled(function: F, *, inline: bool = False) -> F:
     _KERNELS.add(function)
-    # By default it would be as in the caller that numba compiles first, an inlined part or not, and so for all others
+    # Else numba takes it from the first caller that is compiled, and keeps that machine code for all callers
     compiled: F = numba.njit(forceinline=inline, **_OPTIONS)(function)
     folder = cache_folder(function.__module__ or "")  # code from exec has no module
     if folder is not None and hasattr(compiled, "enable_caching"):  # not where compiling is switched off

@@ -156,6 +156,7 @@ class Decision(NamedTuple):
     @classmethod
     def from_json(cls, text: str) -> "Decision":
         """Parse the output of `to_json`, of any version; raise `InvalidInputError` for anything else."""
+        # a key and no part of a string, whose quotes are escaped
         renamed = text.replace('"moment":', '"time_step":') if isinstance(text, str) else text
         return wire.read(cls, renamed, _Decision)
 
