@@ -38,6 +38,7 @@ SIMULATED = {  # rounds of one simulation; those of the learners have their fits
 }
 BEGUN, LIVE = 500, 100  # live rounds before the first measured one, and in every turn
 CALLS = ("decide", "learn", "observe")
+WITH_CONTEXTS = [name for name in SIMULATED if name != "ucb"]
 IMPORTS = {  # the timed code, and its set-up
     "import undertow": ("pass", "import undertow"),
     "import its policies and simulate": ("pass", "from undertow import make, simulate"),
@@ -146,16 +147,21 @@ def main(given: Sequence[str] | None = None) -> None:
     print(f"old {old.source}\nnew {new.source}\nload {', '.join(f'{x:.1f}' for x in os.getloadavg())}", flush=True)
     in_simulations: dict[str, Both] = {}
     in_live_play: dict[str, Both] = {}
+    in_one_call: dict[str, Both] = {}
     for _ in range(chosen.pairs):
         try:
             for name in chosen.policies:
                 simulated(in_simulations, old, new, name, chosen.turns)
                 live(in_live_play, old, new, name, 3 * chosen.turns)
+                if name in WITH_CONTEXTS:
+                    live(in_one_call, old, new, name, 3 * chosen.turns, context_first=True)
         finally:
             old.end()
             new.end()
     show("A round of a simulation, time of the processor", in_simulations)
     show("A live round, the median one", in_live_play)
+    if in_one_call:
+        show("The same with decide(context=…)", in_one_call)
     show("A fresh process, kernels on disk, time of the processor", fresh(old, new, chosen.turns))
     if chosen.compile:
         show("First use with no kernels on disk, time of the processor", compiled(old, new, turns=2))
@@ -202,8 +208,10 @@ def simulated(rows: dict[str, Both], old: Checkout, new: Checkout, name: str, tu
     add(rows, name, in_turn(old, new, turns, Checkout.ask, **command))
 
 
-def live(rows: dict[str, Both], old: Checkout, new: Checkout, name: str, turns: int) -> None:
-    command = {"measure": "live", "policy": name}
+def live(
+    rows: dict[str, Both], old: Checkout, new: Checkout, name: str, turns: int, *, context_first: bool = False
+) -> None:
+    command = {"measure": "live", "policy": name, "context_first": context_first}
     in_turn(old, new, 1, Checkout.ask, rounds=BEGUN, **command)
     before, after = in_turn(old, new, turns, Checkout.ask, rounds=LIVE, **command)
     for call in before[0]:
@@ -240,7 +248,7 @@ def work() -> None:
     """Answer commands until there are no more."""
     import undertow
 
-    begun: dict[str, Live] = {}
+    begun: dict[tuple[str, bool], Live] = {}
     for line in sys.stdin:
         command = json.loads(line)
         match command:
@@ -248,20 +256,21 @@ def work() -> None:
                 answer: Any = undertow.__file__
             case {"measure": "simulate", "policy": str(name), "rounds": int(rounds)}:
                 answer = _simulate(name, rounds)
-            case {"measure": "live", "policy": str(name), "rounds": int(rounds)}:
-                answer = _play(begun, name, rounds)
+            case {"measure": "live", "policy": str(name), "rounds": int(rounds), "context_first": bool(first)}:
+                answer = _play(begun, name, rounds, context_first=first)
         print(json.dumps(answer), flush=True)
 
 
-def _policy(name: str) -> tuple[Any, Any]:
+def _policy(name: str, *, context_first: bool = False) -> tuple[Any, Any]:
     import undertow
     from undertow.policies import registry
 
     system, takes = undertow.paper_system(1), registry()[name].parameters
+    order = {"context_first": True} if context_first else {}
     if "system" in takes:
-        return system, undertow.make(name, system, rng=0)
+        return system, undertow.make(name, system, rng=0, **order)
     contexts = {"context_dim": 1} if "context_dim" in takes else {}
-    return system, undertow.make(name, arms=2, rng=0, **contexts)
+    return system, undertow.make(name, arms=2, rng=0, **contexts, **order)
 
 
 def _simulate(name: str, rounds: int) -> float:
@@ -274,19 +283,21 @@ def _simulate(name: str, rounds: int) -> float:
     return (time.process_time() - start) / rounds
 
 
-def _play(begun: dict[str, Live], name: str, rounds: int) -> dict[str, float]:
+def _play(begun: dict[tuple[str, bool], Live], name: str, rounds: int, *, context_first: bool) -> dict[str, float]:
     """Continue playing live; return the median time of each call and of a round, for learners without fits."""
-    if name not in begun:
-        system, policy = _policy(name)
-        begun[name] = Live(policy, system.sample(50_000, rng=0))
-    policy, path = begun[name]
+    key = name, context_first
+    if key not in begun:
+        system, policy = _policy(name, context_first=context_first)
+        begun[key] = Live(policy, system.sample(50_000, rng=0))
+    policy, path = begun[key]
     at = policy.round
     contexts, rewards = path.contexts[at : at + rounds], path.rewards[at : at + rounds].tolist()
-    sees, clock = getattr(policy, "context_dim", 1) > 0 and hasattr(policy, "context_first"), time.perf_counter_ns
+    sees = not context_first and getattr(policy, "context_dim", 1) > 0 and hasattr(policy, "context_first")
+    clock = time.perf_counter_ns
     times = []
     for context, paid in zip(contexts, rewards, strict=True):
         start = clock()
-        decision = policy.decide()
+        decision = policy.decide(context=context) if context_first else policy.decide()
         decided = clock()
         policy.learn(decision, paid[decision.arm])
         learned = clock()
